@@ -1,6 +1,7 @@
 import type {
   AssistantMessage,
   FinishReason,
+  Json,
   JsonObject,
   Message,
   OriginalReply,
@@ -23,6 +24,14 @@ export type ResponseFormat =
       readonly strict?: boolean
     }
 
+/** The part of a client's body that is sent as it is, where the beginning of its conversation is filled in. */
+export interface OwnWords {
+  /** The items that follow the conversation in `input`. */
+  readonly items: readonly Json[]
+  /** All other fields. They are sent in place of those made from tools, sampling and formats. */
+  readonly fields: JsonObject
+}
+
 /** What a model is asked for one turn. */
 export interface ModelRequest {
   readonly messages: readonly Message[]
@@ -38,6 +47,8 @@ export interface ModelRequest {
   readonly stream?: boolean
   /** The body as a client wrote it in the API of this model. It is sent in place of a body made from the other fields. */
   readonly body?: Buffer
+  /** What a client wrote in the API of this model, to be sent as it is after `messages`: only Responses has that. */
+  readonly own?: OwnWords
   /** Set if `body` is in SGLang's own API, which its servers have beside the others. */
   readonly bodyApi?: 'generate'
   /** The client's headers that concern the body (the version of the API, betas), by lower-case name. */

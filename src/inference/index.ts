@@ -41,6 +41,7 @@ export type { BackendKind, ServedModel, TokenFields } from './probe/probe-answer
 export { askedByUrl, askedInApi, defaultBackendUrl, resolveModelConfig } from './resolve-model.ts'
 export { askedDelayMs } from './asked-delay.ts'
 export { retryAfterMs } from './wire/retry-after.ts'
+export { isSealed, keepSealed } from './wire/sealed-reply.ts'
 export { thoughtIn } from './wire/thinking-part.ts'
 export { retryTable } from './retry-table.ts'
 export { tokenRequestOf } from './tokens/token-request.ts'

@@ -318,6 +318,40 @@ test.each(['item_reference', null, undefined])(
   },
 )
 
+test.each([false, true])(
+  'whoever goes on from a reply by its name says all else in its own words, and is told all (stream %s)',
+  async (stream) => {
+    const [given] = cases
+    if (!given) throw new Error('there is no case')
+    await using server = await serve(given)
+    await using open = await OpenGateway.open({
+      models: [{ name: 'm', api: 'responses', maxTries: 1, backends: [{ url: server.url }] }],
+    })
+    const { caller } = await open.session()
+    await open.ask(caller, given.ask([]), { api: 'responses' })
+    const said = {
+      instructions: 'Be brief.',
+      include: ['reasoning.encrypted_content'],
+      reasoning: { effort: 'low', summary: 'auto' },
+      // This API takes a tool that does not say so for a strict one.
+      tools: [{ type: 'function', name: 'f', parameters: { type: 'object', properties: {} } }, { type: 'web_search' }],
+      text: { verbosity: 'low', format: { type: 'text' } },
+      stream_options: { include_obfuscation: false },
+      top_k: 4,
+      stream,
+    }
+    const named = { model: 'm', ...said, previous_response_id: 'resp_theirs', input: [patched] }
+    const heard = await open.ask(caller, named, { api: 'responses' })
+    expect(JSON.parse(server.requests.at(-1)?.body ?? '')).toEqual({
+      model: 'm',
+      ...said,
+      input: [{ role: 'user', content: 'go' }, ...response.output, patched],
+    })
+    const told = stream ? await wholeOf('responses', heard.events) : heard.document
+    expect(told).toMatchObject({ id: 'resp_theirs', previous_response_id: 'resp_theirs', output: response.output })
+  },
+)
+
 test('a reference to a reply that has just ended is found, however its type is spelled', async () => {
   const [given] = cases
   if (!given) throw new Error('there is no case')

@@ -2,6 +2,7 @@ import type { DialectRequest } from '../../dialects/index.ts'
 import { MillraceError } from '../../errors/index.ts'
 import type { DiscardRecord, Message, MessageNode } from '../../schema/index.ts'
 import type { SessionReader } from '../../store/index.ts'
+import { isSealed, keepSealed } from '../../inference/index.ts'
 import { replyIn } from '../sessions/reply-in.ts'
 import { TimeSlice } from '../../kit/index.ts'
 
@@ -59,7 +60,14 @@ export async function conversationTo(
   let node = reply
   while (node) {
     messages.push(node.message)
+    keepReasoning(node)
     node = node.parent === null ? undefined : nodes.get(node.parent)
   }
   return { messages: messages.toReversed(), hasInstructions: (reply && replyIn(reply)?.hasInstructions) === true }
+}
+
+/** Keeps sealed reasoning with its message: a backend that wrote it can then be sent it again. */
+function keepReasoning(node: MessageNode): void {
+  const call = replyIn(node)
+  if (call?.original && isSealed(call.original)) keepSealed(node.message, call)
 }

@@ -1,6 +1,6 @@
 import type { DialectRequest } from '../../dialects/index.ts'
 
-/** What was asked of a backend for the record, and not by the client. */
+/** What was asked of a backend for the record, and not by the client; or what the backend was not told. */
 export interface Unasked {
   /** A reply or an event of one, without what the client did not ask for. Undefined for an event that has nothing else. */
   without(document: object): object | undefined

@@ -1,11 +1,12 @@
 import type { DialectRequest, ServerDialect } from '../../dialects/index.ts'
 import type { MillraceError } from '../../errors/index.ts'
 import type { ModelRequest, ReplySink } from '../../inference/index.ts'
-import { isJsonObject, type Json, type JsonObject, type Message } from '../../schema/index.ts'
+import { isJsonList, isJsonObject, type Json, type JsonObject, type Message } from '../../schema/index.ts'
 import { GenerateUnasked, generateTokenFields } from './_generate-capture.ts'
 import { samplingIn } from './_sampling-in.ts'
 import { asksForTokens, unaskedBy, type Unasked } from './_unasked.ts'
 import { upstreamBody } from './_upstream-body.ts'
+import { WentOnFrom } from './_went-on-from.ts'
 import type { IncomingRequest } from './incoming-request.ts'
 import type { GatewayModel } from '../gateway-models.ts'
 
@@ -15,8 +16,8 @@ export interface UpstreamRequestParts {
   /** The whole conversation. */
   readonly messages: readonly Message[]
   readonly sessionId: string
-  /** Whether the client's body contains the whole conversation: nothing was filled in for references. */
-  readonly isWhole: boolean
+  /** What the conversation has that the client's body only refers to: its beginning, or single items. */
+  readonly filledIn: 'nothing' | 'beginning' | 'items'
   /** Whether the request and its reply are recorded. */
   readonly isRecorded: boolean
 }
@@ -35,7 +36,7 @@ export class UpstreamRequest {
   readonly model: GatewayModel
   /** Whether the reply should be recorded with its tokens. */
   readonly capturesTokens: boolean
-  /** The client's body, if the model speaks the client's API: the reply is then passed on as it comes, too. */
+  /** The client's body, if it is passed on. */
   readonly body: Buffer | undefined
   readonly unasked: Unasked | undefined
   readonly #isGenerate: boolean
@@ -56,9 +57,7 @@ export class UpstreamRequest {
     this.#way = way ?? (needsWhole ? 'recorded-whole' : 'recorded')
     const clientBody = { bytes: incoming.call.body, members: request.body }
     this.body = this.#isPassed ? upstreamBody(clientBody, this.#additions()) : undefined
-    if (this.body !== undefined && this.#isForRecord) {
-      this.unasked = this.#isGenerate ? new GenerateUnasked(request) : unaskedBy(request)
-    }
+    this.unasked = this.#unaskedOf(request)
   }
 
   /**
@@ -87,14 +86,14 @@ export class UpstreamRequest {
   /** The request to the model layer. `sink` takes the reply if it is asked for as a stream. */
   toModel(sink?: ReplySink): ModelRequest {
     const { body, request } = this
-    const { messages, sessionId } = this.#parts
+    const { sessionId } = this.#parts
     const { traceparent, bodyHeaders } = this.#incoming.call
     const { tools, toolChoice, responseFormat, parallelToolCalls } = request
     const stream = this.#isStream
     // The scanner takes long token lists out of the answer, so it is not used for a client that asked for them itself.
     const isForClient = body !== undefined && asksForTokens(request)
     return {
-      messages,
+      ...this.#conversation(),
       tools,
       // A body that is passed on has the sampling in it.
       sampling: body === undefined ? samplingIn(this.model.api, request.sampling) : request.sampling,
@@ -109,6 +108,11 @@ export class UpstreamRequest {
       ...(stream && sink && { sink }),
       ...(traceparent !== undefined && { traceparent }),
     }
+  }
+
+  /** Whether the model speaks the client's API: its reply is then passed on as it comes. */
+  get isSameApi(): boolean {
+    return this.#isGenerate || this.model.api === this.dialect.api
   }
 
   /** Whether the client wants a stream, but the backend is asked for a whole reply. */
@@ -142,11 +146,34 @@ export class UpstreamRequest {
 
   /**
    * Whether the client's body is passed on. One that refers to our record is not, because the backend may not know that,
-   * unless only the client's API can say the rest.
+   * unless it refers to single items and only the client's API can say the others.
    */
   get #isPassed(): boolean {
-    const { dialect, model, request } = this
-    return this.#isGenerate || (model.api === dialect.api && (this.#parts.isWhole || request.untranslatable.length > 0))
+    if (!this.isSameApi) return false
+    const { filledIn } = this.#parts
+    return filledIn === 'nothing' || (filledIn === 'items' && this.request.untranslatable.length > 0)
+  }
+
+  #unaskedOf(request: DialectRequest): Unasked | undefined {
+    if (!this.isSameApi) return undefined
+    const { previousReplyId } = request
+    if (this.body === undefined) return previousReplyId === undefined ? undefined : new WentOnFrom(previousReplyId)
+    if (!this.#isForRecord) return undefined
+    return this.#isGenerate ? new GenerateUnasked(request) : unaskedBy(request)
+  }
+
+  /** What is sent of a conversation that is not in the client's body, and what of the body goes along as it is. */
+  #conversation(): Pick<ModelRequest, 'messages' | 'conversation' | 'own'> {
+    const { messages, filledIn } = this.#parts
+    const { body, request } = this
+    if (body !== undefined || !this.isSameApi) return { messages }
+    const { model: _ours, input, previous_response_id: _before, ...fields } = request.body
+    // Instructions are the first message, and stay a field of their own.
+    const first = request.hasInstructions ? 1 : 0
+    const isBeginning = filledIn === 'beginning'
+    const end = isBeginning ? messages.length - (request.messages.length - first) : messages.length
+    const own = { items: isBeginning ? itemsOf(input) : [], fields }
+    return { messages: messages.slice(first, end), conversation: messages, own }
   }
 
   #additions(): JsonObject {
@@ -168,4 +195,10 @@ export class UpstreamRequest {
 function withUsage({ body }: DialectRequest): Json {
   const given = body['stream_options']
   return { ...(isJsonObject(given) && given), include_usage: true }
+}
+
+/** The input of a Responses request as items. */
+function itemsOf(input: Json | undefined): readonly Json[] {
+  if (typeof input === 'string') return [{ role: 'user', content: input }]
+  return isJsonList(input) ? input : []
 }

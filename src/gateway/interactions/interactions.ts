@@ -158,7 +158,7 @@ export class Interactions {
     this.#proxied += 1
     // Each request has a session id of its own, so that they spread over the backends.
     const sessionId = `proxy-${this.#proxied}`
-    return { request, model, messages, sessionId, isWhole: true, isRecorded: false }
+    return { request, model, messages, sessionId, filledIn: 'nothing', isRecorded: false }
   }
 
   /** Counts tokens. A session's limits do not apply, because counting uses nothing up. */
@@ -180,8 +180,8 @@ export class Interactions {
       const { request, model } = replies ? await replies.usedBy(read) : read()
       const earlier = await this.#earlierThan(request, { incoming, model, session, memory })
       const messages = earlier?.messages ?? request.messages
-      const isWhole = isAllSaid(request, replies)
-      return { request, model, messages, sessionId: session.id, isWhole, isRecorded: false }
+      const filledIn = filledInto(request, replies)
+      return { request, model, messages, sessionId: session.id, filledIn, isRecorded: false }
     } finally {
       this.#openSessions.release(session)
     }
@@ -233,11 +233,8 @@ export class Interactions {
         return new SessionPlace({ session, memory, journal, leaf, key })
       }
       const parts = { request, model, messages, sessionId: session.id }
-      const upstream = new UpstreamRequest(incoming, {
-        ...parts,
-        isWhole: isAllSaid(request, replies),
-        isRecorded: true,
-      })
+      const filledIn = filledInto(request, replies)
+      const upstream = new UpstreamRequest(incoming, { ...parts, filledIn, isRecorded: true })
       await this.#ask(incoming, new LiveInteraction({ upstream, client, record, waitRules: this.#waitRules }))
     } finally {
       this.#openSessions.release(session)
@@ -333,9 +330,12 @@ function mayRefer({ call }: IncomingRequest): boolean {
   return call.api === 'responses'
 }
 
-/** Whether a request contains its whole conversation. */
-function isAllSaid({ previousReplyId }: DialectRequest, replies: RecalledReplies | undefined): boolean {
-  return previousReplyId === undefined && replies?.hasFound !== true
+function filledInto(
+  { previousReplyId }: DialectRequest,
+  replies: RecalledReplies | undefined,
+): UpstreamRequestParts['filledIn'] {
+  if (replies?.hasFound) return 'items'
+  return previousReplyId === undefined ? 'nothing' : 'beginning'
 }
 
 function outcomeOf({ answer, status }: InteractionEnd): InteractionOutcome {

@@ -46,7 +46,7 @@ function upstreamTo(model: ModelClient, client: RecordingClient): UpstreamReques
   )
   const request = readRequest(chatServer, body.toString())
   const parts = { request, model: modelOver(model), messages: request.messages, sessionId: 's' }
-  return new UpstreamRequest(incoming, { ...parts, isWhole: true, isRecorded: false })
+  return new UpstreamRequest(incoming, { ...parts, filledIn: 'nothing', isRecorded: false })
 }
 
 const throwing: ModelClient = {

@@ -230,8 +230,8 @@ export class LiveInteraction implements ReplySink, CallHooks {
   }
 
   #newStream(): ClientStream {
-    const { dialect, request, body, unasked } = this.#upstream
-    if (body !== undefined) return new PassedStream(dialect.api, unasked)
+    const { dialect, request, isSameApi, unasked } = this.#upstream
+    if (isSameApi) return new PassedStream(dialect.api, unasked)
     return new TranslatedStream(dialect, this.#head(newReplyId(dialect.api), request))
   }
 

@@ -155,7 +155,7 @@ export class HttpBackend extends Resource implements Backend {
     if (signal.aborted) return Promise.reject(signal.reason)
     return new Promise((resolve, reject) => {
       const body = request.body ?? render(request)
-      const keepsRaw = request.body !== undefined
+      const keepsRaw = request.body !== undefined || request.own !== undefined
       const headers = this.#headersFor(request)
       if (!this.#fixedHeaders.has('x-session-id')) headers.push('x-session-id', sessionId)
       if (retry > 0) headers.push('x-stainless-retry-count', String(retry))

@@ -15,7 +15,12 @@ export interface SamplingTail {
 /** The end of a request body. Begins with a comma if not empty. */
 export function samplingTail({ asked, extra, fixed, reserved }: SamplingTail): string {
   for (const key of reserved) refuseInExtra(extra, key)
-  const json = JSON.stringify({ ...asked, ...extra, ...fixed })
+  return fieldsJson({ ...asked, ...extra, ...fixed })
+}
+
+/** Fields at the end of a body. Begins with a comma if there are any. */
+export function fieldsJson(fields: JsonObject): string {
+  const json = JSON.stringify(fields)
   return json === '{}' ? '' : `,${json.slice(1, -1)}`
 }
 

@@ -10,7 +10,7 @@ import type { BackendReply, ModelRequest, ResponseFormat, ToolChoice } from '../
 import { inputItems } from './_responses-input.ts'
 import { readResponse } from './_responses-reply.ts'
 import { ResponsesStream } from './_responses-stream.ts'
-import { bodyField, samplingTail } from './_sampling-tail.ts'
+import { bodyField, fieldsJson, samplingTail } from './_sampling-tail.ts'
 import { sealedReply } from './sealed-reply.ts'
 import type { Wording } from './_unsayable.ts'
 import type { AnswerContext, Dialect, DialectOptions, StreamAssembler } from './dialect.ts'
@@ -41,28 +41,28 @@ export class ResponsesDialect implements Dialect {
   }
 
   render(request: ModelRequest): string {
-    return `${this.#prompt(request)}${this.#tail(request)}}`
+    return this.#renderOwn(request) ?? `${this.#prompt(request)}${this.#tail(request)}}`
   }
 
   /** The body for counting tokens, for which OpenAI knows fewer fields. */
   renderCounted(request: ModelRequest): string {
-    const asked = effortIn(request.sampling)
-    return `${this.#prompt(request)}${samplingTail({ asked, extra: undefined, reserved: [] })}}`
+    return this.#renderOwn(request) ?? `${this.#prompt(request)}${fieldsJson(effortIn(request.sampling))}}`
+  }
+
+  /** The body with the client's own fields, and its own items after the conversation. */
+  #renderOwn({ messages, own }: ModelRequest): string | undefined {
+    return own && `${this.#input(messages, own.items)}${fieldsJson(own.fields)}}`
+  }
+
+  #input(messages: readonly Message[], items: readonly Json[] = []): string {
+    const said = messages.map((message) => this.#items(message)).filter((json) => json !== '')
+    return `${this.#head}${[...said, ...items.map((item) => JSON.stringify(item))].join(',')}]`
   }
 
   #prompt(request: ModelRequest): string {
-    const { messages, tools, toolChoice, parallelToolCalls, responseFormat } = request
+    const { tools, toolChoice, parallelToolCalls, responseFormat } = request
     const { extra } = request.sampling
-    let body = this.#head
-    let isFirst = true
-    for (const message of messages) {
-      const items = this.#items(message)
-      if (items === '') continue
-      if (!isFirst) body += ','
-      body += items
-      isFirst = false
-    }
-    body += ']'
+    let body = this.#input(request.messages)
     if (tools.length > 0) {
       body += this.#tools(tools)
       if (toolChoice !== undefined) body += bodyField('tool_choice', toolChoiceJson(toolChoice), extra)
