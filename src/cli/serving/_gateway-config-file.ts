@@ -58,10 +58,20 @@ async function readText(file: string, shown: string): Promise<string> {
 function parseYaml(text: string, shown: string): unknown {
   const document = parseDocument(text)
   const [mistake] = document.errors
+  if (mistake) throw notYaml(shown, mistake)
+  try {
+    // An empty file is an empty configuration.
+    return document.toJS() ?? {}
+  } catch (error) {
+    // What `*name` stands for is looked up only here.
+    throw notYaml(shown, error)
+  }
+}
+
+function notYaml(shown: string, cause: unknown): MillraceError {
+  const said = cause instanceof Error ? cause.message : String(cause)
   // The other lines of the message draw the place; only the first one is shown, without its last colon.
-  if (mistake) throw invalid(shown, `it is not YAML: ${mistake.message.split(/:?\n/, 1)[0] ?? ''}`, mistake)
-  // An empty file is an empty configuration.
-  return document.toJS() ?? {}
+  return invalid(shown, `it is not YAML: ${said.split(/:?\n/, 1)[0] ?? ''}`, cause)
 }
 
 function unreadable(shown: string, cause: unknown): MillraceError {

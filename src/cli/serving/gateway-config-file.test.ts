@@ -1,0 +1,22 @@
+import { mkdtempDisposableSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { expect, test } from 'vitest'
+import { readGatewayConfig } from './_gateway-config-file.ts'
+
+const tenfold = (name: string): string => Array.from({ length: 10 }, () => `*${name}`).join(', ')
+
+test.each([
+  ['a name without an anchor', 'models: { m: *base }', 'it is not YAML: Unresolved alias'],
+  [
+    'names that stand for more than fits into memory',
+    `a: &a [${'x, '.repeat(10)}]\nb: &b [${tenfold('a')}]\nc: &c [${tenfold('b')}]\nd: [${tenfold('c')}]`,
+    'it is not YAML: Excessive alias count',
+  ],
+  ['half a list', 'keys: [', 'it is not YAML: Flow sequence'],
+])('%s is a mistake in the file', async (_what, text, message) => {
+  using folder = mkdtempDisposableSync(join(tmpdir(), 'millrace-config-'))
+  writeFileSync(join(folder.path, 'gateway.yaml'), text)
+  const reading = readGatewayConfig('gateway.yaml', { cwd: folder.path, env: {} })
+  await expect(reading).rejects.toMatchObject({ code: 'config_invalid', rawMessage: expect.stringContaining(message) })
+})
