@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { admin, OpenGateway } from '../../src/gateway/_testing/open-gateway.ts'
 import { beginEvents, tokenChunk } from '../../src/gateway/_testing/token-chunks.ts'
-import { ScriptedServer } from '../../src/inference/_testing/scripted-server.ts'
+import { chatReply, ScriptedServer, sendJson } from '../../src/inference/_testing/scripted-server.ts'
 import { temporaryFolder } from '../store/_fixtures.ts'
 
 const body = { model: 'm', messages: [{ role: 'user', content: 'hello' }] }
@@ -64,6 +64,20 @@ test.each([
   await done
   expect((await open.gateway.session(admin, id)).used).toMatchObject({ requests: 1, tokens, cost: tokens })
   expect((await open.ask(caller, body)).status).toBe(429)
+})
+
+test('the whole prompt is counted where nobody says how long it was, also if only its last message was sent', async () => {
+  await using server = await ScriptedServer.start((response) =>
+    sendJson(response, chatReply('hello', { usage: undefined })),
+  )
+  await using open = await over(server)
+  const { id, caller } = await open.session()
+  const first = await open.ask(caller, { model: 'm', input: 'a long story '.repeat(100) }, { api: 'responses' })
+  const named = { model: 'm', input: 'and then?', previous_response_id: first.document['id'] }
+  await open.ask(caller, named, { api: 'responses' })
+  const [told = 0, continued = 0] = (await open.nodes(id)).flatMap(({ call }) => call?.usage.input ?? [])
+  expect(told).toBeGreaterThan(100)
+  expect(continued).toBeGreaterThan(told)
 })
 
 test('a session with a budget of money does not use a model without a price', async () => {

@@ -15,10 +15,10 @@ import type { UpstreamRequest } from './_upstream-request.ts'
 /** Records a complete reply under the ids that its client knows it by. */
 export function recordComplete(
   place: SessionPlace,
-  { dialect, capturesTokens, model, request }: UpstreamRequest,
+  { dialect, capturesTokens, model, request, messages }: UpstreamRequest,
   { reply, replyId, itemIds }: { reply: CompleteReply; replyId: string; itemIds: ItemIds | undefined },
 ): void {
-  const { hasInstructions, messages, promptIds } = request
+  const { hasInstructions, promptIds } = request
   const name = { replyId, api: dialect.api, ...(itemIds && { itemIds }), ...(hasInstructions && { hasInstructions }) }
   const recorded = withUsage(withPrompt(reply, promptIds), messages, model.client.price)
   const lacking = capturesTokens ? 'missing' : 'unasked'
@@ -37,10 +37,10 @@ interface LostReply {
 /** Records a lost reply, if there is anything of it. */
 export function recordLost(
   place: SessionPlace,
-  { dialect, model, request: { messages, promptIds } }: UpstreamRequest,
+  { dialect, model, request, messages }: UpstreamRequest,
   { reply, partial = nothingYet, replyId, wasSampling }: LostReply,
 ): void {
-  const recorded = withPrompt(partial, promptIds)
+  const recorded = withPrompt(partial, request.promptIds)
   if (!wasSampling && isEmpty(recorded)) return
   const usage = untoldUsage(recorded, messages)
   const name = { api: dialect.api, ...(replyId !== undefined && { replyId }) }

@@ -34,6 +34,8 @@ export class UpstreamRequest {
   readonly dialect: ServerDialect
   readonly request: DialectRequest
   readonly model: GatewayModel
+  /** The whole conversation. */
+  readonly messages: readonly Message[]
   /** Whether the reply should be recorded with its tokens. */
   readonly capturesTokens: boolean
   /** The client's body, if it is passed on. */
@@ -51,6 +53,7 @@ export class UpstreamRequest {
     this.dialect = incoming.dialect
     this.request = request
     this.model = model
+    this.messages = parts.messages
     this.#isGenerate = incoming.dialect.api === 'generate'
     this.capturesTokens = isRecorded && (this.#isGenerate || model.capturesTokens)
     const needsWhole = this.capturesTokens && request.stream && !this.#isGenerate && !model.tokenRequest.inStreams
@@ -164,8 +167,8 @@ export class UpstreamRequest {
 
   /** What is sent of a conversation that is not in the client's body, and what of the body goes along as it is. */
   #conversation(): Pick<ModelRequest, 'messages' | 'conversation' | 'own'> {
-    const { messages, filledIn } = this.#parts
-    const { body, request } = this
+    const { filledIn } = this.#parts
+    const { body, messages, request } = this
     if (body !== undefined || !this.isSameApi) return { messages }
     const { model: _ours, input, previous_response_id: _before, ...fields } = request.body
     // Instructions are the first message, and stay a field of their own.
