@@ -352,6 +352,25 @@ test.each([false, true])(
   },
 )
 
+test('signed thinking comes along where a client of another API names the reply that it goes on from', async () => {
+  const thinking = { type: 'thinking', thinking: 'hm', signature: 'c2ln' }
+  const called = { type: 'tool_use', id: 'c1', name: 'f', input: {} }
+  await using server = await ScriptedServer.start((reply) => sendJson(reply, messagesReply([thinking, called])))
+  await using open = await OpenGateway.open({
+    models: [{ name: 'm', api: 'messages', maxTries: 1, backends: [{ url: server.url }] }],
+  })
+  const { caller } = await open.session()
+  const asked = { model: 'm', input: 'go' }
+  const first = await open.ask(caller, asked, { api: 'responses' })
+  const again = await open.ask(caller, asked, { api: 'responses', retryCount: 1 })
+  expect(again.document['output']).toEqual(first.document['output'])
+  const result = { type: 'function_call_output', call_id: 'c1', output: 'done' }
+  const named = { model: 'm', input: [result], previous_response_id: first.document['id'] }
+  expect((await open.ask(caller, named, { api: 'responses' })).status).toBe(200)
+  const { messages } = JSON.parse(server.requests.at(-1)?.body ?? '') as { messages: object[] }
+  expect(messages[1]).toEqual({ role: 'assistant', content: [thinking, called] })
+})
+
 test('a reference to a reply that has just ended is found, however its type is spelled', async () => {
   const [given] = cases
   if (!given) throw new Error('there is no case')

@@ -1,4 +1,4 @@
-import { callRecord, type BrokenReply, type CompleteReply, type PartialReply } from '../../inference/index.ts'
+import { callRecord, isSealed, type BrokenReply, type CompleteReply, type PartialReply } from '../../inference/index.ts'
 import { isNestedWithin } from '../../kit/index.ts'
 import {
   maxOriginalDepth,
@@ -106,8 +106,10 @@ export class SessionPlace {
   }
 }
 
+/** Whether the original is for a client of its API, which may be told it again, or for its backend, which signed what it thought. */
 function isKept(original: OriginalReply | undefined, api: ClientApi): original is OriginalReply {
-  return original?.api === api && isNestedWithin(maxOriginalDepth, original.output)
+  if (!original) return false
+  return original.api === api ? isNestedWithin(maxOriginalDepth, original.output) : isSealed(original)
 }
 
 /** Why a reply was lost. If it was aborted, the error says by whom. */

@@ -165,8 +165,8 @@ export class SessionTree {
     }
     this.#replies.set(call.replyId, node)
     for (const ids of Object.values(call.itemIds ?? {})) for (const id of ids) this.#items.set(id, node)
-    if (call.api !== 'responses') return
-    for (const { id, type, call_id: callId } of call.original?.output ?? []) {
+    if (call.api !== 'responses' || call.original?.api !== 'responses') return
+    for (const { id, type, call_id: callId } of call.original.output) {
       if (typeof id === 'string') this.#items.set(id, node)
       const isOutput = typeof type === 'string' && type.endsWith('_call_output')
       if (isOutput && typeof callId === 'string') this.#servedCalls.add(callId)
