@@ -213,7 +213,7 @@ describe('millrace show <run> <rollout>', () => {
     await using runs = await temporaryRuns()
     const long = `It is right.\n${'x'.repeat(1000)}`
     const info = { seed: 7, where: 'here', list: [1, 2] }
-    await writeRun({
+    writeRun({
       root: runs.root,
       name: 'it',
       rollouts: [{ record: { info }, verdicts: [long, ...Array.from({ length: 11 }, (_, n) => `Score: ${n}`)] }],

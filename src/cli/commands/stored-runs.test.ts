@@ -142,8 +142,8 @@ describe('millrace prune', () => {
 
   it('deletes one run by its name, and says why one stays', async () => {
     await using runs = await temporaryRuns()
-    for (const name of ['a', 'b']) await writeRun({ root: runs.root, name, rollouts })
-    await writeRun({ root: runs.root, name: 'unfinished', rollouts, end: 'drained' })
+    for (const name of ['a', 'b']) writeRun({ root: runs.root, name, rollouts })
+    writeRun({ root: runs.root, name: 'unfinished', rollouts, end: 'drained' })
     const prune = (...words: string[]) => run(runs.root, 'prune', ...words)
     expect((await prune('a')).stdout).toMatch(/^a +complete .*\n1 run, .*; --yes deletes it\n$/m)
     const deleted = await prune('a', '--yes', '--json')
