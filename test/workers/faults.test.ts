@@ -104,7 +104,9 @@ describe('a poison rollout among 200 others', () => {
       root: runs.root,
       kind,
       count: 201,
-      concurrency: 100,
+      // Some 16 on each worker: enough that the search for the culprit has all its stages (together, in parts, alone). More
+      // would only start more workers, one for each part.
+      concurrency: 32,
       options: { every: 101, mishap, ms: 20 },
       supervision: { heap: { maxOldGenerationMb: 64 }, ...(mishap === 'endless' && { replaceAfterMs: 2_000 }) },
     })
