@@ -101,8 +101,9 @@ async function dispatch(words: readonly string[], io: CommandIo): Promise<ExitCo
 async function runCommand(command: Command, words: readonly string[], io: CommandIo): Promise<ExitCode> {
   const invocation = parseCommandLine(command, words)
   if ('help' in invocation.flags) return showHelp(command, io)
-  const notice = loadEnvFile(io.cwd, io.env)
-  if (notice !== undefined) void io.stderr.line(`${io.stderr.style.warn('notice:')} ${notice}`)
+  for (const notice of [...invocation.notices, loadEnvFile(io.cwd, io.env)]) {
+    if (notice !== undefined) void io.stderr.line(`${io.stderr.style.warn('notice:')} ${notice}`)
+  }
   return command.run(invocation, io)
 }
 

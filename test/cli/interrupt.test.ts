@@ -14,11 +14,6 @@ function continuation(stderr: string): string[] {
   return command.split(' ')
 }
 
-/** The same words, with more rollouts at once. */
-function faster(words: readonly string[]): readonly string[] {
-  return words.with(words.indexOf('-c') + 1, '100')
-}
-
 describe.concurrent('an interrupted run', () => {
   it.each([
     ['SIGINT', 130, 'counting.ts', []],
@@ -46,7 +41,7 @@ describe.concurrent('an interrupted run', () => {
     expect(ids.length).toBeLessThan(400)
     expect(summary?.['rollouts']).toBe(ids.length)
 
-    const second = await millrace({ cwd }, ...faster(continuation(first.stderr)))
+    const second = await millrace({ cwd }, ...continuation(first.stderr), '-c', '100')
     expect(second.code, second.stderr).toBe(0)
     expect(objects(second.stdout).at(-1)).toMatchObject({ end: 'complete', rollouts: 400, scored: 400 })
     const all = [...ids, ...reportedIds(second.stdout)]

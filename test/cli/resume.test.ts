@@ -4,7 +4,7 @@ import { temporaryRuns } from 'millrace/testing'
 import { describe, expect, it } from 'vitest'
 import { fixture, millrace, objects, reportedIds, startMillrace, type Ended } from './_millrace.ts'
 
-const counting = ['eval', fixture('counting.ts'), '-m', 'sim', '--json']
+const counting = ['eval', fixture('counting.ts'), '-m', 'sim', '-c', '4', '--json']
 
 function startOf({ stdout }: Ended): Record<string, unknown> | undefined {
   return objects(stdout).find(({ type }) => type === 'start')
@@ -19,7 +19,7 @@ describe.concurrent('the same command again', () => {
     await using place = await temporaryRuns()
     const cwd = place.root
     const words = [...counting, '--env.count=400', '--sim.ttftMs=30']
-    await using running = startMillrace({ cwd }, ...words, '-c', '4')
+    await using running = startMillrace({ cwd }, ...words)
     await running.shows('stdout', '"type":"rollout"', 8)
     running.process.kill('SIGKILL')
     const killed = await running.ended
@@ -69,7 +69,7 @@ describe.concurrent('the same command again', () => {
     const words = [...counting, '--env.count=400', '--sim.ttftMs=30']
     const drained: unknown[] = []
     for (const more of [[], ['--new']]) {
-      await using running = startMillrace({ cwd }, ...words, '-c', '4', ...more)
+      await using running = startMillrace({ cwd }, ...words, ...more)
       await running.shows('stdout', '"type":"rollout"')
       running.process.kill('SIGTERM')
       const ended = await running.ended

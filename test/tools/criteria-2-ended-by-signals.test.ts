@@ -20,12 +20,11 @@ const patience = { timeout: 120_000 }
 // Each is half a dozen processes.
 vi.setConfig({ maxConcurrency: 3 })
 
-/** `millrace eval` with two rollouts at a time, unless the words say otherwise, each of which holds a server. */
+/** `millrace eval` with two rollouts at a time, each of which holds a server. */
 async function startHeld(log: ServerLog, module: string, ...words: readonly string[]) {
   const runs = await temporaryRuns()
   const environment = fileURLToPath(new URL(`../fixtures/mcp/${module}.ts`, import.meta.url))
-  const atOnce = words.includes('-c') ? [] : ['-c', '2']
-  const common = ['-m', 'sim', ...atOnce, '--no-preflight', `--env.log=${log.path}`]
+  const common = ['-m', 'sim', '-c', '2', '--no-preflight', `--env.log=${log.path}`]
   const running = startMillrace({ cwd: runs.root }, 'eval', environment, ...common, ...words)
   // Before anybody else hears of it: what runs then has outlived it.
   const leftAtExit = once(running.process, 'exit').then(() => survivors(log))

@@ -58,6 +58,8 @@ export interface Invocation<Flags extends FlagTable> {
   readonly prefixed: Readonly<Record<string, Readonly<Record<string, unknown>>>>
   /** The words after the command's name, as they were given. */
   readonly words: readonly string[]
+  /** What the user should know about how the words were read. */
+  readonly notices: readonly string[]
 }
 
 /** One command of the command line: its help, and what it does. */

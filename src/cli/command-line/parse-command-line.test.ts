@@ -23,6 +23,23 @@ describe('parseCommandLine', () => {
     })
   })
 
+  it.each([
+    [['-m', 'a', '-m', 'b'], { model: 'b' }, '-m is given more than once; the last one counts'],
+    [['-n4', '--attempts', '8'], { attempts: 8 }, '--attempts is given more than once; the last one counts'],
+  ])('takes the last of several values, and says so: %j', (words, flags, notice) => {
+    expect(parse('x', ...words)).toMatchObject({ flags, notices: [notice] })
+  })
+
+  it('takes the last value of an option of the environment, and says so', () => {
+    const { prefixed, notices } = parse('x', '--env.a=1', '--env.b=1', '--env.a=2')
+    expect(prefixed).toEqual({ env: { a: 2, b: 1 } })
+    expect(notices).toEqual(['--env.a is given more than once; the last one counts'])
+  })
+
+  it('has nothing to say of a value that is only repeated', () => {
+    expect(parse('x', '-m', 'a', '-m', 'a', '--json', '--json').notices).toEqual([])
+  })
+
   it('takes a switch that is written twice as written once', () => {
     expect(parse('x', '--json', '--json').flags).toEqual({ json: true })
   })
@@ -101,10 +118,6 @@ describe('parseCommandLine', () => {
     [['x', '--seed', 'x'], '--seed is a whole number, not x'],
     [['x', '--timeout', 'soon'], '--timeout is a duration such as 90 (seconds), 90s, 5m, 1h30m or 30d, not soon'],
     [['x', '--api', 'response'], '--api is one of chat, responses, messages, not response; did you mean responses?'],
-    [['x', '-m', 'a', '-m', 'b'], '-m is given more than once, and takes one value; leave the others out'],
-    [['x', '-n4', '--attempts', '4'], '--attempts is given more than once, and takes one value; leave the others out'],
-    [['x', '--resume', '--resume=a'], '--resume is given more than once, and takes one value; leave the others out'],
-    [['x', '--env.a=1', '--env.a=2'], '--env.a is given more than once, and takes one value; leave the others out'],
     [['x', 'y'], 'do not know what to do with "y"; see millrace eval --help'],
     [['x', '--env.=1'], '--env. lacks the name of the option: --env.<option>=<value>'],
   ])('refuses %j in one sentence', (words, message) => {

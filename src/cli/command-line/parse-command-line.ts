@@ -5,6 +5,8 @@ import type { Command, FlagTable, Invocation } from './command.ts'
 import { commonFlags } from './common-flags.ts'
 import { flagValue, looksLikeFlag, usageError } from './flag-value.ts'
 
+type Token = NonNullable<ReturnType<typeof parseArgs>['tokens']>[number]
+
 /**
  * Reads the words after a command's name. node:util splits them into flags and values; which flags exist, which need a
  * value and what the value means is decided here, so that every mistake gets one sentence with the way out.
@@ -32,10 +34,7 @@ export function parseCommandLine<Flags extends FlagTable>(
     const prefix = prefixes[token.name.slice(0, token.name.indexOf('.'))] && token.name.split('.')[0]
     if (spec) {
       const value = flagValue(spec, { rawName: token.rawName, text: token.value, isInline: token.inlineValue ?? false })
-      const earlier = values[token.name]
-      // The last of several would win unseen, and a switch says the same however often it is written.
-      if (earlier !== undefined && !['texts', 'switch'].includes(spec.kind)) throw givenTwice(token.rawName)
-      values[token.name] = spec.kind === 'texts' ? [...((earlier as string[]) ?? []), value] : value
+      values[token.name] = spec.kind === 'texts' ? [...((values[token.name] as string[]) ?? []), value] : value
     } else if (prefix !== undefined) {
       put((prefixed[prefix] ??= {}), token.name.split('.').slice(1), looseValue(token.value), token.rawName)
     } else {
@@ -45,7 +44,26 @@ export function parseCommandLine<Flags extends FlagTable>(
   // With `--help`, the help is shown whatever else is wrong with the line.
   if (values['help'] !== true) checkArguments(command, positionals)
   // The values follow the command's own table, so they have the command's types.
-  return { arguments: positionals, flags: values as Invocation<Flags>['flags'], prefixed, words }
+  return {
+    arguments: positionals,
+    flags: values as Invocation<Flags>['flags'],
+    prefixed,
+    words,
+    notices: overruledNotices(tokens, table),
+  }
+}
+
+/** Of a flag that takes one value the last counts, so that a line which a script has begun can be overruled at its end. */
+function overruledNotices(tokens: readonly Token[], table: FlagTable): string[] {
+  const last = new Map<string, Token & { kind: 'option' }>()
+  const notices: string[] = []
+  for (const token of tokens) {
+    if (token.kind !== 'option' || table[token.name]?.kind === 'texts') continue
+    const { value: earlier } = last.get(token.name) ?? token
+    if (earlier !== token.value) notices.push(`${token.rawName} is given more than once; the last one counts`)
+    last.set(token.name, token)
+  }
+  return notices
 }
 
 function declareFlags(table: FlagTable): Record<string, { type: 'string' | 'boolean'; short?: string }> {
@@ -120,7 +138,6 @@ function put(target: Record<string, unknown>, path: readonly string[], value: un
   if (name === undefined || name === '')
     throw usageError(`${rawName} lacks the name of the option: ${rawName}<option>=<value>`)
   if (rest.length === 0) {
-    if (Object.hasOwn(target, name)) throw givenTwice(rawName)
     target[name] = value
     return
   }
@@ -128,10 +145,6 @@ function put(target: Record<string, unknown>, path: readonly string[], value: un
   const next: Record<string, unknown> = typeof inner === 'object' && inner !== null ? { ...inner } : {}
   target[name] = next
   put(next, rest, value, rawName)
-}
-
-function givenTwice(rawName: string): MillraceError {
-  return usageError(`${rawName} is given more than once, and takes one value; leave the others out`)
 }
 
 function unknownFlag(command: Command, table: FlagTable, rawName: string): MillraceError {
