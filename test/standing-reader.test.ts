@@ -5,12 +5,12 @@ import { describe, expect, test } from 'vitest'
 /** More than may wait unread and on their way to disk together. */
 const tasks = 700
 
-function evaluateMany(root: string): Evaluation {
+function evaluateMany(root: string, length = tasks): Evaluation {
   return evaluate({
     environment: defineEnvironment({
       name: 'many',
       task: z.object({}),
-      tasks: () => Array.from({ length: tasks }, () => ({})),
+      tasks: () => Array.from({ length }, () => ({})),
       prompt: () => 'go',
       reward: () => 1,
     }),
@@ -57,4 +57,12 @@ test('results that were dropped while nobody read are not left out in silence', 
   const run = evaluateMany(runs.root)
   await run.summary()
   await expect(Array.fromAsync(run)).rejects.toMatchObject({ code: 'usage' })
+})
+
+test('a loop that is left with the last result leaves a complete run', async () => {
+  await using runs = await temporaryRuns()
+  const run = evaluateMany(runs.root, 50)
+  for await (const _record of run) if (run.progress().ended === 50) break
+  const { end, state } = await run.summary()
+  expect([end, state]).toEqual(['complete', 'complete'])
 })

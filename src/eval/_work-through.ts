@@ -11,12 +11,12 @@ import type { RunControl } from './_run-control.ts'
 import { sumOfTries } from './sent-tries.ts'
 import { TaskDigest } from './_task-digest.ts'
 
-/** Runs the rollouts that are due, and keeps with the run how that ended. Resolves to whether the run is complete. */
+/** Runs the rollouts that are due, and keeps with the run how that ended. Resolves to that, and to whether the run is complete. */
 export async function workThrough(
   sitting: Sitting,
   control: RunControl,
   results: AsyncQueue<RolloutRecord>,
-): Promise<boolean> {
+): Promise<{ readonly end: RunControl['end']; readonly isWhole: boolean }> {
   const { opened, resolved, executor, sums, tasks, fork } = sitting
   const { store } = opened
   const { config, settings } = resolved
@@ -42,7 +42,8 @@ export async function workThrough(
     if (hasRunAll) control.noteAllRun()
     // A complete run that was drained before anything began is still complete.
     isWhole = hasRunAll ? wasComplete || tasks.areAll() : wasComplete && !hasBegun
-    return isWhole
+    // A drain or stop that comes while the run is being closed does not change how it ended.
+    return { end: control.end, isWhole }
   } catch (error) {
     control.noteFailure()
     // In a complete run, changed tasks are found before anything new begins, so the run is still complete.

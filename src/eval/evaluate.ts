@@ -84,8 +84,7 @@ class RunningEvaluation implements Evaluation {
     using _signal = control.follow(options.signal)
     await using sitting = await openSitting(options, control, this.#parts)
     onStarted(sitting.begin())
-    const isWhole = await workThrough(sitting, control, this.#results)
-    return summaryOf(sitting, { end: control.end, isWhole })
+    return summaryOf(sitting, await workThrough(sitting, control, this.#results))
   }
 
   /** Leaving the loop early stops the run; reaching its end finds it ended already. */

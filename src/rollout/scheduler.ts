@@ -54,7 +54,7 @@ export class Scheduler {
   readonly #attempts: RolloutAttempts
   /** Rollouts that have not ended, and results that have not been taken. */
   #work = 0
-  /** Whether a rollout was not started, or not started over when it failed: another sitting may do that. */
+  /** Whether a rollout was not started, was cut off, or did not start over when it failed: another sitting may do that. */
   #hasLeftWork = false
   #onIdle: (() => void) | undefined
   #stranded: StrandedWatch | undefined
@@ -102,7 +102,7 @@ export class Scheduler {
     while (this.#work > 0) await this.#idle()
     this.#stranded?.[Symbol.dispose]()
     if (this.#failure) throw this.#failure
-    const hasRunAll = hasStartedAll && !this.#hasLeftWork && !this.#stopping.signal.aborted
+    const hasRunAll = hasStartedAll && !this.#hasLeftWork
     if (hasRunAll && this.#groups && this.#groups.open > 0) {
       throw new MillraceError('internal', `${this.#groups.open} groups never got all their members; please report this`)
     }
@@ -131,6 +131,7 @@ export class Scheduler {
   /** Cancels what runs; those rollouts stay unfinished, to be resumed. */
   stop(reason: MillraceError): void {
     if (this.#stopping.signal.aborted) return
+    if (this.#attempts.active > 0) this.#hasLeftWork = true
     this.#stopping.abort(reason)
     this.drain()
     this.#attempts.abortAll(reason)
@@ -217,8 +218,8 @@ export class Scheduler {
     if (verdict.kind === 'replace') return await this.#replace(verdict.failed, member)
     if (verdict.kind === 'void') voidGroup(verdict.members)
     else await this.#scoreGroup(verdict.members, member.terms.task)
-    if (this.#stopping.signal.aborted) return
-    await this.#settle(verdict.members)
+    if (this.#stopping.signal.aborted) this.#hasLeftWork = true
+    else await this.#settle(verdict.members)
   }
 
   async #replace(failed: readonly HeldMember[], last: HeldMember): Promise<void> {
