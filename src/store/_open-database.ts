@@ -1,8 +1,11 @@
-import { accessSync, constants, existsSync } from 'node:fs'
+import { accessSync, constants } from 'node:fs'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
+import { fileSize } from './_file-size.ts'
+import { signOfLostJournal } from './_lost-journal.ts'
 import { isUnwritable, openUnwritable } from './_open-unwritable.ts'
 import { migrate, requireVersion } from './_schema.ts'
+import { readRunFile } from './run-file.ts'
 import { noDatabase, noRun, runFiles } from './run-folder.ts'
 
 /** How long to wait for a foreign process that holds the database, such as somebody's sqlite3 shell. */
@@ -42,13 +45,23 @@ export function openForWriting(folder: string): DatabaseSync {
  */
 export function openForReading(folder: string): DatabaseSync {
   const path = join(folder, runFiles.database)
-  if (!existsSync(path)) throw existsSync(join(folder, runFiles.run)) ? noDatabase(folder) : noRun(folder)
+  if (fileSize(path) === 0) return openUnmade(folder)
   try {
     return versionChecked(new DatabaseSync(path, { readOnly: true, timeout: busyTimeoutMs }), folder)
   } catch (error) {
     if (!isUnwritable(error) || canWriteIn(folder)) throw error
     return versionChecked(openUnwritable(folder), folder)
   }
+}
+
+/** The journal of a run that has none yet, since it is still starting or was killed while it was: one that holds nothing. */
+function openUnmade(folder: string): DatabaseSync {
+  const run = readRunFile(folder)
+  if (!run) throw noRun(folder)
+  if (signOfLostJournal(folder, run) !== undefined) throw noDatabase(folder)
+  const database = new DatabaseSync(':memory:')
+  migrate(database, folder)
+  return database
 }
 
 /** Where the folder can be written to, SQLite's error has another cause: no descriptor is left, say. */

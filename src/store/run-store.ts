@@ -4,6 +4,7 @@ import type { MessagePort } from 'node:worker_threads'
 import { MillraceError } from '../errors/index.ts'
 import { Resource, type LoopLagWindow } from '../kit/index.ts'
 import { fileSize } from './_file-size.ts'
+import { signOfLostJournal } from './_lost-journal.ts'
 import { RunLock } from './_run-lock.ts'
 import { StoreWriter } from './_store-writer.ts'
 import type { StoreStatus } from './store-status.ts'
@@ -212,16 +213,13 @@ function requireSameConfig(existing: RunFile, create: NewRun, folder: string): v
   )
 }
 
-/**
- * Refuses a run whose journal is gone, since its records would be lost without a word. A run that was killed before it had a
- * journal may start one: no sitting of it has ended, and it has no results.
- */
+/** Refuses a run whose journal is gone, since its records would be lost without a word. */
 function requireJournal(folder: string, run: RunFile | undefined): void {
   if (fileSize(join(folder, runFiles.database)) > 0) return
-  const hasResults = fileSize(join(folder, runFiles.lines)) > 0
-  if (!hasResults && !run?.sittings.some(({ endedAt }) => endedAt !== undefined)) return
+  const sign = signOfLostJournal(folder, run)
+  if (sign === undefined) return
   throw new MillraceError(
     'store_failed',
-    `the run in ${folder} ${hasResults ? `has results in ${runFiles.lines}` : 'was worked on'}, but its ${runFiles.database} is gone; restore that file, or start another run with --run <name> (run.name)`,
+    `the run in ${folder} ${sign}, but its ${runFiles.database} is gone; restore that file, or start another run with --run <name> (run.name)`,
   )
 }

@@ -9,6 +9,7 @@ import { usageError } from '../command-line/flag-value.ts'
 import type { CommandIo } from '../process/io.ts'
 import type { Output } from '../process/output.ts'
 import { SlowProgress } from '../process/slow-progress.ts'
+import { nextStep } from '../runs/next-step.ts'
 import { spoolLosses } from '../runs/spool-losses.ts'
 import { isGatewayRun, locateRun, readRun, runsRoot } from '../runs/stored-run.ts'
 import { writeOutputFile } from '../process/write-output-file.ts'
@@ -115,6 +116,9 @@ export const exportCommand = defineCommand({
     const damaged = new Damaged(isGateway ? 'session' : 'rollout', io.stderr)
     const losses = await readRun(found, async (reader) => {
       await exportRun({ reader, flags, damaged, io, isGateway })
+      if (!isGateway && found.run.state !== 'complete' && reader.counts().ended === 0) {
+        void io.stderr.line(`no rollout of run ${found.name} has ended yet; ${nextStep(found)}`)
+      }
       return isGateway ? spoolLosses(reader, oldestStart(reader, flags)) : []
     })
     for (const loss of losses) void io.stderr.line(loss)

@@ -1,5 +1,6 @@
-import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
 import { describe, expect, it } from 'vitest'
 import { RunStore } from '../../store/index.ts'
 import { temporaryRuns } from '../../testing/index.ts'
@@ -11,6 +12,22 @@ async function run(root: string, ...words: string[]) {
   const parts = fakeProcess({ env: { MILLRACE_RUNS: root } })
   const code = await main(words, parts)
   return { code, stdout: parts.stdout.text, stderr: parts.stderr.text }
+}
+
+/** Leaves what a run has from its first moment on, before its journal is made. */
+function writeStartingRun(root: string, name: string): void {
+  writeRun({ root, name, rollouts: [], end: 'none' })
+  const { sittings, ...file } = JSON.parse(readFileSync(join(root, name, 'run.json'), 'utf8'))
+  rmSync(join(root, name), { recursive: true })
+  mkdirSync(join(root, name))
+  const [{ startedAt }] = sittings
+  writeFileSync(join(root, name, 'run.json'), JSON.stringify({ ...file, state: 'running', sittings: [{ startedAt }] }))
+}
+
+function holdLock(folder: string): DatabaseSync {
+  const lock = new DatabaseSync(join(folder, 'lock'))
+  lock.exec('PRAGMA journal_mode = MEMORY; BEGIN EXCLUSIVE')
+  return lock
 }
 
 const rollouts: readonly WrittenRollout[] = [1, 0, 1].map((reward, task) => ({
@@ -69,6 +86,24 @@ describe('millrace list', () => {
     const { stdout } = await run(runs.root, 'list')
     expect(stdout).toMatch(/^large +complete +arithmetic +sim +123,456 +0\.250 +just now$/m)
     expect(stdout).toMatch(/^cut-off +unfinished +arithmetic +sim +3 +0\.667 +just now$/m)
+  })
+
+  it('says of a run without a journal yet what it says of one without results', async () => {
+    await using runs = await temporaryRuns()
+    writeStartingRun(runs.root, 'early')
+    expect((await run(runs.root, 'list')).stdout).toMatch(/^early +unfinished +arithmetic +sim +0 +– /m)
+    expect(await run(runs.root, 'export', 'early')).toEqual({
+      code: 0,
+      stdout: '',
+      stderr: 'no rollout of run early has ended yet; the command that started it, with --run early, continues it\n',
+    })
+    expect(await run(runs.root, 'show', 'early', '0-0')).toMatchObject({
+      code: 1,
+      stderr: expect.stringContaining('run early has no rollout 0-0; none has ended yet'),
+    })
+    using _lock = holdLock(join(runs.root, 'early'))
+    expect((await run(runs.root, 'list')).stdout).toMatch(/^early +running +arithmetic +sim +0 +– /m)
+    expect((await run(runs.root, 'export', 'early')).stderr).toContain('a process is working on it')
   })
 
   it('says so where there are none', async () => {
