@@ -190,7 +190,7 @@ describe('examples in the pages', () => {
     const { text } = await page('docs/environments.md')
     const environments = markedBlocks(text, 'environment')
     const data = markedBlocks(text, 'data').map(({ argument, code }) => [argument, code])
-    expect(environments.map(({ argument }) => argument)).toEqual(['from-csv.ts', 'insist.ts'])
+    expect(environments.map(({ argument }) => argument)).toEqual(['from-csv.ts', 'three-questions.ts', 'insist.ts'])
     for (const { argument, code } of environments) {
       const words = ['eval', `./${argument}`, '-m', 'sim', '--json', '--quiet']
       const { stdout } = await inFolder({ ...Object.fromEntries(data), [argument]: code }, words)

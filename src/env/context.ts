@@ -45,10 +45,14 @@ export type SetupContext<Task, Options> = Pick<
 
 export interface UpdateContext<Task, State, Options> extends RolloutContext<Task, State, Options> {
   readonly messages: readonly Message[]
+  /** The model's message of this turn. */
   readonly reply: AssistantMessage
 }
 
-/** The environment's answer after a turn: nothing to go on, messages to add before going on, or the end. */
+/**
+ * The environment's answer after a turn. With `end: true` the rollout ends. With at least one message it goes on, after
+ * the messages were added. With neither, the tool loop goes on if the reply had tool calls, and ends if it had none.
+ */
 export type Update = void | { readonly messages?: readonly Message[]; readonly end?: boolean }
 
 export interface RewardContext<Task, State, Options> extends RolloutContext<Task, State, Options> {

@@ -66,7 +66,7 @@ export interface EnvironmentSpec<
   readonly contextPolicy?: ContextPolicy
   /** The agent; if not given, the tool loop. */
   readonly agent?: Agent
-  /** Called after each turn and its tool calls. */
+  /** Called after each turn and its tool calls. After a reply without calls, only messages let the tool loop go on. */
   update?(
     context: UpdateContext<NoInfer<OutputOf<TaskSchema>>, NoInfer<State>, NoInfer<OutputOf<OptionsSchema>>>,
   ): Update | Promise<Update>

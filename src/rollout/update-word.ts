@@ -13,7 +13,7 @@ export function updateWord(said: unknown): Update {
     // `false` too: it may come of `isFound && { end: true }`, and it may be meant to end the rollout.
     const found = typeof said === 'boolean' ? said : `a value of type ${typeof said}`
     throw wrong(
-      `it must return nothing or { messages, end }, not ${found}: { end: true } ends the rollout, { end: false } or nothing lets it go on`,
+      `it must return nothing or { messages, end }, not ${found}: { end: true } ends the rollout, { messages } lets it go on, and nothing lets it go on if the reply had tool calls`,
     )
   }
   const unknown = unknownField(said, Object.keys(wordNames))
