@@ -6,7 +6,8 @@ import { setFlagsFromString } from 'node:v8'
 
 if (Number.parseInt(process.versions.node, 10) < 24) {
   const hint =
-    'Run it with npx or npm run in a project that has node@24 (npm install --save-dev node@24), or install it.'
+    'Run it with npx or npm run in a project that has node@24 (npm install --save-dev node@24), or install Node 24. ' +
+    'A program that starts it and sends it signals runs node_modules/.bin/node node_modules/.bin/millrace instead: npx does not pass them on.'
   console.error(`millrace needs Node 24 or newer (this is v${process.versions.node}). ${hint}`)
   process.exitCode = 1
 } else {

@@ -81,5 +81,7 @@ describe('bin/millrace.js', () => {
     const { status, stdout, stderr } = run(['--version'], [preloaded(older)])
     expect({ status, stdout }).toEqual({ status: 1, stdout: '' })
     expect(stderr).toMatch(/^millrace needs Node 24 or newer \(this is v20\.20\.2\)\. Run it with npx/)
+    // What a program can start and end by a signal: npx does not pass one on.
+    expect(stderr).toContain('node_modules/.bin/node node_modules/.bin/millrace')
   })
 })
