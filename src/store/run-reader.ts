@@ -40,7 +40,7 @@ import type {
   UnfinishedRollout,
 } from './stored-run.ts'
 
-const maxRepeatedIds = 10
+const maxNamedTasks = 10
 
 /**
  * Reads a run, while it is being written or afterwards, in the writing process or another. Durable entries are visible at once;
@@ -203,12 +203,27 @@ export class RunReader implements Disposable {
     return row && { ...(row as { index: number; id: string; digest: string }) }
   }
 
+  /** The indexes of the tasks with this id, up to ten of them: ids need not be unique. Looks at all tasks. */
+  tasksWithId(id: string): number[] {
+    const statement = this.#database.prepare('SELECT number FROM task WHERE id = ? ORDER BY number LIMIT ?')
+    return statement.all(id, maxNamedTasks).map((row) => row['number'] as number)
+  }
+
+  /** The rollouts of a task that have begun, without children, by their samples. */
+  rolloutsOf(task: number, limit: number): string[] {
+    // Their ids begin with the index and a dash, so that the primary key finds them; the dot is the character after the dash.
+    const statement = this.#database.prepare(
+      `SELECT DISTINCT rollout FROM attempt WHERE rollout > ? AND rollout < ? AND parent IS NULL ORDER BY sample LIMIT ?`,
+    )
+    return statement.all(`${task}-`, `${task}.`, limit).map((row) => row['rollout'] as string)
+  }
+
   /** Ids that several tasks share, up to ten of them: the first ones show what is wrong. Looks at all tasks. */
   repeatedTaskIds(): string[] {
     const statement = this.#database.prepare(
       'SELECT id FROM task GROUP BY id HAVING count(*) > 1 ORDER BY min(number) LIMIT ?',
     )
-    return statement.all(maxRepeatedIds).map((row) => row['id'] as string)
+    return statement.all(maxNamedTasks).map((row) => row['id'] as string)
   }
 
   *events(name?: string): Generator<StoredEvent, void, void> {

@@ -81,6 +81,8 @@ describe('on the command line', () => {
     const same = await command(folder.root, 'replay', 'sums', '3-0')
     expect(same).toMatchObject({ code: 0, stderr: '' })
     expect(same.stdout).toBe('3-0  identical: 2 messages, outcome completed, rewards and usage\n')
+    // The id of a task is its index here, so that both lead to one rollout.
+    expect(await command(folder.root, 'replay', 'sums', '3')).toEqual(same)
     const differs = await command(folder.root, 'replay', 'sums', '4-0', '--environment', other)
     expect(differs.code).toBe(1)
     for (const part of [
@@ -169,7 +171,8 @@ describe('on the command line', () => {
       [['replay', 'sums'], 2, 'which rollout? Name one'],
       [['replay', 'sums', '3-0', '--all'], 2, 'leave out --all, or 3-0'],
       [['replay', 'sum', '3-0'], 1, 'did you mean sums?'],
-      [['replay', 'sums', '111-0'], 1, 'did you mean 11-0'],
+      [['replay', 'sums', '111-0'], 1, 'run sums has no rollout 111-0; the first that ended is'],
+      [['replay', 'sums', 'sum'], 1, 'run sums has no rollout sum; rollouts are named <number of the task>-<attempt>'],
       [['replay', 'sums', '3-0', '--environment', './gone.ts'], 1, 'gone.ts'],
       [['rescore', 'sums', '--env.level=3'], 2, 'has no option "level"'],
       [['replay', 'sums', '3-0', '--env.level=3'], 2, 'has no option "level"'],
@@ -182,7 +185,7 @@ describe('on the command line', () => {
         'has 1 turn and cannot be forked after turn 1: --turn (turn) takes 0',
       ],
       [['fork', 'sums', '3-0', '--turn', '0', '--sim.skill=1'], 2, 'say that it is to go on with -m sim'],
-      [['fork', 'sums', '0-3', '--turn', '0'], 1, 'did you mean 0-0'],
+      [['fork', 'sums', '0-3', '--turn', '0'], 1, 'run sums has no rollout 0-3; the first that ended is'],
     ]
     for (const [words, code, message] of cases) {
       const ended = await command(folder.root, ...words)
@@ -206,7 +209,7 @@ describe('on the command line', () => {
 
   test('a fork is a run of its own, which the same command finds complete', async () => {
     await using folder = await withRun()
-    const words = ['fork', 'sums', '3-0', '--turn', '0', '--system', 'Be kind.', '-n', '2', '--run', 'kind', '--quiet']
+    const words = ['fork', 'sums', '3', '--turn', '0', '--system', 'Be kind.', '-n', '2', '--run', 'kind', '--quiet']
     expect(await command(folder.root, ...words)).toMatchObject({ code: 0 })
     expect((await command(folder.root, 'show', 'kind')).stdout).toContain('forked  from sums 3-0, after turn 0')
     const shown = await command(folder.root, 'show', 'kind', '3-1')

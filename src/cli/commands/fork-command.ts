@@ -11,7 +11,11 @@ export const forkCommand = defineCommand({
     'what it was forked from, and can be shown, continued and replayed like any other.',
   arguments: [
     { name: 'run', required: true, help: 'a run: its name, or the path of its folder' },
-    { name: 'rollout', required: true, help: 'the rollout to fork, such as 12-0 (task 12, first attempt)' },
+    {
+      name: 'rollout',
+      required: true,
+      help: 'the rollout to fork, such as 12-0 (task 12, first attempt), or a task that has one alone',
+    },
   ],
   flags: forkFlags,
   prefixes: forkPrefixes,

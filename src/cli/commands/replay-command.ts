@@ -7,6 +7,7 @@ import { exitCodes, type ExitCode } from '../process/exit-codes.ts'
 import { usageError } from '../command-line/flag-value.ts'
 import { formatCount, formatQuantity } from '../format/count.ts'
 import type { CommandIo } from '../process/io.ts'
+import { findRollout } from '../runs/find-rollout.ts'
 import { nameUnreadable } from '../runs/name-unreadable.ts'
 import { replayText } from '../runs/replay-text.ts'
 import { SlowProgress } from '../process/slow-progress.ts'
@@ -21,7 +22,11 @@ export const replayCommand = defineCommand({
     'for and was not recorded is a difference, never a call.',
   arguments: [
     { name: 'run', required: true, help: 'a run: its name, or the path of its folder' },
-    { name: 'rollout', required: false, help: 'the rollout, such as 12-0 (task 12, first attempt)' },
+    {
+      name: 'rollout',
+      required: false,
+      help: 'the rollout, such as 12-0 (task 12, first attempt), or a task that has one alone',
+    },
   ],
   flags: {
     all: { kind: 'switch', group: 'What to replay', help: 'Every rollout of the run that has ended.' },
@@ -85,7 +90,7 @@ export const replayCommand = defineCommand({
     using _exit = exitNotice(io, 'The run is as it was.')
     return await readRun(found, async (reader) => {
       if (rollout === undefined) return await replayAll(reader, { found, io, asJson, limit: flags.limit ?? 5, options })
-      const report = await replayRollout(reader, rollout, options)
+      const report = await replayRollout(reader, findRollout(rollout, reader, { found, stderr: io.stderr }), options)
       await show(report, io, asJson)
       return report.verdict === 'identical' ? exitCodes.ok : exitCodes.failed
     })

@@ -280,6 +280,33 @@ describe('millrace show <run> <rollout>', () => {
     )
   })
 
+  it('takes a number for that of a task, and says what it would be as an id', async () => {
+    await using runs = await temporaryRuns()
+    // The task at index 0 has the id 1, as in a file whose rows are counted from 1.
+    const rollouts = ['0-0', '1-0', '2-0', '2-1'].map((id) => {
+      const [index = 0, sample = 0] = id.split('-').map(Number)
+      return { record: { id, sample, task: { index, id: String(index + 1) } } }
+    })
+    writeRun({ root: runs.root, name: 'rows', rollouts })
+    for (const [given, shown, stderr] of [
+      [
+        '1-0',
+        '1-0  task 2 ',
+        '1-0 is taken by the number of the task, counted from 0; by the task’s id it would be 0-0\n',
+      ],
+      ['1', '1-0  task 2 ', '1 is taken by the number of the task, counted from 0; by the task’s id it would be 0-0\n'],
+      ['0-0', '0-0  task 1 ', ''],
+      ['3-1', '2-1  task 3 ', ''],
+    ] as const) {
+      expect(await show(runs.root, 'rows', given)).toEqual({ code: 0, stdout: expect.stringContaining(shown), stderr })
+    }
+    const several = await show(runs.root, 'rows', '2')
+    expect(several.stderr).toContain(
+      'task 2 of run rows has several rollouts; name one: 2-0, 2-1 (2 is taken by the number of the task, counted from 0; by the task’s id it would be 1-0)',
+    )
+    expect((await show(runs.root, 'rows', '3')).stderr).toContain('has several rollouts; name one: 2-0, 2-1 [')
+  })
+
   it('leaves out rollouts that cannot be read, and names them', async () => {
     await using runs = await temporaryRuns()
     const rollouts = [0, 1, 2].map((index) => ({ record: { id: `${index}-0`, task: { index, id: `task-${index}` } } }))

@@ -161,7 +161,7 @@ function recordOrDamage(reader: RunReader, stored: StoredRollout): StoredRollout
 }
 
 async function showRollout(given: string, { found, reader, io, asJson }: ShownRun): Promise<void> {
-  const rollout = findRollout(given, reader, found)
+  const rollout = findRollout(given, reader, { found, stderr: io.stderr })
   const attempts = reader.attempts(rollout)
   const accepted = reader.rollout(rollout)
   const shown = attempts.find(({ attempt }) => attempt === accepted?.attempt) ?? attempts.at(-1)

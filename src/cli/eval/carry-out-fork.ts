@@ -10,6 +10,7 @@ import type { CommandIo } from '../process/io.ts'
 import { modelFromFlags } from './_model-from-flags.ts'
 import { readModelsFile } from './_models-file.ts'
 import { runEvaluation } from './_run-evaluation.ts'
+import { findRollout } from '../runs/find-rollout.ts'
 import { locateRun, readRun, runsRoot } from '../runs/stored-run.ts'
 
 type ForkInvocation = Invocation<typeof forkFlags>
@@ -21,7 +22,10 @@ export async function carryOutFork(invocation: ForkInvocation, io: CommandIo): P
   const root = runsRoot(invocation.flags.runs, io)
   const options = await forkOptions(invocation, root, io)
   const found = await locateRun(name, root, io)
-  const evaluation = await readRun(found, (reader) => forkRollout(reader, options))
+  const evaluation = await readRun(found, (reader) => {
+    const rollout = findRollout(options.rollout, reader, { found, stderr: io.stderr })
+    return forkRollout(reader, { ...options, rollout })
+  })
   using output = openOutput(invocation.flags, io, evaluation)
   using _exit = exitNotice(io, 'What has ended is kept, and the same command goes on.')
   return await runEvaluation({ evaluation, output, io, words: invocation.words, command: 'fork' })

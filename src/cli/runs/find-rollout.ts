@@ -1,32 +1,55 @@
 import { MillraceError } from '../../errors/index.ts'
 import type { FoundRun, RunReader } from '../../store/index.ts'
+import type { Output } from '../process/output.ts'
 
-/** How many rollouts are searched for a task: a run may hold a million. */
-const maxLookedThrough = 10_000
 const shownRollouts = 8
 
-/** Finds a rollout by its id, by its task's id and attempt, or by the index or id of its task if that has only one rollout. */
-export function findRollout(given: string, reader: RunReader, { name }: FoundRun): string {
-  if (reader.attempts(given).length > 0) return given
-  const found: string[] = []
-  let first: string | undefined
-  let count = 0
-  for (const { rollout, task, sample } of reader.ended()) {
-    first ??= rollout
-    const id = reader.task(task)?.id
-    // In a damaged run, the task may be missing.
-    if (id !== undefined && given === `${id}-${sample}`) return rollout
-    if (given === String(task) || given === id) found.push(rollout)
-    count += 1
-    if (count === maxLookedThrough || found.length > shownRollouts) break
+/**
+ * Finds a rollout by its own name, `<number of the task>-<attempt>`, by `<id of the task>-<attempt>`, or by the number or the
+ * id of a task that has only one. An id may look like a number: the number is taken, and a notice names what the id would be.
+ */
+export function findRollout(
+  given: string,
+  reader: RunReader,
+  { found: { name }, stderr }: { readonly found: FoundRun; readonly stderr: Output },
+): string {
+  const [byNumber, byId] = [rolloutsByNumber(given, reader), rolloutsById(given, reader)]
+  const taken = byNumber.length > 0 ? byNumber : byId
+  const [only, ...others] = taken
+  if (only === undefined) throw noRollout(given, reader, name)
+  const isBoth = taken === byNumber && byId.some((rollout) => !byNumber.includes(rollout))
+  const notice = `${given} is taken by the number of the task, counted from 0; by the task’s id it would be ${listed(byId)}`
+  if (others.length > 0) {
+    const also = isBoth ? ` (${notice})` : ''
+    throw new MillraceError(
+      'run_not_found',
+      `task ${given} of run ${name} has several rollouts; name one: ${listed(taken)}${also}`,
+    )
   }
-  const [only, ...others] = found
-  if (only !== undefined && others.length === 0) return only
-  if (only !== undefined) {
-    const shown = found.slice(0, shownRollouts).join(', ') + (found.length > shownRollouts ? ', …' : '')
-    throw new MillraceError('run_not_found', `task ${given} of run ${name} has several rollouts; name one: ${shown}`)
-  }
+  if (isBoth) void stderr.line(notice)
+  return only
+}
+
+function rolloutsByNumber(given: string, reader: RunReader): string[] {
+  if (reader.attempts(given).length > 0) return [given]
+  return /^\d+$/.test(given) ? reader.rolloutsOf(Number(given), shownRollouts + 1) : []
+}
+
+function rolloutsById(given: string, reader: RunReader): string[] {
+  const [, id = '', sample = ''] = /^(.*)-(\d+)$/s.exec(given) ?? []
+  const samples = reader.tasksWithId(id).map((task) => `${task}-${sample}`)
+  const begun = samples.filter((rollout) => reader.attempts(rollout).length > 0)
+  if (begun.length > 0) return begun
+  return reader.tasksWithId(given).flatMap((task) => reader.rolloutsOf(task, shownRollouts + 1))
+}
+
+function listed(rollouts: readonly string[]): string {
+  return rollouts.slice(0, shownRollouts).join(', ') + (rollouts.length > shownRollouts ? ', …' : '')
+}
+
+function noRollout(given: string, reader: RunReader, run: string): MillraceError {
+  const [first] = reader.ended().map(({ rollout }) => rollout)
   const names = /^\d+-\d+/.test(given) ? '' : 'rollouts are named <number of the task>-<attempt>, and '
   const hint = first === undefined ? 'none has ended yet' : `${names}the first that ended is ${first}`
-  throw new MillraceError('run_not_found', `run ${name} has no rollout ${given}; ${hint}`)
+  return new MillraceError('run_not_found', `run ${run} has no rollout ${given}; ${hint}`)
 }
