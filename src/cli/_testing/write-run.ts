@@ -22,7 +22,7 @@ export function writeRun(options: {
   /** Whether the run is a server's. */
   readonly isServed?: boolean
   /** `none`: no end is recorded, as after a crash. */
-  readonly end?: 'complete' | 'drained' | 'none'
+  readonly end?: 'complete' | 'drained' | 'max_cost' | 'none'
   readonly provenance?: NewRun['provenance']
 }): void {
   const { root, name, attempts = 1, isServed, end = 'complete', provenance = {} } = options

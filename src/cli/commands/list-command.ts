@@ -10,6 +10,7 @@ import { printableLine } from '../format/printable.ts'
 import { formatScore } from '../format/score.ts'
 import type { Style } from '../format/style.ts'
 import { SlowProgress } from '../process/slow-progress.ts'
+import { plannedRollouts } from '../runs/next-step.ts'
 import { isGatewayRun, runsRoot, servingEnd, storedConfig } from '../runs/stored-run.ts'
 
 export const listCommand = defineCommand({
@@ -63,6 +64,8 @@ interface ListedRun {
   readonly model: string
   /** The number of ended rollouts, or of a gateway's ended sessions. */
   readonly ended: number
+  /** The number of rollouts that the run is to have, if that is known and not all have ended. */
+  readonly planned?: number
   /** The number of a gateway's open sessions. */
   readonly open?: number
   readonly scored: number
@@ -81,11 +84,12 @@ function describeRun(found: FoundRun, progress: SlowProgress): ListedRun {
   const end = servingEnd(found)
   const common = { run: found.name, state, ...(end !== undefined && { end }), environment, model, createdAt }
   const stored = storedResults(found)
-  if (stored) return { ...common, ...stored }
+  if (stored) return { ...common, ...stored, ...plannedRollouts(found, stored.ended) }
   try {
     using reader = RunReader.open(found.folder)
     if (isGatewayRun(found)) return { ...common, ...reader.sessions.counts(), scored: 0, score: null }
-    return { ...common, ...readResults(reader, progress) }
+    const results = readResults(reader, progress)
+    return { ...common, ...results, ...plannedRollouts(found, results.ended) }
   } catch (error) {
     // One run with a broken database must not hide the others.
     return { ...common, ended: 0, scored: 0, score: null, problem: String(error) }
@@ -147,7 +151,8 @@ function table(
   })
 }
 
-function endedText({ ended, open }: ListedRun): string {
+function endedText({ ended, planned, open }: ListedRun): string {
+  if (planned !== undefined) return `${formatCount(ended)} of ${formatCount(planned)}`
   return open === undefined ? formatCount(ended) : `${formatCount(ended)} (${formatCount(open)} open)`
 }
 

@@ -23,7 +23,8 @@ import { formatCount } from '../format/count.ts'
 import { printableLine } from '../format/printable.ts'
 import { formatScore } from '../format/score.ts'
 import { showSession, showSessions, type ShownRun } from '../runs/show-gateway.ts'
-import { isGatewayRun, locateRun, readRun, runsRoot } from '../runs/stored-run.ts'
+import { howFar, plannedRollouts } from '../runs/next-step.ts'
+import { isGatewayRun, locateRun, readRun, runsRoot, storedConfig } from '../runs/stored-run.ts'
 import { storedSummary } from '../runs/stored-summary.ts'
 import { missingOf, transcriptLines, type Transcript } from '../runs/transcript.ts'
 
@@ -96,8 +97,11 @@ export const showCommand = defineCommand({
 
 function showSummary({ found, reader, io, asJson }: ShownRun): void {
   const summary = storedSummary(found, reader, { now: Date.now(), stderr: io.stderr })
-  if (asJson) void io.stdout.line(JSON.stringify(summary))
-  else writeSummary(summary, io)
+  const { ended } = reader.counts()
+  if (asJson) return void io.stdout.line(JSON.stringify({ ...summary, ...plannedRollouts(found, ended) }))
+  writeSummary(summary, io)
+  const isOpen = found.run.state !== 'complete' && !storedConfig(found).isServed
+  if (isOpen) void io.stdout.line(howFar(found, ended))
 }
 
 async function showList(

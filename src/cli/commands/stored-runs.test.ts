@@ -56,6 +56,32 @@ describe('millrace list', () => {
     )
   })
 
+  it('says how many rollouts there will be, where that is known, and show says how to go on', async () => {
+    await using runs = await temporaryRuns()
+    const provenance = { tasks: 5 }
+    writeRun({ root: runs.root, name: 'open', rollouts, attempts: 2, end: 'drained', provenance })
+    writeRun({ root: runs.root, name: 'unknown', rollouts, attempts: 2, end: 'none' })
+    const results = { ended: 3, scored: 3, score: 1 }
+    writeRun({ root: runs.root, name: 'costly', rollouts, end: 'max_cost', provenance: { tasks: 4, results } })
+    const { stdout } = await run(runs.root, 'list')
+    expect(stdout).toMatch(/^open .* 3 of 10 +0\.667/m)
+    expect(stdout).toMatch(/^unknown .* sim +3 +0\.667/m)
+    expect(stdout).toMatch(/^costly .* 3 of 4 +1\.000/m)
+    for (const [name, line] of [
+      ['open', '3 of 10 rollouts ended so far; the command that started it, with --run open, continues it'],
+      ['unknown', '3 rollouts ended so far; the command that started it, with --run unknown, continues it'],
+      [
+        'costly',
+        '3 of 4 rollouts ended so far; the command that started it, with --run costly and a higher --max-cost, continues it',
+      ],
+    ] as const) {
+      expect((await run(runs.root, 'show', name)).stdout.trimEnd().split('\n').at(-1)).toBe(line)
+    }
+    expect(JSON.parse((await run(runs.root, 'show', 'open', '--json')).stdout)).toMatchObject({ planned: 10 })
+    writeRun({ root: runs.root, name: 'done', rollouts, provenance: { tasks: 3 } })
+    expect((await run(runs.root, 'show', 'done')).stdout).not.toContain('so far')
+  })
+
   it('says of a server that it was drained, as show does: its run is never complete', async () => {
     await using runs = await temporaryRuns()
     writeRun({ root: runs.root, name: 'served', rollouts, isServed: true, end: 'drained' })
@@ -64,7 +90,9 @@ describe('millrace list', () => {
       state: 'unfinished',
       end: 'drained',
     })
-    expect((await run(runs.root, 'show', 'served')).stdout).toContain('drained')
+    const { stdout } = await run(runs.root, 'show', 'served')
+    expect(stdout).toContain('drained')
+    expect(stdout).not.toContain('so far')
   })
 
   it('names what it cannot read and lists the rest', async () => {
