@@ -1,6 +1,10 @@
 """Chat Completions with the official Python client."""
 
 import json
+import os
+import pathlib
+import subprocess
+import sys
 
 import openai
 from pydantic import BaseModel
@@ -101,3 +105,10 @@ def chat_errors():
     session.end()
     assert raises(openai.APIStatusError, lambda: ask(model="chat", messages=messages)).status_code == 410
     assert {model.id for model in client_of(Session()).models.list()} == set(BACKENDS)
+
+
+@case
+def the_example_of_the_guide(model):
+    example = pathlib.Path(__file__).parents[2] / "examples" / "python" / "gateway_session.py"
+    done = subprocess.run([sys.executable, example], env={**os.environ, "MODEL": model}, check=True, stdout=subprocess.PIPE)
+    assert done.stdout.decode().count("42") == 4, done.stdout
