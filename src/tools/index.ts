@@ -1,5 +1,6 @@
 export { endsAttempt } from './ends-attempt.ts'
 export { jsonSchemaOf } from './json-schema.ts'
+export { jsonSchemaParameters } from './json-schema-parameters.ts'
 export type { JsonSchema } from './json-schema.ts'
 export { readOutputTool, readOutputToolName } from './output/read-output-tool.ts'
 export { shortenResults } from './output/shorten-results.ts'

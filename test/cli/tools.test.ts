@@ -154,6 +154,16 @@ describe('millrace tools call', () => {
     expect(await call('eco')).toMatchObject({ code: 2, stderr: expect.stringContaining('did you mean echo') })
   })
 
+  it('checks the arguments before the server is asked', async () => {
+    await using place = await temporaryRuns()
+    const cwd = place.root
+    await writeServers(cwd, { everything })
+    const called = await millrace({ cwd }, 'tools', 'call', 'servers.json', 'echo', '{"text": "hello"}')
+    expect(called).toMatchObject({ code: 2, stdout: '' })
+    expect(called.stderr).toContain('bad arguments for everything.echo: message: ')
+    expect(called.stderr).toContain('Expected {"message": string}')
+  })
+
   it('calls a tool of an environment on the task it is told', async () => {
     await using place = await temporaryRuns()
     const cwd = place.root

@@ -1,7 +1,8 @@
 import { MillraceError } from '../../errors/index.ts'
 import type { ContentPart, Json } from '../../schema/index.ts'
 import { EnvironmentSession, ServedTools } from '../../serve/index.ts'
-import { jsonSchemaOf, type JsonSchema } from '../../tools/index.ts'
+import { describeParameters, jsonSchemaOf, jsonSchemaParameters, validate, type JsonSchema } from '../../tools/index.ts'
+import { usageError } from '../command-line/flag-value.ts'
 import { exitCodes, type ExitCode } from '../process/exit-codes.ts'
 import { formatDuration } from '../format/duration.ts'
 import { printableLine } from '../format/printable.ts'
@@ -60,6 +61,7 @@ function serverTools(opened: readonly OpenedServer[], { io, signal }: Surroundin
       inputSchema,
       call: async (given: Record<string, unknown>): Promise<Answer> => {
         if (!session) throw new MillraceError('internal', `${server} is not open`)
+        await refuseBadArguments(`${server}.${name}`, inputSchema, given)
         return await session.call({
           tool: name,
           arguments: given,
@@ -73,6 +75,13 @@ function serverTools(opened: readonly OpenedServer[], { io, signal }: Surroundin
       },
     })),
   )
+}
+
+/** Checks the arguments for a server's tool as rollouts do: what its schema does not allow never reaches the server. */
+async function refuseBadArguments(tool: string, schema: JsonSchema, given: Record<string, unknown>): Promise<void> {
+  const { problem } = await validate(jsonSchemaParameters(schema), given)
+  if (problem === undefined) return
+  throw usageError(`bad arguments for ${tool}: ${problem}. Expected ${describeParameters(schema)}`)
 }
 
 /** The environment's own tools. The environment is set up for the call, and torn down after it. */

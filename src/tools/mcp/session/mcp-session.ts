@@ -215,7 +215,7 @@ export class McpSession extends Resource {
     if (runs === 0) return `${said}. The call did not run.`
     return this.#options.config.retry === 'never'
       ? `${said}. The call may have run, and retry: 'never' forbids to repeat it.`
-      : `${said}. The call may have run, so it was not repeated; set retry: 'always' if it may be.`
+      : `${said}. The call may have run, so it was not repeated. See first why the server failed. Only if each of its tools may run twice, retry: 'always' has such calls repeated.`
   }
 
   /** A connection for a call that found none. Waits no longer than the call may last. */
