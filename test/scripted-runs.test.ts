@@ -1,4 +1,4 @@
-import { defineEnvironment, judge, z } from 'millrace'
+import { defineEnvironment, judge, MillraceError, z } from 'millrace'
 import { calls, runScripted, ScriptedBackend } from 'millrace/testing'
 import { expect, test } from 'vitest'
 
@@ -73,4 +73,25 @@ test.each([
   const environment = defineEnvironment({ ...base, reward: () => 1 })
   const run = runScripted({ environment, ...wrong } as unknown as Parameters<typeof runScripted>[0])
   await expect(run).rejects.toThrow(`options of runScripted(): ${message}`)
+})
+
+test('a script that throws is told by its file and line; a coded error is a backend’s own', async () => {
+  const failed = async (thrown: Error) => {
+    const { records } = await runScripted({
+      environment: defineEnvironment({ ...base, reward: () => 1 }),
+      script: () => {
+        throw thrown
+      },
+    })
+    return records[0]
+  }
+  expect(await failed(new TypeError('no such thing'))).toMatchObject({
+    outcome: 'model_error',
+    error: {
+      code: 'model_server_error',
+      message: expect.stringMatching(/the script threw TypeError at test\/scripted-runs\.test\.ts:\d+: no such thing/),
+    },
+  })
+  const coded = await failed(new MillraceError('model_rejected', 'too long'))
+  expect(coded?.error).toMatchObject({ code: 'model_rejected', message: expect.not.stringContaining('the script') })
 })

@@ -1,4 +1,5 @@
 import { MillraceError } from '../errors/index.ts'
+import { thrownBy } from '../kit/index.ts'
 import type { Backend, BackendReply, BackendRequest } from '../inference/index.ts'
 import type { AssistantMessage, Message } from '../schema/index.ts'
 import { textOf } from '../schema/index.ts'
@@ -32,7 +33,7 @@ export class ScriptedBackend implements Backend {
       answer = await this.#script(request)
     } catch (error) {
       request.signal.throwIfAborted()
-      throw MillraceError.from(error, 'model_server_error')
+      throw error instanceof MillraceError ? error : thrownBy('the script', error, 'model_server_error')
     }
     request.signal.throwIfAborted()
     return replyOf(answer, request.messages)
