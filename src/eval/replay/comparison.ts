@@ -3,6 +3,7 @@ import type { Json, Message, MessageNode, RolloutRecord, ToolRepair } from '../.
 import type { BareRecord, NodeEntry } from '../../store/index.ts'
 import type { ReplayedSession } from './replay-journal.ts'
 import type { RecordedSession } from './recording.ts'
+import { shownDifference, shownTexts, sortedJson } from './shown-difference.ts'
 import { maxDifferences, type Difference, type MessageDifference } from './replay-report.ts'
 
 /** The fields of a record that must be repeated. Times are not among them: a replay has others. */
@@ -25,9 +26,6 @@ const comparedFields = [
   'cost',
   'info',
 ] as const satisfies readonly (keyof BareRecord)[]
-
-/** How many characters of a value a table shows. */
-const maxShownChars = 120
 
 /** Gathers the differences between a recording and its replay. */
 export class Comparison {
@@ -72,7 +70,7 @@ export class Comparison {
   }
 
   value(session: string, what: string, recorded: string | null, replayed: string | null): void {
-    if (recorded !== replayed) this.#add({ session, what, recorded: brief(recorded), replayed: brief(replayed) })
+    if (recorded !== replayed) this.#addShown(session, what, shownTexts(recorded, replayed))
   }
 
   #node(session: string, recorded: MessageNode | undefined, replayed: NodeEntry | undefined): void {
@@ -83,7 +81,8 @@ export class Comparison {
       const recordedMessage = recorded?.message ?? null
       const replayedMessage = replayedJson === null ? null : (JSON.parse(replayedJson) as Message)
       const { role } = recordedMessage ?? replayedMessage ?? { role: '?' }
-      this.value(session, `message ${seq} (${role})`, recordedJson, replayedJson)
+      const shown = shownDifference(recordedMessage ?? undefined, replayedMessage ?? undefined)
+      this.#addShown(session, `message ${seq} (${role})`, shown)
       const at = recorded?.at ?? Number.POSITIVE_INFINITY
       if (!this.#first || at < this.#first.at) {
         this.#first = { session, seq, recorded: recordedMessage, replayed: replayedMessage, at }
@@ -103,7 +102,12 @@ export class Comparison {
   }
 
   #value(session: string, what: string, recorded: unknown, replayed: unknown): void {
-    this.value(session, what, sortedJson(recorded), sortedJson(replayed))
+    if (sortedJson(recorded) === sortedJson(replayed)) return
+    this.#addShown(session, what, shownDifference(recorded, replayed))
+  }
+
+  #addShown(session: string, what: string, [recorded, replayed]: ReturnType<typeof shownDifference>): void {
+    this.#add({ session, what, recorded, replayed })
   }
 
   #add(difference: Difference): void {
@@ -133,18 +137,4 @@ function repairText({ rule, at, before, after, applied }: ToolRepair): string {
 
 function turnOf(context: Json): number {
   return typeof context === 'object' && context !== null && 'turn' in context ? Number(context['turn']) : -1
-}
-
-function brief(text: string | null): string | null {
-  return text === null || text.length <= maxShownChars ? text : `${text.slice(0, maxShownChars - 1)}…`
-}
-
-/** JSON with sorted keys: asynchronous rewards may end in any order. */
-function sortedJson(value: unknown): string | null {
-  if (value === undefined) return null
-  return JSON.stringify(value, (_key, inner: Json) =>
-    typeof inner === 'object' && inner !== null && !Array.isArray(inner)
-      ? Object.fromEntries(Object.entries(inner).toSorted(([one], [other]) => (one < other ? -1 : 1)))
-      : inner,
-  )
 }

@@ -31,9 +31,9 @@ export const maxDifferences = 50
 export interface Difference {
   /** The session's id. */
   readonly session: string
-  /** `message 3 (tool)`, `reward`, `usage.output`. */
+  /** `message 3 (tool)`, `reward`, `usage`. */
   readonly what: string
-  /** A short form of the value; null if there is none. */
+  /** A short form of the value, or of its first field that differs, as `output: 12`; null if there is none. */
   readonly recorded: string | null
   readonly replayed: string | null
 }
