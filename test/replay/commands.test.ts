@@ -1,5 +1,5 @@
 import { execFile } from 'node:child_process'
-import { readFile, writeFile } from 'node:fs/promises'
+import { readFile, rename, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { evaluate } from 'millrace'
@@ -192,6 +192,29 @@ describe('on the command line', () => {
       expect({ code: ended.code, stdout: ended.stdout }, words.join(' ')).toEqual({ code, stdout: '' })
       expect(ended.stderr).toContain(message)
     }
+  })
+
+  test('a run whose environment was moved is told how to name its new place', async () => {
+    await using folder = await withRun()
+    const moved = join(folder.root, 'moved.ts')
+    await rename(join(folder.root, 'sums.ts'), moved)
+    for (const words of [
+      ['replay', 'sums', '0-0'],
+      ['rescore', 'sums'],
+      ['fork', 'sums', '0-0', '--turn', '0'],
+    ]) {
+      const { code, stderr } = await command(folder.root, ...words)
+      expect({ code, stderr }, words.join(' ')).toEqual({
+        code: 1,
+        stderr: expect.stringMatching(
+          /run sums was made with the environment .*sums\.ts, which is not there any more; .* with --environment <module>/,
+        ),
+      })
+    }
+    expect(await command(folder.root, 'replay', 'sums', '0-0', '--environment', moved)).toMatchObject({
+      code: 0,
+    })
+    expect(await command(folder.root, 'rescore', 'sums', moved)).toMatchObject({ code: 0 })
   })
 
   test('an environment in the place of another is told where its options come from', async () => {

@@ -1,3 +1,5 @@
+import { existsSync } from 'node:fs'
+import { fileURLToPath } from 'node:url'
 import { z } from 'zod'
 import { environmentOf, loadEnvironment, type Environment, type LoadedEnvironment } from '../../env/index.ts'
 import { MillraceError } from '../../errors/index.ts'
@@ -103,10 +105,23 @@ export async function loadStoredEnvironment(
       throw withStoredOptions(error, config)
     }
   }
-  if (specifier !== null) return await loadEnvironment(specifier, all)
+  if (specifier !== null) {
+    if (!existsSync(new URL(specifier))) throw goneEnvironment(specifier, config)
+    return await loadEnvironment(specifier, all)
+  }
   throw new MillraceError(
     'env_invalid',
     `run ${config.name} was made with an environment that was given as an object, not as a module: say which one it was`,
+  )
+}
+
+function goneEnvironment(specifier: string, { name }: StoredRunConfig): MillraceError {
+  const path = fileURLToPath(specifier)
+  return new MillraceError(
+    'file_not_found',
+    `run ${name} was made with the environment ${path}, which is not there any more; restore it, or say where it is now ` +
+      'with --environment <module>, for rescore after the name of the run (environment)',
+    { data: { path } },
   )
 }
 
