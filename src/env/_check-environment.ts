@@ -115,7 +115,8 @@ function problemsOf(fields: Fields): string[] {
   }
   for (const [field, schema] of Object.entries(plainFields)) {
     const checked = schema.optional().safeParse(fields[field])
-    if (!checked.success) problems.push(`\`${field}\` does not fit: ${describeIssues(checked.error.issues)}`)
+    if (!checked.success)
+      problems.push(`\`${field}\` does not fit: ${describeIssues(checked.error.issues, fields[field])}`)
   }
   problems.push(...misspelt(fields, knownFields))
   return problems

@@ -63,10 +63,10 @@ describe('jsonl', () => {
   test('goes on after a line that is not JSON', async () => {
     await using folder = await temporaryFolder()
     const path = join(folder.path, 'questions.jsonl')
-    await writeFile(path, '1\n{"a":\n3\n')
+    await writeFile(path, '1\n{"a" 2}\n3\n')
     expect(await rowsOf(jsonl(path))).toEqual([
       { at: 'questions.jsonl line 1', value: 1 },
-      { at: 'questions.jsonl line 2', problem: expect.stringContaining('not valid JSON: ') },
+      { at: 'questions.jsonl line 2', problem: expect.stringMatching(/^not valid JSON: .* at column 6$/) },
       { at: 'questions.jsonl line 3', value: 3 },
     ])
   })

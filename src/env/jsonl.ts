@@ -54,6 +54,11 @@ function rowOf(line: string | undefined, at: string): TaskRow {
   try {
     return { at, value: JSON.parse(line) }
   } catch (error) {
-    return { at, problem: `not valid JSON: ${error instanceof Error ? error.message : String(error)}` }
+    // The line is in `at`; Node's message counts it as the first.
+    const { rawMessage } = MillraceError.from(error, 'internal')
+    return {
+      at,
+      problem: `not valid JSON: ${rawMessage.replace(/ at position \d+ \(line 1 column (\d+)\)$/, ' at column $1')}`,
+    }
   }
 }

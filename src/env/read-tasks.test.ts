@@ -124,7 +124,7 @@ describe('readTasks', () => {
     expect(await problemIn(`${many}\n${many}\n`)).toContain('"c10", "c11" and 28 more (')
     // All columns are there, so it is the row.
     expect(await problemIn('question,answer\nhow many?,many\n')).toBe(
-      "sums.csv row 2: answer: expected number, got NaN. Correct the row, or the environment's `task` schema.",
+      `sums.csv row 2: answer: expected number, got "many". Correct the row, or the environment's \`task\` schema.`,
     )
   })
 

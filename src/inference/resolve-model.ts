@@ -127,7 +127,7 @@ function parse(input: ModelConfigInput): ModelConfig {
   const parsed = modelConfigSchema.safeParse(input)
   if (parsed.success) return parsed.data
   const name = typeof input.name === 'string' ? input.name : '(without a name)'
-  throw invalid(name, `${describeIssues(parsed.error.issues)}. Correct that in its config.`)
+  throw invalid(name, `${describeIssues(parsed.error.issues, input)}. Correct that in its config.`)
 }
 
 /** The default url for this API. */

@@ -27,3 +27,9 @@ test.each([
     expect.objectContaining({ code: 'setup_failed' }),
   )
 })
+
+test('says what a message lacks, and what it has instead', () => {
+  expect(() => promptMessages([{ role: 'user', text: 'hello' }] as unknown as Message[])).toThrow(
+    '0.content: missing; found "role", "text"',
+  )
+})

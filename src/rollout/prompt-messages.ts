@@ -13,7 +13,7 @@ export function promptMessages(prompt: string | readonly Message[]): readonly Me
   if (checked.success) return prompt
   throw new MillraceError(
     'setup_failed',
-    `it must return a string or a list of chat messages: ${describeIssues(checked.error.issues)}`,
+    `it must return a string or a list of chat messages: ${describeIssues(checked.error.issues, prompt)}`,
   )
 }
 

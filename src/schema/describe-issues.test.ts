@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import { z } from 'zod'
-import { describeIssues } from './standard-schema.ts'
+import { describeIssues } from './describe-issues.ts'
 
 const schema = z.strictObject({
   name: z.string().min(1),
@@ -28,6 +28,29 @@ test.each([
 ])('%s is said in plain words', (_, wrong, said) => {
   const { error } = schema.safeParse({ ...right, ...wrong })
   expect(describeIssues(error?.issues ?? [])).toBe(said)
+})
+
+test.each([
+  ['a text that is no number', { age: 'old' }, 'age: expected number, got "old"'],
+  ['a near choice', { level: 'hihg' }, 'level: expected one of "low"|"high", got "hihg"; did you mean "high"?'],
+  ['no choice at all', { level: 3 }, 'level: expected one of "low"|"high", got number'],
+  ['a choice that is missing', { level: undefined }, 'level: missing; expected one of "low"|"high"'],
+  ['another name', { message: { text: 'Hi' } }, 'message.content: missing; found "text"'],
+  [
+    'no alternative',
+    { message: { content: { text: 'Hi' } } },
+    'message.content: it fits none of what is allowed here, got object',
+  ],
+])('what was found is said where it is known: %s', (_, wrong, said) => {
+  const given = { age: '36', level: 'low', message: { content: 'Hi' }, ...wrong }
+  const { error } = z
+    .object({
+      age: z.coerce.number(),
+      level: z.enum(['low', 'high']),
+      message: z.object({ content: z.union([z.string(), z.array(z.string())]) }),
+    })
+    .safeParse(given)
+  expect(describeIssues(error?.issues ?? [], given)).toBe(said)
 })
 
 test('of many only the first are named, and how many there are', () => {

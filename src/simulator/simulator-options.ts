@@ -99,9 +99,10 @@ export type SimulatorOptions = Readonly<Record<string, unknown>> & {
 
 /** Validates options over `base`, the settings in force (or nothing, for the defaults). */
 export function parseSimulatorOptions(options: SimulatorOptions, base?: SimulatorSettings): SimulatorSettings {
-  const parsed = settingsSchema.safeParse(nested(options, base))
+  const given = nested(options, base)
+  const parsed = settingsSchema.safeParse(given)
   if (parsed.success) return parsed.data
-  throw new MillraceError('config_invalid', `simulator options: ${describeIssues(parsed.error.issues)}`, {
+  throw new MillraceError('config_invalid', `simulator options: ${describeIssues(parsed.error.issues, given)}`, {
     cause: parsed.error,
   })
 }

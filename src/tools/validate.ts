@@ -21,17 +21,17 @@ export function validate<Schema extends StandardSchema>(
   try {
     const result = schema['~standard'].validate(value)
     return result instanceof Promise
-      ? result.then(toValidated<OutputOf<Schema>>, thrownProblem)
-      : toValidated<OutputOf<Schema>>(result)
+      ? result.then((settled) => toValidated<OutputOf<Schema>>(settled, value), thrownProblem)
+      : toValidated<OutputOf<Schema>>(result, value)
   } catch (error) {
     return thrownProblem(error)
   }
 }
 
-function toValidated<Value>(result: ValidationResult<unknown>): Validated<Value> {
+function toValidated<Value>(result: ValidationResult<unknown>, given: unknown): Validated<Value> {
   // The schema vouches for the type; Standard Schema has no way to say so once its own type is a parameter.
   if (!result.issues) return { value: result.value as Value }
-  return { problem: describeIssues(result.issues), issues: result.issues }
+  return { problem: describeIssues(result.issues, given), issues: result.issues }
 }
 
 function thrownProblem(thrown: unknown): { problem: string; issues: readonly ValidationIssue[] } {

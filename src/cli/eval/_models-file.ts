@@ -15,7 +15,7 @@ export async function readModelsFile(path: string, cwd: string): Promise<Readonl
   if (!checked.success) {
     throw new MillraceError(
       'config_invalid',
-      `${path}: ${describeIssues(checked.error.issues)}; expected { "name": { "backends": [{ "url": … }], … } }`,
+      `${path}: ${describeIssues(checked.error.issues, content)}; expected { "name": { "backends": [{ "url": … }], … } }`,
     )
   }
   const models = content as Readonly<Record<string, NamedModelInput>>

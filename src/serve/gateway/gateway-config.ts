@@ -43,7 +43,7 @@ export type GatewayConfig = Omit<z.infer<typeof schema>, 'models'> & {
 export function parseGatewayConfig(written: unknown): GatewayConfig {
   const input = withNumbers(written, schema.safeParse(written).error?.issues ?? [])
   const checked = schema.safeParse(input)
-  if (!checked.success) throw new MillraceError('config_invalid', describeIssues(checked.error.issues))
+  if (!checked.success) throw new MillraceError('config_invalid', describeIssues(checked.error.issues, input))
   const { models = {} } = input as GatewayConfigInput
   return { ...checked.data, models }
 }

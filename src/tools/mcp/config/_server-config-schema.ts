@@ -17,18 +17,25 @@ const pool = z
   })
   .refine(({ warm = 0, max }) => max === undefined || warm <= max, 'warm is more than max')
 
+const choices = {
+  sharing: ['shared', 'session', 'pooled'],
+  retry: ['safe', 'always', 'never'],
+  resume: ['rerun', 'reuse', 'restart'],
+  onRestart: ['fail', 'tell'],
+} as const
+
 /** The fields of `ServerOptions`. */
 const options = {
   disabled: z.boolean().exactOptional(),
-  sharing: z.enum(['shared', 'session', 'pooled']).exactOptional(),
+  sharing: z.enum(choices.sharing).exactOptional(),
   required: z.boolean().exactOptional(),
   allow: names.exactOptional(),
   deny: names.exactOptional(),
   parallel: z.boolean().exactOptional(),
   prefix: text.exactOptional(),
-  retry: z.enum(['safe', 'always', 'never']).exactOptional(),
-  resume: z.enum(['rerun', 'reuse', 'restart']).exactOptional(),
-  onRestart: z.enum(['fail', 'tell']).exactOptional(),
+  retry: z.enum(choices.retry).exactOptional(),
+  resume: z.enum(choices.resume).exactOptional(),
+  onRestart: z.enum(choices.onRestart).exactOptional(),
   startTimeoutMs: milliseconds.exactOptional(),
   callTimeoutMs: milliseconds.exactOptional(),
   idleMs: milliseconds.exactOptional(),
@@ -66,4 +73,9 @@ export function knownFields(kind: 'stdio' | 'http', path: readonly PropertyKey[]
   if (path[0] === 'pool') return Object.keys(pool.shape)
   if (path[0] === 'reconnect') return Object.keys(reconnect.shape)
   return Object.keys((kind === 'stdio' ? stdioServerSchema : httpServerSchema).shape)
+}
+
+/** The field that this name is a value of, as `shared` is of `sharing`. */
+export function fieldOfChoice(name: string): string | undefined {
+  return Object.entries(choices).find(([, values]) => values.some((value) => value === name))?.[0]
 }

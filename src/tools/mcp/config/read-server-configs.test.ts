@@ -108,6 +108,16 @@ describe('mistakes are named with their place and what to do', () => {
       { search: { ...search, pool: { wrm: 1 } } },
       'search.pool.wrm: unknown field; did you mean "warm"?',
     ],
+    [
+      'a value in place of its field',
+      { search: { ...search, shared: true } },
+      'search.shared: unknown field; did you mean "sharing": "shared"?',
+    ],
+    [
+      'a misspelt choice',
+      { search: { ...search, sharing: 'shard' } },
+      'search.sharing: expected one of "shared"|"session"|"pooled", got "shard"; did you mean "shared"?',
+    ],
     ['a field of nobody', { search: { ...search, zzz: 1 } }, 'search.zzz: unknown field; known are type, command'],
     ['a field of the other kind', { search: { ...search, headers: {} } }, 'search.headers: unknown field'],
     ['a misspelt wrapper', { mcpServer: { search } }, 'mcpServer: unknown field; did you mean "mcpServers"?'],

@@ -3,10 +3,10 @@ import type { z } from 'zod'
 import { MillraceError } from '../../../errors/index.ts'
 import { interpolate, nearestName, type Variables } from '../../../kit/index.ts'
 import { readAuthority } from '../../../inference/index.ts'
-import { isJsonObject, plainIssue } from '../../../schema/index.ts'
+import { describeIssue, isJsonObject } from '../../../schema/index.ts'
 import { rememberSecrets, secretsOf } from './config-secrets.ts'
 import { enabledServers } from './enabled-servers.ts'
-import { httpServerSchema, knownFields, stdioServerSchema } from './_server-config-schema.ts'
+import { fieldOfChoice, httpServerSchema, knownFields, stdioServerSchema } from './_server-config-schema.ts'
 import type { ServerConfig } from './server-config.ts'
 import { sharingOf } from './sharing-of.ts'
 
@@ -83,7 +83,7 @@ function readServer({ name, given, at, where }: Entry): ServerConfig {
   }
   const kind = 'command' in entry ? 'stdio' : 'http'
   const parsed = kind === 'stdio' ? stdioServerSchema.safeParse(entry) : httpServerSchema.safeParse(entry)
-  if (!parsed.success) throw invalid(where, describe(parsed.error.issues, at, kind))
+  if (!parsed.success) throw invalid(where, describe(parsed.error.issues, entry, { at, kind }))
   const config: ServerConfig = parsed.data
   // The file is read again where it is used; reading it here finds a wrong one before anything starts.
   const caFile = 'url' in config ? config.caFile : undefined
@@ -105,10 +105,14 @@ function checkForMisspeltWrapper(servers: Readonly<Record<string, unknown>>, whe
   }
 }
 
-function describe(issues: readonly z.core.$ZodIssue[], at: string, kind: 'stdio' | 'http'): string {
+function describe(
+  issues: readonly z.core.$ZodIssue[],
+  given: unknown,
+  { at, kind }: { readonly at: string; readonly kind: 'stdio' | 'http' },
+): string {
   const problems = issues.flatMap((issue) => {
     const place = at + issue.path.map((step) => (typeof step === 'number' ? `[${step}]` : `.${String(step)}`)).join('')
-    if (issue.code !== 'unrecognized_keys') return [`${place}: ${plainIssue(issue.message)}`]
+    if (issue.code !== 'unrecognized_keys') return [`${place}: ${describeIssue(issue, given)}`]
     const known = knownFields(kind, issue.path)
     return issue.keys.map((key) => `${place}.${key}: unknown field; ${suggestion(key, known)}`)
   })
@@ -117,6 +121,8 @@ function describe(issues: readonly z.core.$ZodIssue[], at: string, kind: 'stdio'
 }
 
 function suggestion(key: string, known: readonly string[]): string {
+  const field = fieldOfChoice(key)
+  if (field !== undefined && known.includes(field)) return `did you mean "${field}": "${key}"?`
   const near = nearestName(key, known)
   return near === undefined ? `known are ${known.join(', ')}` : `did you mean "${near}"?`
 }
