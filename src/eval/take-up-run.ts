@@ -26,6 +26,7 @@ export async function takeUpRun(
   config: RunConfig,
   { retryFailed }: RunOptions,
 ): Promise<TakenUpRun> {
+  const endedBefore = store.reader.counts().ended
   const again = retryFailed ? [await runAgain(store, name, config)] : []
   const wasComplete = store.wasComplete && formerExtent === extent
   const resumed = store.reader.counts().ended
@@ -33,9 +34,11 @@ export async function takeUpRun(
   // If nothing of earlier sittings is left, all results will be of the code that runs now.
   if (code && store.isResumed && !isLeft) store.amend({ provenance: { code, changedCode: [] } })
   const changedCode = code ? changedFiles(store.run.provenance['code'], code) : []
+  const ended =
+    resumed < endedBefore ? `the results of ${quantity(resumed)} are kept` : `${quantity(resumed)} had ended`
   const found = [
     // A complete run may still have something to do: its tasks may have become more.
-    `${wasComplete ? `run ${name} was complete` : `continuing run ${name}`}: ${quantity(resumed)} had ended`,
+    `${wasComplete ? `run ${name} was complete` : `continuing run ${name}`}: ${ended}`,
     wasComplete ? undefined : narrowNotice(name, extent, config.limit),
     wasComplete ? undefined : codeChangeNotice(name, changedCode),
   ].filter((notice) => notice !== undefined)

@@ -39,7 +39,7 @@ describe.concurrent('looking at a run', () => {
     for (const text of [ran.stdout, shown.stdout]) {
       expect(text).toMatch(/reward +1\.000 +too few tasks for an interval/)
       expect(text).toMatch(/over +4 of 6 rollouts scored · 6 tasks/)
-      expect(text).toMatch(/env_error +2 +33% +not scored/)
+      expect(text).toMatch(/env_error +2 +33\.3% +not scored/)
       expect(text).toMatch(/│ env_error, the first of them +│\n│ +setup threw Error at .*mended\.ts:\d+/)
       expect(text).toContain('millrace show it --outcome env_error\n')
     }

@@ -114,7 +114,7 @@ describe.concurrent('the same command again', () => {
     expect(startOf(second)).toMatchObject({
       notices: [
         'running again: 4 rollouts that ended without a score',
-        expect.stringContaining('8 rollouts had ended'),
+        expect.stringContaining('the results of 8 rollouts are kept'),
       ],
     })
     expect(reportedIds(second.stdout).toSorted()).toEqual(['1-0', '1-1', '4-0', '4-1'])

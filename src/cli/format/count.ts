@@ -22,11 +22,10 @@ export function formatQuantity(count: number, noun: string): string {
   return `${formatCount(count)} ${noun}${count === 1 ? '' : 's'}`
 }
 
-/** `53%`; with one more digit near the ends, so that a few do not look like none, nor all but a few like all. */
+/** `50%`, `12.5%`; a few do not look like none, nor all but a few like all. */
 export function formatShare(part: number, whole: number): string {
   if (whole === 0) return '–'
   const percent = (100 * part) / whole
-  if (percent > 0 && percent < 1) return percent < 0.05 ? '<0.1%' : `${percent.toFixed(1)}%`
-  if (percent >= 99 && part < whole) return `${(Math.floor(percent * 10) / 10).toFixed(1)}%`
-  return `${Math.round(percent)}%`
+  if (Number.isInteger(percent)) return `${percent}%`
+  return percent < 0.05 ? '<0.1%' : `${Math.min(percent, 99.9).toFixed(1)}%`
 }

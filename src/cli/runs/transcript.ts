@@ -1,3 +1,4 @@
+import type { WireError } from '../../errors/index.ts'
 import type {
   AssistantMessage,
   ContentPart,
@@ -205,8 +206,7 @@ function* recordLines(record: Omit<RolloutRecord, 'messages'>, style: Style): Ge
     `${outcomeText(record.outcome, style)}${after} · ${formatQuantity(record.turns, 'turn')}${tools}${errors}${repairs}`,
     style,
   )
-  if (record.error)
-    yield row('error', style.bad(`${printableLine(record.error.message)} [${record.error.code}]`), style)
+  if (record.error) yield* errorRows(record.error, style)
   if (record.cutOffIn !== undefined) yield row('cut off', style.warn(`in ${printableLine(record.cutOffIn)}`), style)
   for (const { server, cause } of (record.missingServers ?? []).slice(0, shownServers)) {
     yield row('missing', style.warn(`tool server ${printableLine(server)}: ${printableLine(cause)}`), style)
@@ -227,6 +227,12 @@ function* recordLines(record: Omit<RolloutRecord, 'messages'>, style: Style): Ge
     style,
   )
   yield row('tokens', `${tokensText(record.usage)} · ${formatMoney(record.cost)}`, style)
+}
+
+/** A traceback is read line by line. */
+function* errorRows({ message, code }: WireError, style: Style): Generator<string, void, void> {
+  const lines = `${printable(message).trimEnd()} [${code}]`.split('\n')
+  for (const [index, line] of lines.entries()) yield row(index === 0 ? 'error' : '', style.bad(line), style)
 }
 
 function rewardText(record: Omit<RolloutRecord, 'messages'>): string {

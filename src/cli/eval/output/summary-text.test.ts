@@ -17,7 +17,7 @@ describe('summaryText', () => {
       '300 of 300 rollouts scored · 75 tasks',
       'pass: a reward of at least 1 ─',
       '75 of 75 tasks with all 4 attempts scored',
-      '1.23M in (32% cached) · 210k out',
+      '1.23M in (32.4% cached) · 210k out',
       '600 · 12 more tries after a failure',
       '$0.4212',
       '24.2 rollouts/s',
@@ -28,8 +28,8 @@ describe('summaryText', () => {
     }
     expect(text).toMatch(/pass@k +0\.812 +0\.911 +0\.967/)
     expect(text).toMatch(/pass\^k +0\.812 +0\.702 +0\.551/)
-    expect(text).toMatch(/completed +296 +99% +scored/)
-    expect(text).toMatch(/max_turns +4 +1% +scored, truncated/)
+    expect(text).toMatch(/completed +296 +98\.7% +scored/)
+    expect(text).toMatch(/max_turns +4 +1\.3% +scored, truncated/)
     expect(text).toMatch(/all others +0/)
     expect(text).toMatch(/wall +model +tools +reward +wait/)
     expect(text).toMatch(/p95 +2\.3s +1\.8s +9\.0ms +0\.4ms +400ms/)
@@ -82,8 +82,8 @@ describe('summaryText', () => {
   it('does not say of members of a voided group that they were scored', () => {
     const text = summaryText(sampleSummary({ scored: 296, voided: 4 }), frame)
     expect(text).toContain('296 of 300 rollouts scored · 75 tasks · 4 voided')
-    expect(text).toMatch(/completed +296 +99% +scored unless voided/)
-    expect(text).toMatch(/max_turns +4 +1% +scored unless voided, truncated/)
+    expect(text).toMatch(/completed +296 +98\.7% +scored unless voided/)
+    expect(text).toMatch(/max_turns +4 +1\.3% +scored unless voided, truncated/)
   })
 
   it('points at what went wrong first', () => {
@@ -101,7 +101,7 @@ describe('summaryText', () => {
   it('says why rollouts have no score, by the first of each outcome', () => {
     const summary = sampleSummary({
       outcomes: { ...sampleSummary().outcomes, model_error: 2, env_error: 1 },
-      reasons: { model_error: `the backend\nanswered 500: ${'<p>oops</p> '.repeat(40)}`, env_error: 'no such image' },
+      reasons: { model_error: `the backend answered 500: ${'<p>oops</p> '.repeat(40)}`, env_error: 'no such image' },
     })
     const text = summaryText(summary, frame)
     expect(text).toMatch(/├─ why ─/)
@@ -109,6 +109,21 @@ describe('summaryText', () => {
       /│ model_error, the first of them +│\n│ {3}the backend answered 500: <p>.*│\n(│ {3}.*<p>.*│\n){2}│ .*…  │/,
     )
     expect(text).toMatch(/│ env_error +│\n│ {3}no such image +│/)
+  })
+
+  it('keeps the lines of a traceback, and its last one', () => {
+    const traceback = [
+      'Traceback (most recent call last):',
+      '  File "score.py", line 7',
+      '    main()',
+      '  File "score.py", line 4',
+    ]
+    const reason = `python3 ended with code 1; its last words were: ${[...traceback, '    read()', 'KeyError: 1'].join('\n')}`
+    const summary = sampleSummary({
+      outcomes: { ...sampleSummary().outcomes, reward_error: 1 },
+      reasons: { reward_error: reason },
+    })
+    expect(summaryText(summary, frame)).toMatch(/Traceback.*\n│.*\n│ {3}… +│\n│ {3}KeyError: 1 +│/)
   })
 
   it('shows the advice of a reason whole', () => {
@@ -151,7 +166,12 @@ describe('summaryText', () => {
 
   it('cuts no figure in a narrow terminal', () => {
     const text = summaryText(sampleSummary(), { ...frame, columns: 44 })
-    for (const part of [/wall +1\.2s +2\.3s/, /wait +130ms +400ms/, /completed +296 +99%/, /0\.812 +0\.911 +0\.967/]) {
+    for (const part of [
+      /wall +1\.2s +2\.3s/,
+      /wait +130ms +400ms/,
+      /completed +296 +98\.7%/,
+      /0\.812 +0\.911 +0\.967/,
+    ]) {
       expect(text).toMatch(part)
     }
     expect(text).toMatch(/over +75 of 75 tasks with all 4 +│\n│ +attempts scored/)

@@ -4,7 +4,7 @@ import { formatCompactCount, formatCount, formatQuantity, formatShare } from '..
 import { formatDuration } from '../../format/duration.ts'
 import { formatMoney } from '../../format/money.ts'
 import { panel, type PanelSection } from '../../format/panel.ts'
-import { printableLine } from '../../format/printable.ts'
+import { printable, printableLine } from '../../format/printable.ts'
 import { formatRate } from '../../format/rate.ts'
 import { formatEstimate, formatScore, intervalNote } from '../../format/score.ts'
 import type { Style } from '../../format/style.ts'
@@ -161,14 +161,15 @@ function reasonSections(summary: ShownSummary, { room, style }: Frame): readonly
   return lines.length === 0 ? [] : [{ title: 'why', lines }]
 }
 
-/** The first lines of a text. */
+/** The first lines of a text; of one that has lines of its own also the last, which in a traceback is the error. */
 function shortened(
   text: string,
   { columns, lines }: { readonly columns: number; readonly lines: number },
 ): readonly string[] {
-  const wrapped = wrapText(printableLine(text), columns)
-  const last = wrapped[lines - 1]
-  const shown = wrapped.length > lines ? [...wrapped.slice(0, lines - 1), `${last} …`] : wrapped
+  const paragraphs = printable(text).split('\n').map(printableLine).filter(Boolean)
+  const wrapped = wrapText(paragraphs.join('\n'), columns)
+  const end = paragraphs.length > 1 ? ['…', ...wrapped.slice(-1)] : [`${wrapped[lines - 1]} …`]
+  const shown = wrapped.length > lines ? [...wrapped.slice(0, lines - end.length), ...end] : wrapped
   return shown.map((line) => fitText(line, columns))
 }
 
