@@ -10,6 +10,8 @@ import { runFiles } from './run-folder.ts'
 export interface FoundRun {
   readonly name: string
   readonly folder: string
+  /** Whether the folder is only a link to one that lies elsewhere. */
+  readonly isLink: boolean
   readonly run: RunFile
 }
 
@@ -35,9 +37,10 @@ export async function findRuns(root: string): Promise<FoundRuns> {
     if (name.startsWith('.')) continue
     const folder = join(root, name)
     try {
-      if (!entry.isDirectory() && !(entry.isSymbolicLink() && leadsToFolder(folder))) continue
+      const isLink = entry.isSymbolicLink()
+      if (!entry.isDirectory() && !(isLink && leadsToFolder(folder))) continue
       const run = readRunFile(folder)
-      if (run) runs.push({ name, folder, run: { ...run, state: currentState(folder, run) } })
+      if (run) runs.push({ name, folder, isLink, run: { ...run, state: currentState(folder, run) } })
       else if (existsSync(join(folder, runFiles.database))) {
         broken.push({ name, folder, problem: `${runFiles.run} is missing` })
       }

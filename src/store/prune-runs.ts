@@ -1,4 +1,4 @@
-import { existsSync, lstatSync, statSync } from 'node:fs'
+import { existsSync, statSync } from 'node:fs'
 import { lstat, readdir, rename, rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import { MillraceError } from '../errors/index.ts'
@@ -42,7 +42,8 @@ export async function pruneRuns(root: string, options: PruneOptions): Promise<Pr
   }
   const { runs } = await findRuns(root)
   const pruned: PrunedRun[] = []
-  const prunable = runs.filter(({ folder, run }) => mayGo(run.state, options) && !isLink(folder))
+  // A run that lies elsewhere stays: only the link to it is below this root.
+  const prunable = runs.filter(({ isLink, run }) => mayGo(run.state, options) && !isLink)
   for (const found of prunable.slice(keep ?? 0)) {
     const { name, folder, run } = found
     if ((wanted !== undefined && name !== wanted) || !isOld(folder, run, options)) continue
@@ -58,11 +59,6 @@ export async function pruneRuns(root: string, options: PruneOptions): Promise<Pr
 
 function mayGo(state: RunState, { includeUnfinished = false }: PruneOptions): boolean {
   return state === 'complete' || (includeUnfinished && state === 'unfinished')
-}
-
-/** A run that lies elsewhere stays: only the link to it is below this root. */
-function isLink(folder: string): boolean {
-  return lstatSync(folder, { throwIfNoEntry: false })?.isSymbolicLink() === true
 }
 
 /** Whether a run is old enough to go. */

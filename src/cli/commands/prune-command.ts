@@ -1,3 +1,4 @@
+import { realpathSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { MillraceError } from '../../errors/index.ts'
 import { pruneRuns, type FoundRun, type PrunedRun, type PruneOptions } from '../../store/index.ts'
@@ -86,6 +87,9 @@ async function namedRun(name: string, flags: PruneFlags, io: CommandIo): Promise
     throw usageError('name a run, or say which with --older-than and --keep, but not both')
   }
   const found = await locateRun(name, runsRoot(flags.runs, io), io)
+  if (found.isLink) {
+    throw usageError(`run ${found.name} is only a link here; name the folder itself: ${realpathSync(found.folder)}`)
+  }
   if (found.run.state === 'running') throw inUse(found)
   if (found.run.state === 'unfinished' && !flags.unfinished) {
     throw usageError(`run ${found.name} could be continued; --unfinished deletes it all the same`)

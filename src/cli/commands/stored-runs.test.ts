@@ -1,4 +1,13 @@
-import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import {
+  existsSync,
+  mkdirSync,
+  readFileSync,
+  realpathSync,
+  renameSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { describe, expect, it } from 'vitest'
@@ -230,5 +239,22 @@ describe('millrace prune', () => {
     await store.close()
     expect(existsSync(join(runs.root, 'b'))).toBe(true)
     expect((await prune(join(runs.root, 'unfinished'), '--unfinished', '--yes')).stdout).toContain('1 run deleted')
+  })
+
+  it('says of a run that is only linked here where it lies, and deletes it there', async () => {
+    await using runs = await temporaryRuns()
+    await using disk = await temporaryRuns()
+    writeRun({ root: runs.root, name: 'moved', rollouts })
+    renameSync(join(runs.root, 'moved'), join(disk.root, 'moved'))
+    symlinkSync(join(disk.root, 'moved'), join(runs.root, 'moved'))
+    const place = realpathSync(join(disk.root, 'moved'))
+    for (const words of [[], ['--yes']]) {
+      expect(await run(runs.root, 'prune', 'moved', ...words)).toMatchObject({
+        code: 2,
+        stdout: '',
+        stderr: expect.stringContaining(`run moved is only a link here; name the folder itself: ${place}`),
+      })
+    }
+    expect((await run(runs.root, 'prune', place, '--yes')).stdout).toContain('1 run deleted')
   })
 })
