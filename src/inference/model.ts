@@ -38,7 +38,7 @@ export class Model extends Resource implements ModelClient {
   readonly #options: ModelOptions
   readonly #random: () => number
   readonly #routes = new BackendRoutes()
-  readonly #laneOptions: BackendRouteOptions
+  readonly #routeOptions: BackendRouteOptions
   readonly #admission: CallAdmission
   readonly price: Price | undefined
   readonly #limits: ModelLimits
@@ -64,7 +64,7 @@ export class Model extends Resource implements ModelClient {
     this.#limits = limits
     this.#calls = new Counter(cells.calls, place)
     this.#tries = new Counter(cells.tries, place)
-    this.#laneOptions = {
+    this.#routeOptions = {
       config,
       limits,
       random: this.#random,
@@ -107,7 +107,7 @@ export class Model extends Resource implements ModelClient {
 
   #routeTo(backend: Backend, cells: BackendCells | undefined): BackendRoute {
     if (!cells) throw new MillraceError('internal', `the limits of ${this.name} do not know ${backend.name}`)
-    return routeTo(backend, cells, this.#routes, this.#laneOptions)
+    return routeTo(backend, cells, this.#routes, this.#routeOptions)
   }
 
   call(request: ModelRequest, hooks: CallHooks): Promise<ModelReply> {
