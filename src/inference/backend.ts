@@ -24,9 +24,11 @@ export type ResponseFormat =
       readonly strict?: boolean
     }
 
-/** The part of a client's body that is sent as it is, where the beginning of its conversation is filled in. */
+/** The part of a client's body that is sent as it is, where its conversation is filled in. */
 export interface OwnWords {
-  /** The items that follow the conversation in `input`. */
+  /** The messages that are filled in, those that the client did not write itself. */
+  readonly messages: readonly Message[]
+  /** The items that follow those messages in `input`. */
   readonly items: readonly Json[]
   /** All other fields. They are sent in place of those made from tools, sampling and formats. */
   readonly fields: JsonObject
@@ -47,7 +49,7 @@ export interface ModelRequest {
   readonly stream?: boolean
   /** The body as a client wrote it in the API of this model. It is sent in place of a body made from the other fields. */
   readonly body?: Buffer
-  /** What a client wrote in the API of this model, to be sent as it is after `messages`: only Responses has that. */
+  /** What a client wrote in the API of this model. It is sent in place of what the other fields say: only Responses has that. */
   readonly own?: OwnWords
   /** Set if `body` is in SGLang's own API, which its servers have beside the others. */
   readonly bodyApi?: 'generate'

@@ -3,6 +3,7 @@ export type {
   BackendReply,
   BackendRequest,
   ModelRequest,
+  OwnWords,
   PartialReply,
   RawReply,
   ReplyDelta,

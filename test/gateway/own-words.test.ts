@@ -3,7 +3,8 @@ import { expect, test } from 'vitest'
 import { admin, OpenGateway } from '../../src/gateway/_testing/open-gateway.ts'
 import { chatReply, ScriptedServer, sendJson } from '../../src/inference/_testing/scripted-server.ts'
 import { messagesEvents, messagesReply } from '../../src/inference/_testing/messages-server.ts'
-import { isJsonObject, type ApiName } from '../../src/schema/index.ts'
+import { modelCalls } from '../../src/inference/index.ts'
+import { isJsonObject, type ApiName, type Message } from '../../src/schema/index.ts'
 
 /** What a backend writes that a message of ours has no field for, and how a client sends it back. */
 interface Case {
@@ -351,6 +352,23 @@ test.each([false, true])(
     expect(told).toMatchObject({ id: 'resp_theirs', previous_response_id: 'resp_theirs', output: response.output })
   },
 )
+
+test('listeners to the model see the whole conversation where a client names the reply that it goes on from', async () => {
+  await using server = await ScriptedServer.start((reply) => sendJson(reply, { ...response, usage: undefined }))
+  await using open = await OpenGateway.open({
+    models: [{ name: 'm', api: 'responses', maxTries: 1, backends: [{ url: server.url }] }],
+  })
+  const { caller } = await open.session()
+  const asked: (readonly Message[])[] = []
+  using _listening = modelCalls.subscribe((event) => {
+    if (event.kind === 'end') asked.push(event.call.request.messages)
+  })
+  await open.ask(caller, { model: 'm', input: 'go' }, { api: 'responses' })
+  const named = { model: 'm', instructions: 'Be brief.', input: 'and then?', previous_response_id: 'resp_theirs' }
+  await open.ask(caller, named, { api: 'responses' })
+  expect(asked[1]?.map(({ role }) => role)).toEqual(['system', 'user', 'assistant', 'user'])
+  expect(asked[1]?.at(-1)?.content).toBe('and then?')
+})
 
 test('signed thinking comes along where a client of another API names the reply that it goes on from', async () => {
   const thinking = { type: 'thinking', thinking: 'hm', signature: 'c2ln' }

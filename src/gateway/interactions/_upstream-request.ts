@@ -1,6 +1,6 @@
 import type { DialectRequest, ServerDialect } from '../../dialects/index.ts'
 import type { MillraceError } from '../../errors/index.ts'
-import type { ModelRequest, ReplySink } from '../../inference/index.ts'
+import type { ModelRequest, OwnWords, ReplySink } from '../../inference/index.ts'
 import { isJsonList, isJsonObject, type Json, type JsonObject, type Message } from '../../schema/index.ts'
 import { GenerateUnasked, generateTokenFields } from './_generate-capture.ts'
 import { samplingIn } from './_sampling-in.ts'
@@ -88,15 +88,16 @@ export class UpstreamRequest {
 
   /** The request to the model layer. `sink` takes the reply if it is asked for as a stream. */
   toModel(sink?: ReplySink): ModelRequest {
-    const { body, request } = this
+    const { body, messages, request } = this
     const { sessionId } = this.#parts
     const { traceparent, bodyHeaders } = this.#incoming.call
     const { tools, toolChoice, responseFormat, parallelToolCalls } = request
     const stream = this.#isStream
+    const own = this.#ownWords()
     // The scanner takes long token lists out of the answer, so it is not used for a client that asked for them itself.
     const isForClient = body !== undefined && asksForTokens(request)
     return {
-      ...this.#conversation(),
+      messages,
       tools,
       // A body that is passed on has the sampling in it.
       sampling: body === undefined ? samplingIn(this.model.api, request.sampling) : request.sampling,
@@ -107,6 +108,7 @@ export class UpstreamRequest {
       ...(responseFormat !== undefined && { responseFormat }),
       ...(parallelToolCalls !== undefined && { parallelToolCalls }),
       ...(body !== undefined && { body, ...(bodyHeaders && { bodyHeaders }) }),
+      ...(own && { own }),
       ...(this.#isGenerate && { bodyApi: 'generate' as const }),
       ...(stream && sink && { sink }),
       ...(traceparent !== undefined && { traceparent }),
@@ -165,18 +167,16 @@ export class UpstreamRequest {
     return this.#isGenerate ? new GenerateUnasked(request) : unaskedBy(request)
   }
 
-  /** What is sent of a conversation that is not in the client's body, and what of the body goes along as it is. */
-  #conversation(): Pick<ModelRequest, 'messages' | 'conversation' | 'own'> {
-    const { filledIn } = this.#parts
+  /** What of the client's body goes along as it is, where the body itself does not. */
+  #ownWords(): OwnWords | undefined {
     const { body, messages, request } = this
-    if (body !== undefined || !this.isSameApi) return { messages }
+    if (body !== undefined || !this.isSameApi) return undefined
     const { model: _ours, input, previous_response_id: _before, ...fields } = request.body
     // Instructions are the first message, and stay a field of their own.
     const first = request.hasInstructions ? 1 : 0
-    const isBeginning = filledIn === 'beginning'
-    const end = isBeginning ? messages.length - (request.messages.length - first) : messages.length
-    const own = { items: isBeginning ? itemsOf(input) : [], fields }
-    return { messages: messages.slice(first, end), conversation: messages, own }
+    if (this.#parts.filledIn === 'items') return { messages: messages.slice(first), items: [], fields }
+    const end = messages.length - (request.messages.length - first)
+    return { messages: messages.slice(first, end), items: itemsOf(input), fields }
   }
 
   #additions(): JsonObject {

@@ -49,9 +49,9 @@ export class ResponsesDialect implements Dialect {
     return this.#renderOwn(request) ?? `${this.#prompt(request)}${fieldsJson(effortIn(request.sampling))}}`
   }
 
-  /** The body with the client's own fields, and its own items after the conversation. */
-  #renderOwn({ messages, own }: ModelRequest): string | undefined {
-    return own && `${this.#input(messages, own.items)}${fieldsJson(own.fields)}}`
+  /** The body with the client's own fields, and its own items after what is filled in. */
+  #renderOwn({ own }: ModelRequest): string | undefined {
+    return own && `${this.#input(own.messages, own.items)}${fieldsJson(own.fields)}}`
   }
 
   #input(messages: readonly Message[], items: readonly Json[] = []): string {
