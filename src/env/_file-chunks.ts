@@ -35,12 +35,14 @@ export class FileChunks implements AsyncIterable<Buffer>, Disposable {
       // An environment is often named like its data, so modules are not suggested.
       throw await fileNotFound(path, error, (other) => !isModuleName(other))
     }
+    await using ends = new AsyncDisposableStack()
+    ends.use(handle)
     if (stats.isDirectory()) {
-      await handle.close()
       throw new MillraceError('file_not_found', `${path} is a folder, not a file`, { data: { path } })
     }
     // A pipe cannot be looked into, so its name decides.
     const isPacked = stats.isFile() ? await beginsAsGzip(handle) : path.endsWith('.gz')
+    ends.move()
     return new FileChunks(handle.createReadStream({ highWaterMark: chunkBytes }), stats.size, isPacked)
   }
 

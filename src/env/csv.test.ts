@@ -59,6 +59,13 @@ describe('csv', () => {
     await expect.poll(() => openFiles().filter((path) => path.includes('unread.csv'))).toEqual([])
   })
 
+  test('a file that cannot be read is closed', { skip: process.platform !== 'linux' }, async () => {
+    // Its first bytes are nobody's memory.
+    const path = `/proc/${process.pid}/mem`
+    await expect(Array.fromAsync(csv(path).rows())).rejects.toMatchObject({ code: 'EIO' })
+    expect(openFiles()).not.toContain(path)
+  })
+
   test('goes on after a row that does not fit, in its place', async () => {
     expect(await read('a,b\n1,2\n3\n4,5,6\n7,8\n')).toEqual([
       { at: 'people.csv row 2', value: { a: '1', b: '2' } },
