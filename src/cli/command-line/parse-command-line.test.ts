@@ -25,6 +25,7 @@ describe('parseCommandLine', () => {
 
   it.each([
     [['-m', 'a', '-m', 'b'], { model: 'b' }, '-m is given more than once; the last one counts'],
+    [['-m', 'a', '-m', 'b', '--model', 'c'], { model: 'c' }, '--model is given more than once; the last one counts'],
     [['-n4', '--attempts', '8'], { attempts: 8 }, '--attempts is given more than once; the last one counts'],
   ])('takes the last of several values, and says so: %j', (words, flags, notice) => {
     expect(parse('x', ...words)).toMatchObject({ flags, notices: [notice] })

@@ -56,14 +56,16 @@ export function parseCommandLine<Flags extends FlagTable>(
 /** Of a flag that takes one value the last counts, so that a line which a script has begun can be overruled at its end. */
 function overruledNotices(tokens: readonly Token[], table: FlagTable): string[] {
   const last = new Map<string, Token & { kind: 'option' }>()
-  const notices: string[] = []
+  const notices = new Map<string, string>()
   for (const token of tokens) {
     if (token.kind !== 'option' || table[token.name]?.kind === 'texts') continue
     const { value: earlier } = last.get(token.name) ?? token
-    if (earlier !== token.value) notices.push(`${token.rawName} is given more than once; the last one counts`)
+    if (earlier !== token.value) {
+      notices.set(token.name, `${token.rawName} is given more than once; the last one counts`)
+    }
     last.set(token.name, token)
   }
-  return notices
+  return [...notices.values()]
 }
 
 function declareFlags(table: FlagTable): Record<string, { type: 'string' | 'boolean'; short?: string }> {
