@@ -141,6 +141,25 @@ describe('on the command line', () => {
     expect(full.stderr).toContain('no room left to write /dev/full; free some [disk_full]')
   })
 
+  test('scores from a state that tools may have changed are no success', async () => {
+    await using folder = await temporaryRuns()
+    const tool = `tools: { look: { parameters: z.object({}), run: () => 'nothing' } },`
+    const source = environment('Be brief.', '1')
+      .replace('({ task, answer }) => 1', '({ state }) => state.worth')
+      .replace('  reward:', `  setup: () => ({ worth: 1 }),\n  ${tool}\n  reward:`)
+    const file = await write(folder.root, 'sums.ts', source)
+    const stored = { root: join(folder.root, 'runs'), name: 'sums' }
+    await evaluate({ environment: file, model: 'sim', limit: 2, run: stored }).summary()
+    const rescored = await command(folder.root, 'rescore', 'sums')
+    expect(rescored).toMatchObject({
+      code: 3,
+      stdout: expect.stringContaining('Note: a reward of sums looks at the state'),
+    })
+    const stateless = await write(folder.root, 'reuse.ts', source.replace('look: {', `look: { resume: 'reuse',`))
+    const trusted = await command(folder.root, 'rescore', 'sums', stateless)
+    expect(trusted).toMatchObject({ code: 0, stdout: expect.not.stringContaining('Note:') })
+  })
+
   test('a row that was no task when the run was made is not taken for one that has changed', async () => {
     await using folder = await temporaryRuns()
     const rows = `.map((row) => (row.a === 2 ? { a: 'two' } : row))`

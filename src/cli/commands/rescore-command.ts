@@ -66,7 +66,11 @@ export const rescoreCommand = defineCommand({
         'there is no such run, it could not be read or written, or rollouts in it are damaged: the others are there',
     },
     { code: exitCodes.usage, meaning: 'the command line or an option is wrong' },
-    { code: exitCodes.unscored, meaning: 'some rollouts could not be scored: their task is gone or a reward failed' },
+    {
+      code: exitCodes.unscored,
+      meaning:
+        'some rollouts could not be scored, as their task is gone or a reward failed; or the scores may be wrong, as a reward looked at a state that tools or updates change',
+    },
   ],
   async run({ arguments: [name = '', environment], flags, prefixed }, io) {
     const found = await locateRun(name, runsRoot(flags.runs, io), io)
@@ -88,7 +92,8 @@ export const rescoreCommand = defineCommand({
       }
       nameUnreadable(summary, { found, io, tells: 'show' })
       if (summary.unreadable) return exitCodes.failed
-      return summary.withoutTask + summary.failures.length > 0 ? exitCodes.unscored : exitCodes.ok
+      const { withoutTask, failures, notices } = summary
+      return withoutTask + failures.length + notices.length > 0 ? exitCodes.unscored : exitCodes.ok
     })
   },
 })

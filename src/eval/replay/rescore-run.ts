@@ -265,10 +265,13 @@ function moduleOf({ environment, specifier, rawOptions }: LoadedEnvironment): Re
   )
 }
 
-/** Warns of scores from a state that tools never changed: they look like any others. */
+/**
+ * Warns of scores from a state that tools and updates have not changed, as they had in the run: they look like any others. A tool
+ * whose recorded answers are enough to go on with (`reuse`) changes no state.
+ */
 function stateNotices(environment: Environment): string[] {
   const { name, tools = {} } = environment
-  if (!environment.update && Object.keys(tools).length === 0) return []
+  if (!environment.update && Object.values(tools).every(({ resume }) => resume === 'reuse')) return []
   return [
     `a reward of ${name} looks at the state, which here is what setup makes of it: neither tools nor updates have run. ` +
       'If they change what it looks at, these scores are wrong: such a reward must look at the messages instead, or, if ' +

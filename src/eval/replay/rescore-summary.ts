@@ -33,7 +33,7 @@ export interface RescoreSummary {
   readonly judgeUsage: Usage
   readonly judgeCost: number | null
   readonly wallMs: number
-  /** Warnings that a reader of the scores should know. */
+  /** Why the scores may be wrong. */
   readonly notices: readonly string[]
 }
 
