@@ -226,7 +226,7 @@ describe('on the command line', () => {
       expect({ code, stderr }, words.join(' ')).toEqual({
         code: 1,
         stderr: expect.stringMatching(
-          /run sums was made with the environment .*sums\.ts, which is not there any more; .* with --environment <module>/,
+          /run sums was made with the environment .*sums\.ts, which is not there any more; .* with --environment \(environment\)/,
         ),
       })
     }

@@ -120,7 +120,7 @@ function goneEnvironment(specifier: string, { name }: StoredRunConfig): Millrace
   return new MillraceError(
     'file_not_found',
     `run ${name} was made with the environment ${path}, which is not there any more; restore it, or say where it is now ` +
-      'with --environment <module>, for rescore after the name of the run (environment)',
+      'with --environment (environment); rescore takes it after the name of the run',
     { data: { path } },
   )
 }
