@@ -31,8 +31,8 @@ test.each([
 })
 
 test.each([
-  ['a text that is no number', { age: 'old' }, 'age: expected number, got "old"'],
-  ['a near choice', { level: 'hihg' }, 'level: expected one of "low"|"high", got "hihg"; did you mean "high"?'],
+  ['a text that is no number', { age: '$& 5' }, 'age: expected number, got "$& 5"'],
+  ['a near choice', { level: 'hihg' }, 'level: expected one of "low"|"high", got "hihg" (did you mean "high"?)'],
   ['no choice at all', { level: 3 }, 'level: expected one of "low"|"high", got number'],
   ['a choice that is missing', { level: undefined }, 'level: missing; expected one of "low"|"high"'],
   ['another name', { message: { text: 'Hi' } }, 'message.content: missing; found "text"'],

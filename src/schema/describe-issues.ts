@@ -33,7 +33,7 @@ function pathOf({ path = [] }: ValidationIssue): PropertyKey[] {
 function withFound(message: string, given: unknown, path: readonly PropertyKey[]): string {
   const found = valueAt(given, path)
   // What `z.coerce` made of the text.
-  if (typeof found === 'string') message = message.replace(/got NaN$/, `got ${quoted(found)}`)
+  if (typeof found === 'string') message = message.replace(/NaN$/, () => quoted(found))
   if (message.startsWith('expected one of ')) {
     return found === undefined ? `missing; ${message}` : `${message}, got ${quoted(found)}${meant(message, found)}`
   }
@@ -47,7 +47,7 @@ function meant(choices: string, found: unknown): string {
     found,
     Array.from(choices.matchAll(/"([^"]*)"/g), ([, choice = '']) => choice),
   )
-  return near === undefined ? '' : `; did you mean "${near}"?`
+  return near === undefined ? '' : ` (did you mean "${near}"?)`
 }
 
 function namesBeside(given: unknown, path: readonly PropertyKey[]): string {

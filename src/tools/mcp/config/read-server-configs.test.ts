@@ -116,7 +116,7 @@ describe('mistakes are named with their place and what to do', () => {
     [
       'a misspelt choice',
       { search: { ...search, sharing: 'shard' } },
-      'search.sharing: expected one of "shared"|"session"|"pooled", got "shard"; did you mean "shared"?',
+      'search.sharing: expected one of "shared"|"session"|"pooled", got "shard" (did you mean "shared"?)',
     ],
     ['a field of nobody', { search: { ...search, zzz: 1 } }, 'search.zzz: unknown field; known are type, command'],
     ['a field of the other kind', { search: { ...search, headers: {} } }, 'search.headers: unknown field'],
