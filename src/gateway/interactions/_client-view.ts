@@ -1,9 +1,9 @@
 import type { DialectRequest } from '../../dialects/index.ts'
 
-/** What was asked of a backend for the record, and not by the client; or what the backend was not told. */
-export interface Unasked {
-  /** A reply or an event of one, without what the client did not ask for. Undefined for an event that has nothing else. */
-  without(document: object): object | undefined
+/** What a client is shown of replies of a backend that was not asked exactly what the client asked. */
+export interface ClientView {
+  /** A reply or an event of one as the client sees it. Undefined for an event that has nothing for the client. */
+  of(document: object): object | undefined
 }
 
 interface ChatWire {
@@ -30,12 +30,8 @@ export function asksForTokens({ wantsLogprobs, body }: DialectRequest): boolean 
   return wantsLogprobs || allFlags.some((flag) => body[flag] === true)
 }
 
-export function unaskedBy(request: DialectRequest): Unasked {
-  return new ChatUnasked(request)
-}
-
-/** What a client of Chat Completions did not ask for. */
-class ChatUnasked implements Unasked {
+/** Without what a client of Chat Completions did not ask for. */
+export class ChatView implements ClientView {
   /** Fields to leave out of a reply and of its choices. */
   readonly #fields: readonly string[]
   readonly #logprobs: boolean
@@ -51,7 +47,7 @@ class ChatUnasked implements Unasked {
     this.#usage = stream && !includeUsage
   }
 
-  without(document: object): object | undefined {
+  of(document: object): object | undefined {
     const { choices, usage }: ChatWire = document
     if (this.#usage && usage && Array.isArray(choices) && choices.length === 0) return undefined
     const seen = without(document, this.#fields)

@@ -1,5 +1,5 @@
 import { isJsonObject, type JsonObject } from '../../schema/index.ts'
-import type { Unasked } from './_unasked.ts'
+import type { ClientView } from './_client-view.ts'
 
 interface ResponseWire {
   readonly object?: unknown
@@ -7,17 +7,17 @@ interface ResponseWire {
   readonly response?: unknown
 }
 
-/** Replies of a backend that was sent a whole conversation, with the name of the earlier reply that the client gave. */
-export class WentOnFrom implements Unasked {
-  readonly #name: JsonObject
+/** With the id of the reply that the client goes on from: the backend was sent the whole conversation in its place. */
+export class ContinuedView implements ClientView {
+  readonly #fields: JsonObject
 
   constructor(replyId: string) {
-    this.#name = { previous_response_id: replyId }
+    this.#fields = { previous_response_id: replyId }
   }
 
-  without(document: object): object {
+  of(document: object): object {
     const { object, response }: ResponseWire = document
-    if (isJsonObject(response)) return { ...document, response: { ...response, ...this.#name } }
-    return object === 'response' ? { ...document, ...this.#name } : document
+    if (isJsonObject(response)) return { ...document, response: { ...response, ...this.#fields } }
+    return object === 'response' ? { ...document, ...this.#fields } : document
   }
 }

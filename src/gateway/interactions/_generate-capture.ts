@@ -1,6 +1,6 @@
 import type { DialectRequest } from '../../dialects/index.ts'
 import type { JsonObject } from '../../schema/index.ts'
-import { without, type Unasked } from './_unasked.ts'
+import { without, type ClientView } from './_client-view.ts'
 
 /** Fields that ask SGLang's own API for everything that is recorded. */
 export const generateTokenFields: JsonObject = {
@@ -20,8 +20,8 @@ const logprobFields = [
   'input_token_ids_logprobs',
 ]
 
-/** What a client of SGLang's own API did not ask for, taken out of its replies. */
-export class GenerateUnasked implements Unasked {
+/** Without what a client of SGLang's own API did not ask for. */
+export class GenerateView implements ClientView {
   readonly #fields: readonly string[]
   readonly #metaFields: readonly string[]
 
@@ -33,7 +33,7 @@ export class GenerateUnasked implements Unasked {
     ]
   }
 
-  without(document: object): object {
+  of(document: object): object {
     const seen = without(document, this.#fields)
     const { meta_info: meta } = seen
     if (typeof meta === 'object' && meta !== null) seen['meta_info'] = without(meta, this.#metaFields)

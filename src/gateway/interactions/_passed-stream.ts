@@ -3,7 +3,7 @@ import { sseEvent } from '../../kit/index.ts'
 import type { ClientApi, ItemIds } from '../../schema/index.ts'
 import type { ClientStream } from './_client-stream.ts'
 import { itemIdsIn } from './_item-ids.ts'
-import type { Unasked } from './_unasked.ts'
+import type { ClientView } from './_client-view.ts'
 
 interface EventWire {
   readonly type?: unknown
@@ -33,14 +33,14 @@ const lineEnd = /[\r\n]/
  */
 export class PassedStream implements ClientStream {
   readonly #api: ClientApi
-  readonly #unasked: Unasked | undefined
+  readonly #view: ClientView | undefined
   #replyId: string | undefined
   #itemIds: ItemIds | undefined
   #kept = ''
 
-  constructor(api: ClientApi, unasked: Unasked | undefined) {
+  constructor(api: ClientApi, view: ClientView | undefined) {
     this.#api = api
-    this.#unasked = unasked
+    this.#view = view
   }
 
   get replyId(): string | undefined {
@@ -70,7 +70,7 @@ export class PassedStream implements ClientStream {
   }
 
   #text(data: string, document: object): string {
-    const seen = this.#unasked ? this.#unasked.without(document) : document
+    const seen = this.#view ? this.#view.of(document) : document
     if (!seen) return ''
     const { type }: EventWire = document
     if (type === 'message_stop') return ''

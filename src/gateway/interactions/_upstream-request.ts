@@ -2,11 +2,11 @@ import type { DialectRequest, ServerDialect } from '../../dialects/index.ts'
 import type { MillraceError } from '../../errors/index.ts'
 import type { ModelRequest, OwnWords, ReplySink } from '../../inference/index.ts'
 import { isJsonList, isJsonObject, type Json, type JsonObject, type Message } from '../../schema/index.ts'
-import { GenerateUnasked, generateTokenFields } from './_generate-capture.ts'
+import { GenerateView, generateTokenFields } from './_generate-capture.ts'
 import { samplingIn } from './_sampling-in.ts'
-import { asksForTokens, unaskedBy, type Unasked } from './_unasked.ts'
+import { asksForTokens, ChatView, type ClientView } from './_client-view.ts'
 import { upstreamBody } from './_upstream-body.ts'
-import { WentOnFrom } from './_went-on-from.ts'
+import { ContinuedView } from './_continued-view.ts'
 import type { IncomingRequest } from './incoming-request.ts'
 import type { GatewayModel } from '../gateway-models.ts'
 
@@ -40,7 +40,7 @@ export class UpstreamRequest {
   readonly capturesTokens: boolean
   /** The client's body, if it is passed on. */
   readonly body: Buffer | undefined
-  readonly unasked: Unasked | undefined
+  readonly clientView: ClientView | undefined
   readonly #isGenerate: boolean
   readonly #incoming: IncomingRequest
   readonly #parts: UpstreamRequestParts
@@ -60,7 +60,7 @@ export class UpstreamRequest {
     this.#way = way ?? (needsWhole ? 'recorded-whole' : 'recorded')
     const clientBody = { bytes: incoming.call.body, members: request.body }
     this.body = this.#isPassed ? upstreamBody(clientBody, this.#additions()) : undefined
-    this.unasked = this.#unaskedOf(request)
+    this.clientView = this.#viewOf(request)
   }
 
   /**
@@ -159,12 +159,12 @@ export class UpstreamRequest {
     return filledIn === 'nothing' || (filledIn === 'items' && this.request.untranslatable.length > 0)
   }
 
-  #unaskedOf(request: DialectRequest): Unasked | undefined {
+  #viewOf(request: DialectRequest): ClientView | undefined {
     if (!this.isSameApi) return undefined
     const { previousReplyId } = request
-    if (this.body === undefined) return previousReplyId === undefined ? undefined : new WentOnFrom(previousReplyId)
+    if (this.body === undefined) return previousReplyId === undefined ? undefined : new ContinuedView(previousReplyId)
     if (!this.#isForRecord) return undefined
-    return this.#isGenerate ? new GenerateUnasked(request) : unaskedBy(request)
+    return this.#isGenerate ? new GenerateView(request) : new ChatView(request)
   }
 
   /** What of the client's body goes along as it is, where the body itself does not. */

@@ -1,13 +1,13 @@
 import { expect, test } from 'vitest'
 import { chatServer } from '../../dialects/index.ts'
 import type { JsonObject } from '../../schema/index.ts'
-import { asksForTokens, unaskedBy } from './_unasked.ts'
+import { asksForTokens, ChatView } from './_client-view.ts'
 
 function requestWith(fields: JsonObject = {}): ReturnType<typeof chatServer.read> {
   return chatServer.read({ model: 'm', messages: [{ role: 'user', content: 'x' }], stream: true, ...fields })
 }
 
-const seenBy = (document: object, fields?: JsonObject) => unaskedBy(requestWith(fields)).without(document)
+const seenBy = (document: object, fields?: JsonObject) => new ChatView(requestWith(fields)).of(document)
 
 const vllm = { index: 0, delta: { content: 'a' }, token_ids: [1], logprobs: { content: [] }, routed_experts: 'x' }
 const chunk = { id: 'chatcmpl-1', choices: [vllm], usage: null, prompt_token_ids: [1, 2], system_fingerprint: 'f' }

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { generateServer } from '../../dialects/index.ts'
 import type { JsonObject } from '../../schema/index.ts'
-import { GenerateUnasked } from './_generate-capture.ts'
+import { GenerateView } from './_generate-capture.ts'
 
 const reply = {
   text: 'a',
@@ -16,7 +16,7 @@ const reply = {
   },
 }
 
-const seenBy = (fields: JsonObject) => new GenerateUnasked(generateServer.read({ text: 'x', ...fields })).without(reply)
+const seenBy = (fields: JsonObject) => new GenerateView(generateServer.read({ text: 'x', ...fields })).of(reply)
 
 test('what only the record needs is taken out of what a client sees', () => {
   expect(seenBy({})).toEqual({ text: 'a', output_ids: [1], meta_info: { id: 'r' } })

@@ -230,8 +230,8 @@ export class LiveInteraction implements ReplySink, CallHooks {
   }
 
   #newStream(): ClientStream {
-    const { dialect, request, isSameApi, unasked } = this.#upstream
-    if (isSameApi) return new PassedStream(dialect.api, unasked)
+    const { dialect, request, isSameApi, clientView } = this.#upstream
+    if (isSameApi) return new PassedStream(dialect.api, clientView)
     return new TranslatedStream(dialect, this.#head(newReplyId(dialect.api), request))
   }
 
@@ -316,10 +316,10 @@ export class LiveInteraction implements ReplySink, CallHooks {
     return { answer: { kind: 'complete', replyId }, status: isGone ? goneStatus : 200 }
   }
 
-  /** The reply as the backend wrote it, without what was asked only for the record. */
+  /** The reply as the backend wrote it, or as the client is to see it. */
   #wholeText({ text, document }: NonNullable<BackendReply['raw']>): string {
-    const { unasked } = this.#upstream
-    return unasked ? JSON.stringify(unasked.without(document)) : text
+    const { clientView } = this.#upstream
+    return clientView ? JSON.stringify(clientView.of(document)) : text
   }
 
   #fail(error: MillraceError, reply?: BrokenReply): void {
