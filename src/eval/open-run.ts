@@ -64,7 +64,8 @@ export async function openRun(resolved: ResolvedRun, options: RunOptions, signal
     config: { ...clean.value, ...(forkedFrom && { forkedFrom: { ...forkedFrom } }), drawSeed },
     provenance: { ...(await provenance()), ...(code && { code }) },
   }
-  const store = await RunStore.open({ folder, create, ...(signal && { signal }) }).catch((error: unknown) => {
+  const isLone = resolved.config.concurrency === 1 && resolved.config.workers === null
+  const store = await RunStore.open({ folder, create, isLone, ...(signal && { signal }) }).catch((error: unknown) => {
     // The name was reserved for this run and is not used.
     if (known === undefined) rmSync(folder, { recursive: true, force: true })
     throw error

@@ -4,6 +4,7 @@ import type { MessagePort } from 'node:worker_threads'
 import { MillraceError } from '../errors/index.ts'
 import { Resource, type LoopLagWindow } from '../kit/index.ts'
 import { fileSize } from './_file-size.ts'
+import { InlineWriter } from './_inline-writer.ts'
 import { signOfLostJournal } from './_lost-journal.ts'
 import { RunLock } from './_run-lock.ts'
 import { StoreWriter } from './_store-writer.ts'
@@ -21,6 +22,8 @@ export interface OpenRunOptions {
   readonly create?: NewRun
   /** For callers that mostly wait for `written` and seldom for `durable`. */
   readonly isSpooled?: boolean
+  /** For a run with one rollout at a time, on this thread: if the run is new, commits are made here and not on a thread of their own. */
+  readonly isLone?: boolean
   readonly signal?: AbortSignal
 }
 
@@ -40,14 +43,14 @@ export class RunStore extends Resource {
   /** Whether the run existed before. */
   readonly isResumed: boolean
   readonly #lock: RunLock
-  readonly #writer: StoreWriter
+  readonly #writer: StoreWriter | InlineWriter
   #run: RunFile
   #wasComplete: boolean
 
   private constructor(parts: {
     folder: string
     lock: RunLock
-    writer: StoreWriter
+    writer: StoreWriter | InlineWriter
     journal: JournalClient | SpooledJournal
     reader: RunReader
     run: RunFile
@@ -65,7 +68,7 @@ export class RunStore extends Resource {
     this.#wasComplete = parts.wasComplete
   }
 
-  static async open({ folder, create, isSpooled, signal }: OpenRunOptions): Promise<RunStore> {
+  static async open({ folder, create, isSpooled, isLone, signal }: OpenRunOptions): Promise<RunStore> {
     signal?.throwIfAborted()
     if (create) createRunFolder(folder)
     else if (!readRunFile(folder)) throw noRun(folder)
@@ -82,7 +85,9 @@ export class RunStore extends Resource {
     writeRunFile(folder, run)
     if (former) opened.defer(() => putBack(folder, former))
     await using started = new AsyncDisposableStack()
-    const writer = started.use(await StoreWriter.start(folder, signal))
+    // What an earlier sitting left may take long to mend; that is for a thread, which can be ended.
+    const isInline = isLone && !existing
+    const writer = started.use(isInline ? new InlineWriter(folder) : await StoreWriter.start(folder, signal))
     const reader = started.use(RunReader.open(folder))
     const client = started.use(new JournalClient(writer.connect()))
     const { lastFrame } = writer
@@ -121,6 +126,8 @@ export class RunStore extends Resource {
 
   /** A port for a `JournalClient` on another thread, which then talks to the writer directly. Transfer it there. */
   connect(): MessagePort {
+    this.throwIfClosed()
+    if (this.#writer instanceof InlineWriter) throw new MillraceError('internal', 'a lone run is written by one thread')
     return this.#writer.connect()
   }
 

@@ -8,7 +8,7 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { RunReader } from '../../src/store/index.ts'
 
-const [, , mount = ''] = process.argv
+const [, , mount = '', concurrency = '', count = ''] = process.argv
 const path = (relative: string): string => fileURLToPath(new URL(relative, import.meta.url))
 const folder = join(mount, 'runs', 'it')
 
@@ -33,7 +33,7 @@ process.stdout.write(
 )
 
 function sit(): { code: number | null; stderr: string; ids: string[]; summary: unknown } {
-  const words = ['-m', 'sim', '--env.count=3000', '-c', '100', '--seed', '3', '--run', 'it', '--json']
+  const words = ['-m', 'sim', `--env.count=${count}`, '-c', concurrency, '--seed', '3', '--run', 'it', '--json']
   const child = spawnSync(
     process.execPath,
     [path('../../bin/millrace.js'), 'eval', path('../fixtures/counting.ts'), ...words],

@@ -15,28 +15,31 @@ function summaryOf({ stdout }: Ended): Record<string, unknown> | undefined {
 }
 
 describe.concurrent('the same command again', () => {
-  it('continues the run that was killed, and repeats nothing of it', async () => {
-    await using place = await temporaryRuns()
-    const cwd = place.root
-    const words = [...counting, '--env.count=400', '--sim.ttftMs=30']
-    await using running = startMillrace({ cwd }, ...words)
-    await running.shows('stdout', '"type":"rollout"', 8)
-    running.process.kill('SIGKILL')
-    const killed = await running.ended
-    const before = reportedIds(killed.stdout.slice(0, killed.stdout.lastIndexOf('\n') + 1))
+  it.each(['1', '4'])(
+    'continues the run that was killed with %s at once, and repeats nothing of it',
+    async (atOnce) => {
+      await using place = await temporaryRuns()
+      const cwd = place.root
+      const words = [...counting, '--env.count=400', '--sim.ttftMs=30']
+      await using running = startMillrace({ cwd }, ...words, '-c', atOnce)
+      await running.shows('stdout', '"type":"rollout"', 8)
+      running.process.kill('SIGKILL')
+      const killed = await running.ended
+      const before = reportedIds(killed.stdout.slice(0, killed.stdout.lastIndexOf('\n') + 1))
 
-    // How many run at once is no part of what the run is.
-    const again = await millrace({ cwd }, ...words, '-c', '100')
-    expect(again.code, again.stderr).toBe(0)
-    expect(startOf(again)).toMatchObject({
-      notices: [expect.stringMatching(/^continuing run counting--sim--\d+-\d+: \d+ rollouts had ended$/)],
-    })
-    expect(startOf(again)?.['resumed']).toBeGreaterThanOrEqual(before.length)
-    expect(summaryOf(again)).toMatchObject({ end: 'complete', rollouts: 400, scored: 400 })
-    const after = reportedIds(again.stdout)
-    expect(after.filter((id) => before.includes(id))).toEqual([])
-    expect(await readdir(join(cwd, 'runs'))).toHaveLength(1)
-  })
+      // How many run at once is no part of what the run is.
+      const again = await millrace({ cwd }, ...words, '-c', '100')
+      expect(again.code, again.stderr).toBe(0)
+      expect(startOf(again)).toMatchObject({
+        notices: [expect.stringMatching(/^continuing run counting--sim--\d+-\d+: \d+ rollouts had ended$/)],
+      })
+      expect(startOf(again)?.['resumed']).toBeGreaterThanOrEqual(before.length)
+      expect(summaryOf(again)).toMatchObject({ end: 'complete', rollouts: 400, scored: 400 })
+      const after = reportedIds(again.stdout)
+      expect(after.filter((id) => before.includes(id))).toEqual([])
+      expect(await readdir(join(cwd, 'runs'))).toHaveLength(1)
+    },
+  )
 
   it('starts a new run where the last is complete, unless it is named', async () => {
     await using place = await temporaryRuns()

@@ -1,0 +1,74 @@
+import type { WireError } from '../errors/index.ts'
+import { type Batch, decodeBatch } from './_batch-codec.ts'
+import { JournalWriter } from './_journal-writer.ts'
+import { storeFailure } from './_store-failure.ts'
+import type { WriterFigures } from './_writer-figures.ts'
+import type { RetryFailed } from './_writer-protocol.ts'
+
+/** Commits batches of entries to a run. After the first failure nothing more is written. */
+export class BatchCommits {
+  readonly #folder: string
+  readonly #figures: WriterFigures
+  readonly #writer: JournalWriter
+  #failure: WireError | undefined
+
+  private constructor(folder: string, figures: WriterFigures, writer: JournalWriter) {
+    this.#folder = folder
+    this.#figures = figures
+    this.#writer = writer
+  }
+
+  /** Throws what keeps the run from being written to. */
+  static open(folder: string, figures: WriterFigures): BatchCommits {
+    try {
+      return new BatchCommits(folder, figures, JournalWriter.open(folder))
+    } catch (error) {
+      throw storeFailure(error, folder)
+    }
+  }
+
+  /** The number of the last frame of the spool that is in the database. */
+  get lastFrame(): number {
+    return this.#writer.lastFrame
+  }
+
+  /**
+   * Commits batches in one transaction. They are taken once it has begun, because that may have to wait for others who use the
+   * database. Once it has returned null they are on disk; otherwise it returns why not.
+   */
+  commit(takeBatches: () => readonly Batch[]): WireError | null {
+    if (this.#failure) return this.#failure
+    const startedAt = performance.now()
+    try {
+      this.#writer.begin()
+      let count = 0
+      for (const batch of takeBatches()) for (const entry of decodeBatch(batch)) count += this.#writer.take(entry)
+      this.#writer.commit()
+      this.#figures.committed(count, performance.now() - startedAt)
+      return null
+    } catch (error) {
+      return this.#fail(error)
+    }
+  }
+
+  /** Returns how many results were taken back, or why none could be. */
+  retryFailed(failed: RetryFailed): number | WireError {
+    if (this.#failure) return this.#failure
+    try {
+      return this.#writer.retryFailed(failed, Date.now())
+    } catch (error) {
+      return this.#fail(error)
+    }
+  }
+
+  /** Checkpoints, and closes the database. */
+  close(): void {
+    this.#writer.close()
+  }
+
+  #fail(error: unknown): WireError {
+    this.#writer.rollback()
+    this.#failure = storeFailure(error, this.#folder).toWire()
+    return this.#failure
+  }
+}
