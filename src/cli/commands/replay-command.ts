@@ -1,4 +1,4 @@
-import { replayRollout, replayRun, UnreadableRollouts, type ReplayReport } from '../../eval/index.ts'
+import { readStoredConfig, replayRollout, replayRun, UnreadableRollouts, type ReplayReport } from '../../eval/index.ts'
 import type { FoundRun, RunReader } from '../../store/index.ts'
 import { defineCommand } from '../command-line/command.ts'
 import { runsFlag } from '../command-line/common-flags.ts'
@@ -90,6 +90,8 @@ export const replayCommand = defineCommand({
     using _exit = exitNotice(io, 'The run is as it was.')
     return await readRun(found, async (reader) => {
       if (rollout === undefined) return await replayAll(reader, { found, io, asJson, limit: flags.limit ?? 5, options })
+      // A run that has no rollouts to run again says so, whatever the name.
+      readStoredConfig(reader)
       const report = await replayRollout(reader, findRollout(rollout, reader, { found, stderr: io.stderr }), options)
       await show(report, io, asJson)
       return report.verdict === 'identical' ? exitCodes.ok : exitCodes.failed

@@ -1,4 +1,4 @@
-import { forkRollout, type ForkOptions, type RunOptions } from '../../eval/index.ts'
+import { forkRollout, readStoredConfig, type ForkOptions, type RunOptions } from '../../eval/index.ts'
 import { settleHeapForRollouts } from '../../kit/index.ts'
 import { openOutput } from './carry-out-eval.ts'
 import type { FlagValues, Invocation } from '../command-line/command.ts'
@@ -23,6 +23,8 @@ export async function carryOutFork(invocation: ForkInvocation, io: CommandIo): P
   const options = await forkOptions(invocation, root, io)
   const found = await locateRun(name, root, io)
   const evaluation = await readRun(found, (reader) => {
+    // A run that has no rollouts to run again says so, whatever the name.
+    readStoredConfig(reader)
     const rollout = findRollout(options.rollout, reader, { found, stderr: io.stderr })
     return forkRollout(reader, { ...options, rollout })
   })
