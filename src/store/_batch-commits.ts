@@ -1,5 +1,5 @@
 import type { WireError } from '../errors/index.ts'
-import { type Batch, decodeBatch } from './_batch-codec.ts'
+import type { QueuedEntry } from './_batch-codec.ts'
 import { JournalWriter } from './_journal-writer.ts'
 import { storeFailure } from './_store-failure.ts'
 import type { WriterFigures } from './_writer-figures.ts'
@@ -36,13 +36,13 @@ export class BatchCommits {
    * Commits batches in one transaction. They are taken once it has begun, because that may have to wait for others who use the
    * database. Once it has returned null they are on disk; otherwise it returns why not.
    */
-  commit(takeBatches: () => readonly Batch[]): WireError | null {
+  commit(takeBatches: () => readonly (readonly QueuedEntry[])[]): WireError | null {
     if (this.#failure) return this.#failure
     const startedAt = performance.now()
     try {
       this.#writer.begin()
       let count = 0
-      for (const batch of takeBatches()) for (const entry of decodeBatch(batch)) count += this.#writer.take(entry)
+      for (const batch of takeBatches()) for (const entry of batch) count += this.#writer.take(entry)
       this.#writer.commit()
       this.#figures.committed(count, performance.now() - startedAt)
       return null

@@ -1,10 +1,10 @@
 import { MillraceError, type WireError } from '../errors/index.ts'
 import { Resource, type LoopLagWindow } from '../kit/index.ts'
-import type { Batch } from './_batch-codec.ts'
+import type { QueuedEntry } from './_batch-codec.ts'
 import { BatchCommits } from './_batch-commits.ts'
 import { WriterFigures } from './_writer-figures.ts'
 import type { RetryFailed } from './_writer-protocol.ts'
-import type { JournalPort } from './journal-client.ts'
+import type { OwnThreadPort } from './journal-client.ts'
 import type { StoreStatus } from './store-status.ts'
 
 /**
@@ -34,7 +34,7 @@ export class InlineWriter extends Resource {
   }
 
   /** A port for the one `JournalClient`, on this thread. */
-  connect(): JournalPort {
+  connect(): OwnThreadPort {
     this.throwIfClosed()
     return new InlinePort(this.#commits)
   }
@@ -52,7 +52,7 @@ export class InlineWriter extends Resource {
 }
 
 /** Commits a batch as it is sent, and answers as soon as the sender has returned. */
-class InlinePort implements JournalPort {
+class InlinePort implements OwnThreadPort {
   readonly #commits: BatchCommits
   #onAnswer: ((answer: WireError | null) => void) | undefined
 
@@ -60,8 +60,8 @@ class InlinePort implements JournalPort {
     this.#commits = commits
   }
 
-  postMessage(batch: Batch): void {
-    const answer = this.#commits.commit(() => [batch])
+  commit(entries: readonly QueuedEntry[]): void {
+    const answer = this.#commits.commit(() => [entries])
     queueMicrotask(() => this.#onAnswer?.(answer))
   }
 

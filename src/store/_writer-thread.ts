@@ -2,7 +2,7 @@
 import { type MessagePort, parentPort, receiveMessageOnPort, workerData } from 'node:worker_threads'
 import { MillraceError, type WireError } from '../errors/index.ts'
 import { LoopLag } from '../kit/index.ts'
-import type { Batch } from './_batch-codec.ts'
+import { type Batch, decodeBatch } from './_batch-codec.ts'
 import { BatchCommits } from './_batch-commits.ts'
 import { WriterFigures } from './_writer-figures.ts'
 import type { RetryFailed, WriterCommand, WriterNotice, WriterOptions } from './_writer-protocol.ts'
@@ -59,7 +59,7 @@ function commitWaiting(first?: Arrival): void {
       const waiting = receiveMessageOnPort(port)
       if (waiting) arrived.push({ port, batch: waiting.message as Batch })
     }
-    return arrived.map(({ batch }) => batch)
+    return arrived.map(({ batch }) => decodeBatch(batch))
   })
   if (failure) tellFailure(failure)
   else for (const { port } of arrived) port.postMessage(null)

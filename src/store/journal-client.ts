@@ -32,6 +32,11 @@ export interface JournalPort {
   close(): void
 }
 
+/** A connection to a writer on the client's own thread, which takes entries as they are. */
+export interface OwnThreadPort extends Omit<JournalPort, 'postMessage'> {
+  commit(entries: readonly QueuedEntry[]): void
+}
+
 /** How long an entry that nobody waits for may be held back, so that it shares a commit with entries that somebody waits for. */
 export const maxIdleMs = 20
 
@@ -97,7 +102,7 @@ class QueuedBatch {
  * next one, so that batches grow with the load and all who wait share the cost of a commit.
  */
 export class JournalClient extends Resource implements Journal {
-  readonly #port: JournalPort
+  readonly #port: JournalPort | OwnThreadPort
   readonly #failure = new AbortController()
   readonly #queued = new RingQueue<QueuedBatch>()
   /** Waiters whose batch is committed, and that go on in the next turns of the event loop. */
@@ -113,7 +118,7 @@ export class JournalClient extends Resource implements Journal {
   #entries = 0
   #bytes = 0
 
-  constructor(port: JournalPort) {
+  constructor(port: JournalPort | OwnThreadPort) {
     super()
     this.#port = port
     port.on('message', this.#onAnswer)
@@ -223,6 +228,10 @@ export class JournalClient extends Resource implements Journal {
     if (!batch) return
     if (batch === this.#tail) this.#tail = undefined
     this.#sent = batch
+    if ('commit' in this.#port) {
+      this.#port.commit(batch.entries)
+      return
+    }
     const encoded = encodeBatch(batch.entries)
     this.#port.postMessage(encoded, encoded.tokens ? [encoded.tokens] : [])
   }
