@@ -1,4 +1,5 @@
 import type { ContextPolicy, ContextView } from '../env/index.ts'
+import { commonLength } from '../kit/index.ts'
 import type { Message } from '../schema/index.ts'
 import { agentFault } from './agent-fault.ts'
 import { requireMessages } from './update-word.ts'
@@ -57,12 +58,6 @@ export class ContextCopy {
     requireMessages('contextPolicy', chosen)
     return chosen
   }
-}
-
-function commonLength(one: readonly Message[], other: readonly Message[]): number {
-  let length = 0
-  while (length < one.length && one[length] === other[length]) length += 1
-  return length
 }
 
 function itemsOf(sent: readonly Message[], messages: readonly Message[]): SentItem[] {

@@ -1,4 +1,4 @@
-import { nearestName } from '../kit/index.ts'
+import { kindOfValue, nearestName } from '../kit/index.ts'
 import { plainIssue, unfitting } from './plain-issue.ts'
 import { isJsonObject } from './json.ts'
 import type { ValidationIssue } from './standard-schema.ts'
@@ -38,7 +38,7 @@ function withFound(message: string, given: unknown, path: readonly PropertyKey[]
     return found === undefined ? `missing; ${message}` : `${message}, got ${quoted(found)}${meant(message, found)}`
   }
   if (message !== unfitting) return message
-  return found === undefined ? `missing; found ${namesBeside(given, path)}` : `${message}, got ${kindOf(found)}`
+  return found === undefined ? `missing; found ${namesBeside(given, path)}` : `${message}, got ${kindOfValue(found)}`
 }
 
 function meant(choices: string, found: unknown): string {
@@ -72,11 +72,6 @@ function quotedList(names: readonly string[]): string {
 
 /** Only values of a list of choices and of numbers are quoted: whatever else there is may be a secret, or long. */
 function quoted(value: unknown): string {
-  if (typeof value !== 'string') return kindOf(value)
+  if (typeof value !== 'string') return kindOfValue(value)
   return JSON.stringify(value.length > maxQuotedChars ? `${value.slice(0, maxQuotedChars)}…` : value)
-}
-
-function kindOf(value: unknown): string {
-  if (Array.isArray(value)) return 'array'
-  return value === null ? 'null' : typeof value
 }

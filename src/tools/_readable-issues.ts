@@ -1,5 +1,5 @@
 import type { ErrorObject } from 'ajv'
-import { nearestName } from '../kit/index.ts'
+import { kindOfValue, nearestName } from '../kit/index.ts'
 import type { ValidationIssue } from '../schema/index.ts'
 import { describeParameters } from './_describe-parameters.ts'
 
@@ -25,7 +25,7 @@ function toIssue(error: ErrorObject): ValidationIssue {
         message: unknownName(String(params['additionalProperty'] ?? params['unevaluatedProperty']), error),
       }
     case 'type':
-      return { path, message: `expected ${[params['type']].flat().join(' or ')}, got ${kindOf(data)}` }
+      return { path, message: `expected ${[params['type']].flat().join(' or ')}, got ${kindOfValue(data)}` }
     case 'enum':
     case 'const':
     case 'anyOf':
@@ -71,9 +71,4 @@ function pathOf(pointer: string): string[] {
     .split('/')
     .slice(1)
     .map((step) => step.replaceAll('~1', '/').replaceAll('~0', '~'))
-}
-
-function kindOf(value: unknown): string {
-  if (value === null) return 'null'
-  return Array.isArray(value) ? 'array' : typeof value
 }

@@ -1,4 +1,4 @@
-import { readStoredConfig, replayRollout, replayRun, UnreadableRollouts, type ReplayReport } from '../../eval/index.ts'
+import { replayRollout, replayRun, UnreadableRollouts, type ReplayReport } from '../../eval/index.ts'
 import type { FoundRun, RunReader } from '../../store/index.ts'
 import { defineCommand } from '../command-line/command.ts'
 import { runsFlag } from '../command-line/common-flags.ts'
@@ -7,7 +7,7 @@ import { exitCodes, type ExitCode } from '../process/exit-codes.ts'
 import { usageError } from '../command-line/flag-value.ts'
 import { formatCount, formatQuantity } from '../format/count.ts'
 import type { CommandIo } from '../process/io.ts'
-import { findRollout } from '../runs/find-rollout.ts'
+import { findRolloutToRepeat } from '../runs/find-rollout-to-repeat.ts'
 import { nameUnreadable } from '../runs/name-unreadable.ts'
 import { replayText } from '../runs/replay-text.ts'
 import { SlowProgress } from '../process/slow-progress.ts'
@@ -90,9 +90,11 @@ export const replayCommand = defineCommand({
     using _exit = exitNotice(io, 'The run is as it was.')
     return await readRun(found, async (reader) => {
       if (rollout === undefined) return await replayAll(reader, { found, io, asJson, limit: flags.limit ?? 5, options })
-      // A run that has no rollouts to run again says so, whatever the name.
-      readStoredConfig(reader)
-      const report = await replayRollout(reader, findRollout(rollout, reader, { found, stderr: io.stderr }), options)
+      const report = await replayRollout(
+        reader,
+        findRolloutToRepeat(rollout, reader, { found, stderr: io.stderr }),
+        options,
+      )
       await show(report, io, asJson)
       return report.verdict === 'identical' ? exitCodes.ok : exitCodes.failed
     })

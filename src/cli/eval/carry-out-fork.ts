@@ -1,4 +1,4 @@
-import { forkRollout, readStoredConfig, type ForkOptions, type RunOptions } from '../../eval/index.ts'
+import { forkRollout, type ForkOptions, type RunOptions } from '../../eval/index.ts'
 import { settleHeapForRollouts } from '../../kit/index.ts'
 import { openOutput } from './carry-out-eval.ts'
 import type { FlagValues, Invocation } from '../command-line/command.ts'
@@ -10,7 +10,7 @@ import type { CommandIo } from '../process/io.ts'
 import { modelFromFlags } from './_model-from-flags.ts'
 import { readModelsFile } from './_models-file.ts'
 import { runEvaluation } from './_run-evaluation.ts'
-import { findRollout } from '../runs/find-rollout.ts'
+import { findRolloutToRepeat } from '../runs/find-rollout-to-repeat.ts'
 import { locateRun, readRun, runsRoot } from '../runs/stored-run.ts'
 
 type ForkInvocation = Invocation<typeof forkFlags>
@@ -23,9 +23,7 @@ export async function carryOutFork(invocation: ForkInvocation, io: CommandIo): P
   const options = await forkOptions(invocation, root, io)
   const found = await locateRun(name, root, io)
   const evaluation = await readRun(found, (reader) => {
-    // A run that has no rollouts to run again says so, whatever the name.
-    readStoredConfig(reader)
-    const rollout = findRollout(options.rollout, reader, { found, stderr: io.stderr })
+    const rollout = findRolloutToRepeat(options.rollout, reader, { found, stderr: io.stderr })
     return forkRollout(reader, { ...options, rollout })
   })
   using output = openOutput(invocation.flags, io, evaluation)

@@ -1,4 +1,5 @@
 import type { MessageDifference } from '../../eval/index.ts'
+import { commonLength } from '../../kit/index.ts'
 import type { Message } from '../../schema/index.ts'
 import { printable } from '../format/printable.ts'
 import type { Style } from '../format/style.ts'
@@ -36,13 +37,6 @@ function linesOf(message: Message | null): string[] {
   return [`role: ${role}`, ...printable(text).split('\n'), ...others.map(printable)].map((line) =>
     line.length > maxLineChars ? `${line.slice(0, maxLineChars)}…` : line,
   )
-}
-
-function commonLength(one: readonly string[], other: readonly string[]): number {
-  const shorter = Math.min(one.length, other.length)
-  let length = 0
-  while (length < shorter && one[length] === other[length]) length += 1
-  return length
 }
 
 function shortened(lines: readonly string[]): string[] {

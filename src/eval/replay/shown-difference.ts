@@ -1,3 +1,5 @@
+import { commonLength } from '../../kit/index.ts'
+
 /** Values longer than this are not shown whole: two of them must fit into one row of a table. */
 const maxWholeChars = 40
 /** How many characters of a value are shown, and how many of them before the first one that differs. */
@@ -50,10 +52,4 @@ function differingField(one: unknown, other: unknown): string | undefined {
 
 function fieldOf(value: unknown, field: string): unknown {
   return (value as Readonly<Record<string, unknown>>)[field]
-}
-
-function commonLength(one: string, other: string): number {
-  let length = 0
-  while (length < one.length && one[length] === other[length]) length += 1
-  return length
 }
