@@ -5,5 +5,5 @@ export interface Recorder {
   /** Queues the node; `json` is its message, already written. */
   node(node: MessageNode, json: string): void
   /** Resolves when every node so far is on disk; undefined if all are already. */
-  durable(): Promise<void> | undefined
+  synced(): Promise<void> | undefined
 }

@@ -28,7 +28,7 @@ async function converse(
   await using backend = openBackend(url, { name, ...setting })
   await using model = new Model(modelConfigSchema.parse({ name, maxTries: 1 }), [backend])
   const nodes = [...journalled]
-  const recorder = { node: (node: MessageNode) => void nodes.push(node), durable: () => undefined }
+  const recorder = { node: (node: MessageNode) => void nodes.push(node), synced: () => undefined }
   const session = new Session({ id: 's', model, recorder, journalled })
   const turn = { tools: [], sampling: { extra }, captureTokens: false }
   session.append(question)

@@ -49,7 +49,7 @@ class Notebook implements Recorder {
     this.nodes.push(node)
   }
 
-  durable(): Promise<void> | undefined {
+  synced(): Promise<void> | undefined {
     return this.pending?.promise
   }
 }

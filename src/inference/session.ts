@@ -103,7 +103,7 @@ export class Session {
   }
 
   #live(request: TurnRequest, hooks: CallHooks): Promise<SessionReply> {
-    const pending = this.#hasTurns ? this.#recorder.durable() : undefined
+    const pending = this.#hasTurns ? this.#recorder.synced() : undefined
     this.#hasTurns = true
     return pending ? pending.then(() => this.#ask(request, hooks)) : this.#ask(request, hooks)
   }

@@ -270,7 +270,7 @@ export class Scheduler {
     try {
       const { journal, onSettled } = this.#options
       journal.appendAll(ended.map(rolloutEnd))
-      await journal.durableSoon()
+      await journal.syncedSoon()
       for (const { record } of ended) {
         const taken = onSettled(record)
         if (taken) await taken

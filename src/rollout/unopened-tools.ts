@@ -13,7 +13,8 @@ export function unopenedTools(
     append() {},
     appendAll() {},
     durable: () => undefined,
-    durableSoon: () => undefined,
+    synced: () => undefined,
+    syncedSoon: () => undefined,
     written: () => undefined,
   }
   // A toolkit without servers holds nothing that would have to be closed.

@@ -34,15 +34,17 @@ export class BatchCommits {
 
   /**
    * Commits batches in one transaction. They are taken once it has begun, because that may have to wait for others who use the
-   * database. Once it has returned null they are on disk; otherwise it returns why not.
+   * database. Once it has returned null they are on disk; otherwise it returns why not. `lastFrame` is the last frame of the
+   * spool whose entries are among them as they are.
    */
-  commit(takeBatches: () => readonly (readonly QueuedEntry[])[]): WireError | null {
+  commit(takeBatches: () => readonly (readonly QueuedEntry[])[], lastFrame?: number): WireError | null {
     if (this.#failure) return this.#failure
     const startedAt = performance.now()
     try {
       this.#writer.begin()
       let count = 0
       for (const batch of takeBatches()) for (const entry of batch) count += this.#writer.take(entry)
+      if (lastFrame !== undefined) this.#writer.noteFrame(lastFrame)
       this.#writer.commit()
       this.#figures.committed(count, performance.now() - startedAt)
       return null

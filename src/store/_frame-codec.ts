@@ -1,9 +1,9 @@
 import { deserialize, serialize } from 'node:v8'
-import { type Batch, decodeBatch, encodeBatch } from './_batch-codec.ts'
+import { type Batch, decodeBatch, encodeBatch, type QueuedEntry } from './_batch-codec.ts'
 import type { JournalEntry } from './journal-entry.ts'
 
 /** Entries as the bytes of one frame of the spool. */
-export function encodeFrame(entries: readonly JournalEntry[]): Uint8Array {
+export function encodeFrame(entries: readonly QueuedEntry[]): Uint8Array {
   return serialize(encodeBatch(entries))
 }
 

@@ -1,7 +1,7 @@
-import { MillraceError, type WireError } from '../errors/index.ts'
+import { MillraceError } from '../errors/index.ts'
 import { Resource, type LoopLagWindow } from '../kit/index.ts'
-import type { QueuedEntry } from './_batch-codec.ts'
 import { BatchCommits } from './_batch-commits.ts'
+import { InlinePort } from './_inline-port.ts'
 import { WriterFigures } from './_writer-figures.ts'
 import type { RetryFailed } from './_writer-protocol.ts'
 import type { OwnThreadPort } from './journal-client.ts'
@@ -12,11 +12,13 @@ import type { StoreStatus } from './store-status.ts'
  * thread and back takes more CPU than it saves: see docs/decisions/0034-commits-of-a-lone-rollout.md.
  */
 export class InlineWriter extends Resource {
+  readonly #folder: string
   readonly #figures = new WriterFigures()
   readonly #commits: BatchCommits
 
   constructor(folder: string) {
     super()
+    this.#folder = folder
     this.#commits = BatchCommits.open(folder, this.#figures)
   }
 
@@ -36,7 +38,7 @@ export class InlineWriter extends Resource {
   /** A port for the one `JournalClient`, on this thread. */
   connect(): OwnThreadPort {
     this.throwIfClosed()
-    return new InlinePort(this.#commits)
+    return new InlinePort(this.#folder, this.#commits)
   }
 
   async retryFailed(failed: RetryFailed): Promise<number> {
@@ -48,32 +50,5 @@ export class InlineWriter extends Resource {
 
   protected onClose(): void {
     this.#commits.close()
-  }
-}
-
-/** Commits a batch as it is sent, and answers as soon as the sender has returned. */
-class InlinePort implements OwnThreadPort {
-  readonly #commits: BatchCommits
-  #onAnswer: ((answer: WireError | null) => void) | undefined
-
-  constructor(commits: BatchCommits) {
-    this.#commits = commits
-  }
-
-  commit(entries: readonly QueuedEntry[]): void {
-    const answer = this.#commits.commit(() => [entries])
-    queueMicrotask(() => this.#onAnswer?.(answer))
-  }
-
-  on(event: 'message' | 'close', listener: (answer: WireError | null) => void): void {
-    if (event === 'message') this.#onAnswer = listener
-  }
-
-  off(event: 'message' | 'close'): void {
-    if (event === 'message') this.#onAnswer = undefined
-  }
-
-  close(): void {
-    this.#onAnswer = undefined
   }
 }

@@ -65,8 +65,13 @@ export class JournalWriter {
     }
     const entries = decodeFrame(entry.bytes)
     for (const each of entries) this.apply(each)
-    this.#statements.frame.run(entry.number)
+    this.noteFrame(entry.number)
     return entries.length
+  }
+
+  /** Says that the frames of the spool up to this one are in the database. */
+  noteFrame(number: number): void {
+    this.#statements.frame.run(number)
   }
 
   apply(entry: JournalEntry): void {
@@ -278,7 +283,7 @@ export class JournalWriter {
   }
 }
 
-/** Happens if database and spool were copied one after the other while their gateway worked. */
+/** Happens if database and spool were copied one after the other while somebody worked on the run. */
 function notFollowing(folder: string): MillraceError {
   const { spool, database } = runFiles
   return new MillraceError(

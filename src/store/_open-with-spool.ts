@@ -17,7 +17,7 @@ export interface OpenedWithSpool {
 }
 
 /**
- * Opens a run to read it, and first brings in the spool that a killed gateway left, so that nobody takes a part of what was said
+ * Opens a run to read it, and first brings in the spool that a killed process left, so that nobody takes a part of what was said
  * for all of it. Where nothing can be written, that is done in a copy.
  */
 export function openWithSpool(folder: string): OpenedWithSpool {

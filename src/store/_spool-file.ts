@@ -1,10 +1,10 @@
 import { randomBytes } from 'node:crypto'
-import { closeSync, fsyncSync, openSync, readFileSync, rmSync, writevSync } from 'node:fs'
-import { join } from 'node:path'
+import { closeSync, fdatasyncSync, fsyncSync, openSync, readFileSync, rmSync, writevSync } from 'node:fs'
+import { dirname, join } from 'node:path'
 import { crc32 } from 'node:zlib'
 import { MillraceError } from '../errors/index.ts'
 import { folderFailure, runFiles } from './run-folder.ts'
-import { writeFully } from './_write-atomically.ts'
+import { syncFolder, writeFully } from './_write-atomically.ts'
 
 /** Entries that were written down together. Frames are numbered one after another for as long as the run exists. */
 export interface SpooledFrame {
@@ -36,7 +36,7 @@ const maxBytes = 16 * 1024 * 1024
 
 /**
  * A file in the folder of a run for entries on their way into the database, so that they survive an end of the process. Frames
- * are written one after another and never synced; once all are in the database the next is written over the first.
+ * are written one after another; once all are in the database the next is written over the first.
  */
 export class SpoolFile {
   readonly #path: string
@@ -69,6 +69,11 @@ export class SpoolFile {
       throw new MillraceError('store_failed', `${this.#path} took ${written} of ${frameBytes} bytes`)
     }
     this.#end += frameBytes
+  }
+
+  /** When it returns, all frames are on disk. */
+  sync(): void {
+    fdatasyncSync(this.#descriptor)
   }
 
   rewind(): void {
@@ -139,8 +144,9 @@ function openSigned(path: string, marker: Buffer): number {
   const descriptor = openSync(path, 'w')
   try {
     writeFully(descriptor, Buffer.concat([signature, marker]))
-    // Synced only once, so that no loss of power leaves a file whose frames cannot be found.
+    // So that no loss of power leaves a file whose frames cannot be found.
     fsyncSync(descriptor)
+    syncFolder(dirname(path))
     return descriptor
   } catch (error) {
     closeSync(descriptor)

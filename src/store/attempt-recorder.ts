@@ -44,8 +44,8 @@ export class AttemptRecorder implements Recorder {
     this.#journal.append(entry)
   }
 
-  durable(): Promise<void> | undefined {
-    return this.#journal.durable()
+  synced(): Promise<void> | undefined {
+    return this.#journal.synced()
   }
 }
 

@@ -47,7 +47,8 @@ test('routed experts come back as they were, and are exported as text', async ()
     appendAll: (entries) => void recorded.push(...entries),
     pressure: 0,
     durable: () => undefined,
-    durableSoon: () => undefined,
+    synced: () => undefined,
+    syncedSoon: () => undefined,
     written: () => undefined,
   }
   const recorder = new AttemptRecorder(journal, '1-0', 1)

@@ -185,7 +185,7 @@ test('never has two batches under way, though one who is in a hurry meets an idl
     // From an immediate, the loop comes to timers before it comes to immediates again.
     await new Promise(setImmediate)
     client.append(entry(seq))
-    waitFor(client.durableSoon())
+    waitFor(client.syncedSoon())
     const third = new Promise<void>((resolve) => {
       setTimeout(() => resolve(client.append(entry(seq + 2))), 24)
     })

@@ -34,7 +34,10 @@ export interface JournalPort {
 
 /** A connection to a writer on the client's own thread, which takes entries as they are. */
 export interface OwnThreadPort extends Omit<JournalPort, 'postMessage'> {
-  commit(entries: readonly QueuedEntry[]): void
+  /** Answers once the entries are on disk. Readers may see them later. */
+  write(entries: readonly QueuedEntry[], bytes: number): void
+  /** When it returns, readers see all that was written; a failure is answered. */
+  bringIn(): void
 }
 
 /** How long an entry that nobody waits for may be held back, so that it shares a commit with entries that somebody waits for. */
@@ -148,10 +151,18 @@ export class JournalClient extends Resource implements Journal {
   }
 
   durable(): Promise<void> | undefined {
-    return this.#hurried(this.durableSoon())
+    const synced = this.synced()
+    if (!('bringIn' in this.#port)) return synced
+    const durable = Promise.resolve(synced).then(this.#bringIn)
+    durable.catch(ignore)
+    return durable
   }
 
-  durableSoon(): Promise<void> | undefined {
+  synced(): Promise<void> | undefined {
+    return this.#hurried(this.syncedSoon())
+  }
+
+  syncedSoon(): Promise<void> | undefined {
     if (this.failure.aborted) return rejected(this.failure.reason)
     return this.isClosed ? rejected(this.closedSignal.reason) : this.#pending()
   }
@@ -228,12 +239,17 @@ export class JournalClient extends Resource implements Journal {
     if (!batch) return
     if (batch === this.#tail) this.#tail = undefined
     this.#sent = batch
-    if ('commit' in this.#port) {
-      this.#port.commit(batch.entries)
+    if ('write' in this.#port) {
+      this.#port.write(batch.entries, batch.bytes)
       return
     }
     const encoded = encodeBatch(batch.entries)
     this.#port.postMessage(encoded, encoded.tokens ? [encoded.tokens] : [])
+  }
+
+  readonly #bringIn = (): void => {
+    if ('bringIn' in this.#port) this.#port.bringIn()
+    this.failure.throwIfAborted()
   }
 
   readonly #onAnswer = (failure: WireError | null): void => {

@@ -44,14 +44,15 @@ const maxNamedTasks = 10
 
 /**
  * Reads a run, while it is being written or afterwards, in the writing process or another. Durable entries are visible at once;
- * entries that are only `written`, as replies of a gateway are, become visible when the gateway has committed them or is gone.
+ * entries that are only `written` or `synced`, as replies of a gateway are, become visible when their process has committed them
+ * or is gone.
  * Cheap to open; one per thread.
  */
 export class RunReader implements Disposable {
   readonly folder: string
   /** The sessions of a gateway; a run of rollouts has none. */
   readonly sessions: SessionReader
-  /** Why the last entries of a killed gateway are missing here, if they are. Lost frames are told by an event: `spoolDamaged`. */
+  /** Why the last entries of a killed process are missing here, if they are. Lost frames are told by an event: `spoolDamaged`. */
   readonly spoolProblem: MillraceError | undefined
   readonly #database: DatabaseSync
   readonly #blobs: BlobStore

@@ -4,7 +4,7 @@ import type { StoredEvent } from './stored-run.ts'
 /** The name of the event for a spool in which some frames could not be read, though later ones could. */
 export const spoolDamaged = 'spool-damaged'
 
-/** Counts of frames; each frame holds what a gateway wrote down in one turn of its event loop. */
+/** Counts of frames; each frame holds what was written down in one turn of an event loop. */
 export type SpoolDamage = {
   readonly lost: number
   readonly takenIn: number

@@ -62,8 +62,13 @@ export class SpooledJournal extends Resource implements Journal {
     return this.#handedOver(() => this.#journal.durable())
   }
 
-  durableSoon(): Promise<void> | undefined {
-    return this.#handedOver(() => this.#journal.durableSoon())
+  /** The spool is not synced, so that entries are on disk once they are in the database. */
+  synced(): Promise<void> | undefined {
+    return this.durable()
+  }
+
+  syncedSoon(): Promise<void> | undefined {
+    return this.#handedOver(() => this.#journal.syncedSoon())
   }
 
   written(): Promise<void> | undefined {

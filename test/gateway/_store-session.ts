@@ -21,7 +21,8 @@ export function journalInto(entries: JournalEntry[]): Journal {
     appendAll: (more) => void entries.push(...more),
     pressure: 0,
     durable: () => undefined,
-    durableSoon: () => undefined,
+    synced: () => undefined,
+    syncedSoon: () => undefined,
     written: () => undefined,
   }
 }

@@ -137,7 +137,7 @@ test.each([
   const expected = {
     code: 1,
     stdout: expect.stringContaining(whole.id),
-    stderr: expect.stringContaining(`what the gateway wrote down last is missing: ${spool} ${problem}`),
+    stderr: expect.stringContaining(`what was written down last is missing: ${spool} ${problem}`),
   }
   expect(await exported(runs.root)).toMatchObject(expected)
   const folder = dirname(spool)

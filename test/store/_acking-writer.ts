@@ -1,18 +1,18 @@
 /**
  * Runs rollouts into the store of a folder, many at once, until it is killed or has done as many as asked. Reports each
- * thing the moment it is durable: `n <rollout> <seq>` for a message, `r <rollout>` for a result. Node writes to a pipe
- * synchronously, so a report that was made cannot be lost with the process.
+ * thing the moment it is on disk: `n <rollout> <seq>` for a message, `r <rollout>` for a result. Node writes to a pipe
+ * synchronously, so a report that was made cannot be lost with the process. With `lone` the run is written by this thread.
  */
 import { RunStore } from '../../src/store/index.ts'
 import { newRun, rolloutEntries } from './_fixtures.ts'
 
-const [folder = '', from = '0', count = '0'] = process.argv.slice(2)
+const [folder = '', from = '0', count = '0', way] = process.argv.slice(2)
 const first = Number(from)
 const end = first + Number(count)
 const atOnce = 48
 let next = first
 
-await using store = await RunStore.open({ folder, create: newRun() })
+await using store = await RunStore.open({ folder, create: newRun(), isLone: way === 'lone' })
 await Promise.all(
   Array.from({ length: atOnce }, async () => {
     while (next < end) await rollout(next++)
@@ -26,7 +26,7 @@ async function rollout(task: number): Promise<void> {
   for (const entry of rolloutEntries(task, { messages: ['question', middle, `end of ${task}`] })) {
     store.journal.append(entry)
     if (entry.kind !== 'node' && entry.kind !== 'rollout-end') continue
-    await store.journal.durable()
+    await store.journal.synced()
     process.stdout.write(entry.kind === 'node' ? `n ${entry.rollout} ${entry.seq}\n` : `r ${entry.rollout}\n`)
   }
 }

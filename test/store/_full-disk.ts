@@ -1,7 +1,7 @@
 /**
  * Fills a small disk with a run, then makes the disk larger and goes on. Prints what happened as one line of JSON. Expects to be
  * in a mount namespace of its own, with a tmpfs mounted on the folder it is given. With `spooled` it waits until things are
- * written only; they need not be in the database then before the run is opened again.
+ * written only, with `lone` until they are on disk; they need not be in the database then before the run is opened again.
  */
 import { execFileSync } from 'node:child_process'
 import { once } from 'node:events'
@@ -13,6 +13,7 @@ import { newRun, openFiles, rolloutEntries } from './_fixtures.ts'
 
 const [mount = '', mode] = process.argv.slice(2)
 const isSpooled = mode === 'spooled'
+const isLone = mode === 'lone'
 const folder = join(mount, 'run')
 const acknowledged: string[] = []
 
@@ -28,21 +29,27 @@ const resumed = await resume()
 process.stdout.write(`${JSON.stringify({ full, leftOpen, whileFull, resumed })}\n`)
 
 async function fill() {
-  await using store = await RunStore.open({ folder, create: newRun(), isSpooled })
+  await using store = await RunStore.open({ folder, create: newRun(), isSpooled, isLone })
   const failed = once(store.failure, 'abort')
   const code = await codeOf(async () => {
     for (let task = 0; ; task += 1) {
       const messages = ['question', 'y'.repeat(3_000), `end of ${task}`]
       for (const entry of rolloutEntries(task, { messages })) store.journal.append(entry)
       if (task % 7 !== 0) continue
-      await (isSpooled ? store.journal.written() : store.journal.durable())
+      await (isSpooled ? store.journal.written() : store.journal.synced())
       for (let done = acknowledged.length; done <= task; done += 1) acknowledged.push(`${done}-0`)
     }
   })
   await failed
   const later = await codeOf(async () => store.journal.durable())
   const { message } = store.failure.reason as MillraceError
-  return { code, later, message, acknowledged: acknowledged.length, lost: isSpooled ? 0 : lostFrom(store.reader) }
+  return {
+    code,
+    later,
+    message,
+    acknowledged: acknowledged.length,
+    lost: isSpooled || isLone ? 0 : lostFrom(store.reader),
+  }
 }
 
 async function resume() {

@@ -6,7 +6,7 @@ import { temporaryFolder } from './_fixtures.ts'
  * A disk of 6 MB that nobody else sees. It needs the right to mount (root, or a container with it); where that is not
  * given this test fails and says so, because a store that was never tried on a full disk is not known to survive one.
  */
-test.each(['synced', 'spooled'])(
+test.each(['synced', 'spooled', 'lone'])(
   'a full disk stops a %s run clearly, loses nothing, and it goes on when there is space',
   (mode) => {
     using folder = temporaryFolder()

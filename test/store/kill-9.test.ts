@@ -32,6 +32,25 @@ test('kill -9 in the middle of writing loses nothing that was reported, twelve t
   expect(store.run.sittings).toHaveLength(rounds + 1)
 })
 
+test('kill -9 of a run that is written by the thread that runs it loses nothing either', async () => {
+  using root = temporaryFolder()
+  const random = seededRandom(10)
+  for (let round = 0; round < rounds; round += 1) {
+    const folder = join(root.path, `run-${round}`)
+    const count = 20 + Math.floor(random() * 800)
+    const reported = await reportsUntilKilled('./_acking-writer.ts', [folder, '0', '100000', 'lone'], count)
+    {
+      using reader = RunReader.open(folder)
+      expect(missing(reader, reported)).toEqual([])
+    }
+    await using store = await RunStore.open({ folder })
+    expect(missing(store.reader, reported)).toEqual([])
+    expect(store.reader.integrity()).toEqual([])
+    const lines = readFileSync(join(folder, runFiles.lines), 'utf8').split('\n').length - 1
+    expect(lines).toBe(store.reader.counts().ended)
+  }
+})
+
 /** The reports whose thing is not in the run. */
 function missing(reader: RunReader, reports: readonly string[]): string[] {
   const seqs = new Map<string, ReadonlySet<number>>()

@@ -10,7 +10,7 @@ import type { CommandIo } from '../process/io.ts'
 import type { Output } from '../process/output.ts'
 import { SlowProgress } from '../process/slow-progress.ts'
 import { nextStep } from '../runs/next-step.ts'
-import { spoolLosses } from '../runs/spool-losses.ts'
+import { spoolLosses, unreadSpool } from '../runs/spool-losses.ts'
 import { isGatewayRun, locateRun, readRun, runsRoot } from '../runs/stored-run.ts'
 import { writeOutputFile } from '../process/write-output-file.ts'
 import { formatCount, formatQuantity } from '../format/count.ts'
@@ -119,7 +119,7 @@ export const exportCommand = defineCommand({
       if (!isGateway && found.run.state !== 'complete' && reader.counts().ended === 0) {
         void io.stderr.line(`no rollout of run ${found.name} has ended yet; ${nextStep(found)}`)
       }
-      return isGateway ? spoolLosses(reader, oldestStart(reader, flags)) : []
+      return isGateway ? spoolLosses(reader, oldestStart(reader, flags)) : unreadSpool(reader)
     })
     for (const loss of losses) void io.stderr.line(loss)
     return damaged.count > 0 || losses.length > 0 ? exitCodes.failed : exitCodes.ok

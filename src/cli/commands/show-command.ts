@@ -25,6 +25,7 @@ import { formatScore } from '../format/score.ts'
 import { showSession, showSessions, type ShownRun } from '../runs/show-gateway.ts'
 import { howFar, plannedRollouts } from '../runs/next-step.ts'
 import { isGatewayRun, locateRun, readRun, runsRoot, storedConfig } from '../runs/stored-run.ts'
+import { unreadSpool } from '../runs/spool-losses.ts'
 import { storedSummary } from '../runs/stored-summary.ts'
 import { missingOf, transcriptLines, type Transcript } from '../runs/transcript.ts'
 
@@ -97,6 +98,7 @@ export const showCommand = defineCommand({
 
 function showSummary({ found, reader, io, asJson }: ShownRun): void {
   const summary = storedSummary(found, reader, { now: Date.now(), stderr: io.stderr })
+  for (const loss of unreadSpool(reader)) void io.stderr.line(loss)
   const { ended } = reader.counts()
   if (asJson) return void io.stdout.line(JSON.stringify({ ...summary, ...plannedRollouts(found, ended) }))
   writeSummary(summary, io)

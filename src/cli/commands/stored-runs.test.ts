@@ -258,3 +258,15 @@ describe('millrace prune', () => {
     expect((await run(runs.root, 'prune', place, '--yes')).stdout).toContain('1 run deleted')
   })
 })
+
+it('show and export name the spool that they do without', async () => {
+  await using runs = await temporaryRuns()
+  const folder = join(runs.root, 'killed')
+  writeRun({ root: runs.root, name: 'killed', rollouts, end: 'none' })
+  writeFileSync(join(folder, 'journal.spool'), 'not what a process left there')
+  const told = `what was written down last is missing: ${join(folder, 'journal.spool')} is damaged at its beginning`
+  expect(await run(runs.root, 'show', 'killed')).toMatchObject({ code: 0, stderr: expect.stringContaining(told) })
+  const exported = await run(runs.root, 'export', 'killed')
+  expect(exported).toMatchObject({ code: 1, stderr: expect.stringContaining(told) })
+  expect(exported.stdout.trimEnd().split('\n')).toHaveLength(rollouts.length)
+})

@@ -40,7 +40,11 @@ export class ReplayJournal implements Journal {
     return undefined
   }
 
-  durableSoon(): undefined {
+  synced(): undefined {
+    return undefined
+  }
+
+  syncedSoon(): undefined {
     return undefined
   }
 

@@ -48,7 +48,7 @@ class Recorded {
   }
 
   #newTree(): SessionTree {
-    const recorder = { node: (node: MessageNode): unknown => this.nodes.push(node), durable: () => undefined }
+    const recorder = { node: (node: MessageNode): unknown => this.nodes.push(node), synced: () => undefined }
     return new SessionTree(recorder, this.#allowance)
   }
 }

@@ -1,0 +1,145 @@
+import { cpSync, existsSync } from 'node:fs'
+import { join } from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
+import { expect, test, vi } from 'vitest'
+import { SpoolFile } from './_spool-file.ts'
+import type { Journal } from './journal.ts'
+import { runFiles } from './run-folder.ts'
+import { RunReader } from './run-reader.ts'
+import { RunStore } from './run-store.ts'
+import { newRun, rolloutEntries, temporaryFolder } from '../../test/store/_fixtures.ts'
+
+/** A run with one rollout at a time. */
+async function loneRun() {
+  const root = temporaryFolder()
+  const store = await RunStore.open({ folder: join(root.path, 'run'), create: newRun(), isLone: true })
+  return {
+    store,
+    folder: store.folder,
+    journal: store.journal,
+    ended: () => store.reader.counts().ended,
+    /** What a process leaves that is killed now. */
+    leave: (name: string) => {
+      const copy = join(root.path, name)
+      cpSync(store.folder, copy, { recursive: true })
+      return copy
+    },
+    [Symbol.asyncDispose]: async () => {
+      await store.close()
+      root[Symbol.dispose]()
+    },
+  }
+}
+
+const append = (journal: Journal, ...tasks: number[]): void => {
+  for (const task of tasks) journal.appendAll(rolloutEntries(task))
+}
+
+const endedIn = (folder: string): number => {
+  using reader = RunReader.open(folder)
+  expect(reader.integrity()).toEqual([])
+  return reader.counts().ended
+}
+
+test('what is synced is found when the run is opened again, though the database has it only later', async () => {
+  await using run = await loneRun()
+  append(run.journal, 1)
+  await run.journal.durable()
+  append(run.journal, 2)
+  await run.journal.synced()
+  append(run.journal, 3, 4)
+  await run.journal.syncedSoon()
+  expect(run.journal.synced(), 'all is').toBeUndefined()
+  const [read, continued] = [run.leave('read'), run.leave('continued')]
+  expect(endedIn(read)).toBe(4)
+  await using store = await RunStore.open({ folder: continued, isLone: true })
+  append(store.journal, 5)
+  await store.journal.durable()
+  expect(store.reader.counts().ended).toBe(5)
+  expect(store.reader.integrity()).toEqual([])
+})
+
+test('the database has it as soon as somebody needs that, and else a little later by itself', async () => {
+  await using run = await loneRun()
+  append(run.journal, 1)
+  await run.journal.synced()
+  expect(run.ended()).toBe(0)
+  await run.journal.durable()
+  expect(run.ended()).toBe(1)
+  append(run.journal, 2)
+  await run.journal.synced()
+  expect(run.ended()).toBe(1)
+  await expect.poll(run.ended).toBe(2)
+})
+
+test('many batches share a commit, and a run that is left at any of them lacks none', async () => {
+  await using run = await loneRun()
+  for (let task = 0; task < 200; task += 1) {
+    append(run.journal, task)
+    await run.journal.synced()
+    if (task % 23 === 0) expect(endedIn(run.leave(`left-${task}`))).toBe(task + 1)
+  }
+  await run.journal.durable()
+  expect(run.ended()).toBe(200)
+  const { commits } = run.store.status()
+  expect(commits).toBeGreaterThanOrEqual(3)
+  expect(commits).toBeLessThan(100)
+})
+
+test('what is large goes to the database at once, after what came before it', async () => {
+  await using run = await loneRun()
+  append(run.journal, 1)
+  await run.journal.synced()
+  run.journal.appendAll(rolloutEntries(2, { messages: ['x'.repeat(2_000_000)] }))
+  await run.journal.synced()
+  expect(Array.from(run.store.reader.ended(), ({ rollout }) => rollout)).toEqual(['1-0', '2-0'])
+  expect(endedIn(run.leave('left'))).toBe(2)
+})
+
+test('what the spool cannot take goes to the database, and only once', async () => {
+  await using run = await loneRun()
+  // The disk takes the frame and does not sync it: no machine here has such a disk.
+  using sync = vi.spyOn(SpoolFile.prototype, 'sync').mockImplementationOnce(() => {
+    throw new Error('EIO: i/o error, fdatasync')
+  })
+  append(run.journal, 1)
+  await run.journal.synced()
+  expect(sync).toHaveBeenCalledOnce()
+  expect(run.ended()).toBe(1)
+  append(run.journal, 2)
+  await run.journal.synced()
+  expect(run.ended()).toBe(1)
+  expect(endedIn(run.leave('left'))).toBe(2)
+})
+
+test('a database that fails is told to everybody, and what is in the spool stays there', async () => {
+  await using run = await loneRun()
+  {
+    using damage = new DatabaseSync(join(run.folder, runFiles.database))
+    damage.exec('ALTER TABLE rollout RENAME TO elsewhere')
+  }
+  append(run.journal, 1)
+  await run.journal.synced()
+  await expect(run.journal.durable()).rejects.toMatchObject({ code: 'store_failed' })
+  expect(run.store.failure.reason).toMatchObject({ code: 'store_failed' })
+  append(run.journal, 2)
+  await expect(run.journal.synced()).rejects.toMatchObject({ code: 'store_failed' })
+  await run.store.close()
+  {
+    using repair = new DatabaseSync(join(run.folder, runFiles.database))
+    repair.exec('ALTER TABLE elsewhere RENAME TO rollout')
+  }
+  expect(endedIn(run.folder)).toBe(1)
+  expect(existsSync(join(run.folder, runFiles.spool))).toBe(false)
+})
+
+test('a database that fails while nobody waits ends the run as well', async () => {
+  await using run = await loneRun()
+  {
+    using damage = new DatabaseSync(join(run.folder, runFiles.database))
+    damage.exec('ALTER TABLE rollout RENAME TO elsewhere')
+  }
+  append(run.journal, 1)
+  await run.journal.synced()
+  await expect.poll(() => run.store.failure.aborted).toBe(true)
+})
