@@ -42,7 +42,8 @@ export async function openSitting(
   const resolved = await resolveRun(options, process.env, stopping)
   parts.resolved = resolved
   const { config, env } = resolved
-  const opened = await openRun(resolved, runOptions, stopping)
+  const isLone = config.concurrency === 1 && config.workers === null
+  const opened = await openRun(resolved, runOptions, { isLone, signal: stopping })
   let hasBegun = false
   await using ends = new AsyncDisposableStack()
   ends.defer(() => (hasBegun ? opened.store.close() : giveUpRun(opened)))

@@ -13,6 +13,7 @@ import {
   runFolder,
   RunStore,
   type NewRun,
+  type OpenRunOptions,
   type RunFile,
 } from '../store/index.ts'
 import { experimentChange, nearestRunNotice, notContinuedNotice } from './experiment-change.ts'
@@ -38,7 +39,11 @@ export interface OpenedRun {
 }
 
 /** Finds the run to continue, or starts one, and takes its lock. The run's content is not changed until `takeUpRun`. */
-export async function openRun(resolved: ResolvedRun, options: RunOptions, signal?: AbortSignal): Promise<OpenedRun> {
+export async function openRun(
+  resolved: ResolvedRun,
+  options: RunOptions,
+  opening: Pick<OpenRunOptions, 'isLone' | 'signal'>,
+): Promise<OpenedRun> {
   const root = options.root ?? defaultRunsRoot(resolved.env)
   const known = options.name ?? (await continuable(root, resolved, options))
   const name = known ?? reserveRunName(root, newName(resolved.config))
@@ -64,8 +69,7 @@ export async function openRun(resolved: ResolvedRun, options: RunOptions, signal
     config: { ...clean.value, ...(forkedFrom && { forkedFrom: { ...forkedFrom } }), drawSeed },
     provenance: { ...(await provenance()), ...(code && { code }) },
   }
-  const isLone = resolved.config.concurrency === 1 && resolved.config.workers === null
-  const store = await RunStore.open({ folder, create, isLone, ...(signal && { signal }) }).catch((error: unknown) => {
+  const store = await RunStore.open({ folder, create, ...opening }).catch((error: unknown) => {
     // The name was reserved for this run and is not used.
     if (known === undefined) rmSync(folder, { recursive: true, force: true })
     throw error

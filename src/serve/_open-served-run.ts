@@ -16,7 +16,8 @@ export async function openServedRun(options: ServiceOptions): Promise<{ resolved
   }
   requireServedRun(resolved, options)
   await requireNobodyAtWork(resolved, options)
-  return { resolved, opened: await openRun(resolved, options.run ?? {}, options.signal) }
+  const { run = {}, signal } = options
+  return { resolved, opened: await openRun(resolved, run, { ...(signal && { signal }) }) }
 }
 
 /** What is stored with the run says whose it is. */

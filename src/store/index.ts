@@ -25,7 +25,7 @@ export { sessionAttempt } from './session-attempt.ts'
 export { damagedSession, isDamage, missingMessage, unlessDamaged } from './damage.ts'
 export { SessionReader } from './session-reader.ts'
 export type { SessionCounts, SessionQuery, StoredReward, StoredSession } from './session-reader.ts'
-export { RunStore } from './run-store.ts'
+export { RunStore, type OpenRunOptions } from './run-store.ts'
 export { spoolDamages } from './spool-damage.ts'
 export type { StoreStatus } from './store-status.ts'
 export type {

@@ -22,7 +22,10 @@ export interface OpenRunOptions {
   readonly create?: NewRun
   /** For callers that mostly wait for `written` and seldom for `durable`. */
   readonly isSpooled?: boolean
-  /** For a run with one rollout at a time, on this thread: if the run is new, commits are made here and not on a thread of their own. */
+  /**
+   * For a run with one rollout at a time, on this thread: if the run is new, it is written here and not on a thread of its own.
+   * Not for a server: what is only `synced` is not seen by readers yet, and all its clients would wait while the disk syncs.
+   */
   readonly isLone?: boolean
   readonly signal?: AbortSignal
 }

@@ -145,3 +145,13 @@ test('says which row of the request a result belongs to', async () => {
     ]),
   )
 })
+
+test('what a client was told has ended is there to be read, with one rollout at a time, too', async () => {
+  await using server = await TestServer.start(echo, { concurrency: 1 })
+  for (let task = 0; task < 8; task += 1) {
+    await server.post({ task: { word: `${task}` } })
+    const { status, body } = await server.get(`/v1/rollouts/${task}-0`)
+    expect(status).toBe(200)
+    expect(body).toMatchObject({ outcome: 'completed', answer: `you said ${task}` })
+  }
+})
