@@ -8,7 +8,7 @@ import { decodeFrame } from './_frame-codec.ts'
 import { openForWriting } from './_open-database.ts'
 import { rolloutLine } from './_rollout-line.ts'
 import { RolloutLines } from './_rollout-lines.ts'
-import { leftFrames, removeSpool, spoolWayOut } from './_spool-file.ts'
+import { leftFrames, removeSpool, spoolWayOut, type SpooledFrame } from './_spool-file.ts'
 import { spoolDamaged, type SpoolDamage } from './spool-damage.ts'
 import type { AttemptEnd, JournalEntry, NodeEntry, RolloutEnd } from './journal-entry.ts'
 import type { RetryFailed } from './_writer-protocol.ts'
@@ -192,8 +192,9 @@ export class JournalWriter {
   /** Brings in the frames that a killed process had written down and not handed over. */
   #emptySpool(folder: string): void {
     const { lastFrame } = this
-    const { frames, first } = leftFrames(folder, lastFrame)
+    const { frames: left, first } = leftFrames(folder, lastFrame)
     if (first !== undefined && first > lastFrame + 1) throw notFollowing(folder)
+    const frames = worthTakingIn(left, lastFrame)
     const last = frames.at(-1)
     if (last) {
       this.begin()
@@ -205,7 +206,6 @@ export class JournalWriter {
     removeSpool(folder)
   }
 
-  /** Later frames are taken in all the same: a session that lost messages in between shows that by their numbers. */
   #noteDamage(damage: SpoolDamage): void {
     this.#statements.event.run(null, 0, spoolDamaged, Date.now(), JSON.stringify(damage))
   }
@@ -281,6 +281,21 @@ export class JournalWriter {
     const name = isKnown ? 'duplicate-session-end' : 'session-unknown'
     this.#statements.event.run(session, 0, name, at, JSON.stringify({ why }))
   }
+}
+
+/**
+ * Frames of sessions are taken in though others before them are lost: they are all there is of what was said, and a session that
+ * lost messages in between shows that by their numbers. Those of rollouts are not: rollouts go on from where the record ends,
+ * while a result without all of its messages would stay.
+ */
+function worthTakingIn(frames: readonly SpooledFrame[], lastFrame: number): readonly SpooledFrame[] {
+  const afterLoss = ({ number }: SpooledFrame, index: number): boolean => number > lastFrame + 1 + index
+  const end = frames.findIndex((frame, index) => afterLoss(frame, index) && decodeFrame(frame.bytes).some(isOfRollout))
+  return end < 0 ? frames : frames.slice(0, end)
+}
+
+function isOfRollout(entry: JournalEntry): boolean {
+  return entry.kind === 'task' || ('attempt' in entry && entry.attempt !== sessionAttempt)
 }
 
 /** Happens if database and spool were copied one after the other while somebody worked on the run. */

@@ -1,7 +1,8 @@
-import { cpSync, existsSync } from 'node:fs'
+import { cpSync, existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { expect, test, vi } from 'vitest'
+import { encodeFrame } from './_frame-codec.ts'
 import { SpoolFile } from './_spool-file.ts'
 import type { Journal } from './journal.ts'
 import { runFiles } from './run-folder.ts'
@@ -57,6 +58,24 @@ test('what is synced is found when the run is opened again, though the database 
   await store.journal.durable()
   expect(store.reader.counts().ended).toBe(5)
   expect(store.reader.integrity()).toEqual([])
+})
+
+test('a run whose spool is damaged goes on from there: no result that is taken in lacks a message', async () => {
+  await using run = await loneRun()
+  const frames = [1, 2, 3].flatMap((task) => rolloutEntries(task)).map((entry) => encodeFrame([entry]))
+  for (const damaged of frames.keys()) {
+    const left = run.leave(`left-${damaged}`)
+    const spool = new SpoolFile(left)
+    for (const [index, bytes] of frames.entries()) spool.append({ number: index + 1, bytes })
+    spool.close()
+    const path = join(left, runFiles.spool)
+    const file = readFileSync(path)
+    const begin = file.indexOf(frames[damaged] ?? '')
+    file.fill(0, begin, begin + 8)
+    writeFileSync(path, file)
+    // Each rollout has a third of the frames, and its result is in the last of them.
+    expect(endedIn(left), `without frame ${damaged}`).toBe(Math.floor((3 * damaged) / frames.length))
+  }
 })
 
 test('the database has it as soon as somebody needs that, and else a little later by itself', async () => {

@@ -12,6 +12,7 @@ import { spoolDamaged } from './spool-damage.ts'
 import { runFiles } from './run-folder.ts'
 import { RunReader } from './run-reader.ts'
 import { RunStore } from './run-store.ts'
+import type { SessionStart } from './session-entry.ts'
 import { newRun, nodeEntry, openFiles, rolloutEntries, temporaryFolder } from '../../test/store/_fixtures.ts'
 
 /** A spooled run, and a way to keep its writer from committing anything. */
@@ -41,6 +42,16 @@ async function spooledRun() {
 const append = (journal: Journal, ...tasks: number[]): void => {
   for (const task of tasks) journal.appendAll(rolloutEntries(task))
 }
+
+const sessionStart = (number: number): SessionStart => ({
+  kind: 'session-start',
+  session: `ses_${number}`,
+  group: 'g',
+  tenant: 't',
+  keyDigest: `key of ${number}`,
+  at: number,
+  data: '{}',
+})
 
 const endedIn = (folder: string): number => {
   using reader = RunReader.open(folder)
@@ -95,7 +106,7 @@ test('a damaged frame in the middle of the spool is recorded, and those after it
   run.block()
   const ends: number[] = []
   for (const task of [1, 2, 3, 4]) {
-    append(run.journal, task)
+    run.journal.append(sessionStart(task))
     await run.journal.written()
     ends.push(statSync(run.spool).size)
   }
@@ -107,14 +118,14 @@ test('a damaged frame in the middle of the spool is recorded, and those after it
   writeFileSync(copied, bytes)
   {
     using reader = RunReader.open(run.copy)
-    expect(Array.from(reader.ended(), ({ rollout }) => rollout)).toEqual(['1-0', '3-0', '4-0'])
+    expect(Array.from(reader.sessions.each({}), ({ id }) => id)).toEqual(['ses_1', 'ses_3', 'ses_4'])
     expect(Array.from(reader.events(spoolDamaged), ({ data }) => data)).toEqual([{ lost: 1, takenIn: 3 }])
     expect(reader.integrity()).toEqual(['frames of a spool that were lost, with what was said in them: 1'])
   }
   await using continued = await RunStore.open({ folder: run.copy, isSpooled: true })
-  append(continued.journal, 5)
+  continued.journal.append(sessionStart(5))
   await continued.journal.durable()
-  expect(continued.reader.counts().ended).toBe(4)
+  expect(continued.reader.sessions.counts()).toEqual({ open: 4, ended: 0 })
 })
 
 test('a reader leaves the spool of a run alone that somebody works on', async () => {
