@@ -59,7 +59,7 @@ async function showRun(
   asJson: boolean,
 ): Promise<void> {
   const found = await locateRun(name, root, io)
-  await readRun(found, (reader) => {
+  await readRun(found, io, (reader) => {
     const diagnosis = diagnoseRun(reader)
     const { environment, model } = storedConfig(found)
     if (asJson) {

@@ -10,7 +10,7 @@ import type { CommandIo } from '../process/io.ts'
 import type { Output } from '../process/output.ts'
 import { SlowProgress } from '../process/slow-progress.ts'
 import { nextStep } from '../runs/next-step.ts'
-import { spoolLosses, unreadSpool } from '../runs/spool-losses.ts'
+import { spoolLosses } from '../runs/spool-losses.ts'
 import { isGatewayRun, locateRun, readRun, runsRoot } from '../runs/stored-run.ts'
 import { writeOutputFile } from '../process/write-output-file.ts'
 import { formatCount, formatQuantity } from '../format/count.ts'
@@ -114,15 +114,16 @@ export const exportCommand = defineCommand({
     }
     if (flags.tokens && found.run.config['captureTokens'] !== true) void io.stderr.line(noTokens(found))
     const damaged = new Damaged(isGateway ? 'session' : 'rollout', io.stderr)
-    const losses = await readRun(found, async (reader) => {
+    const isWhole = await readRun(found, io, async (reader) => {
       await exportRun({ reader, flags, damaged, io, isGateway })
       if (!isGateway && found.run.state !== 'complete' && reader.counts().ended === 0) {
         void io.stderr.line(`no rollout of run ${found.name} has ended yet; ${nextStep(found)}`)
       }
-      return isGateway ? spoolLosses(reader, oldestStart(reader, flags)) : unreadSpool(reader)
+      const losses = isGateway ? spoolLosses(reader, oldestStart(reader, flags)) : []
+      for (const loss of losses) void io.stderr.line(loss)
+      return losses.length === 0 && !reader.spoolProblem
     })
-    for (const loss of losses) void io.stderr.line(loss)
-    return damaged.count > 0 || losses.length > 0 ? exitCodes.failed : exitCodes.ok
+    return isWhole && damaged.count === 0 ? exitCodes.ok : exitCodes.failed
   },
 })
 

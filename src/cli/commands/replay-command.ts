@@ -88,7 +88,7 @@ export const replayCommand = defineCommand({
     }
     const asJson = flags.json === true
     using _exit = exitNotice(io, 'The run is as it was.')
-    return await readRun(found, async (reader) => {
+    return await readRun(found, io, async (reader) => {
       if (rollout === undefined) return await replayAll(reader, { found, io, asJson, limit: flags.limit ?? 5, options })
       const report = await replayRollout(
         reader,

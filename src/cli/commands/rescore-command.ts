@@ -75,7 +75,7 @@ export const rescoreCommand = defineCommand({
   async run({ arguments: [name = '', environment], flags, prefixed }, io) {
     const found = await locateRun(name, runsRoot(flags.runs, io), io)
     using _exit = exitNotice(io, 'The run is as it was.')
-    return await readRun(found, async (reader) => {
+    return await readRun(found, io, async (reader) => {
       const rescoring = await rescoreRun(reader, {
         ...(environment !== undefined && { environment }),
         ...(prefixed['env'] && { options: prefixed['env'] }),

@@ -25,7 +25,6 @@ import { formatScore } from '../format/score.ts'
 import { showSession, showSessions, type ShownRun } from '../runs/show-gateway.ts'
 import { howFar, plannedRollouts } from '../runs/next-step.ts'
 import { isGatewayRun, locateRun, readRun, runsRoot, storedConfig } from '../runs/stored-run.ts'
-import { unreadSpool } from '../runs/spool-losses.ts'
 import { storedSummary } from '../runs/stored-summary.ts'
 import { missingOf, transcriptLines, type Transcript } from '../runs/transcript.ts'
 
@@ -81,7 +80,7 @@ export const showCommand = defineCommand({
   async run({ arguments: [name = '', rollout], flags }, io) {
     const found = await locateRun(name, runsRoot(flags.runs, io), io)
     const asJson = flags.json === true
-    await readRun(found, async (reader) => {
+    await readRun(found, io, async (reader) => {
       const shown: ShownRun = { found, reader, io, asJson }
       if (isGatewayRun(found)) {
         if (flags.outcome !== undefined) throw noOutcomes(found)
@@ -98,7 +97,6 @@ export const showCommand = defineCommand({
 
 function showSummary({ found, reader, io, asJson }: ShownRun): void {
   const summary = storedSummary(found, reader, { now: Date.now(), stderr: io.stderr })
-  for (const loss of unreadSpool(reader)) void io.stderr.line(loss)
   const { ended } = reader.counts()
   if (asJson) return void io.stdout.line(JSON.stringify({ ...summary, ...plannedRollouts(found, ended) }))
   writeSummary(summary, io)

@@ -265,7 +265,10 @@ it('show and export name the spool that they do without', async () => {
   writeRun({ root: runs.root, name: 'killed', rollouts, end: 'none' })
   writeFileSync(join(folder, 'journal.spool'), 'not what a process left there')
   const told = `what was written down last is missing: ${join(folder, 'journal.spool')} is damaged at its beginning`
-  expect(await run(runs.root, 'show', 'killed')).toMatchObject({ code: 0, stderr: expect.stringContaining(told) })
+  for (const more of [[], ['0-0'], ['--outcome', 'any']]) {
+    const shown = await run(runs.root, 'show', 'killed', ...more)
+    expect(shown).toMatchObject({ code: 0, stderr: expect.stringContaining(told) })
+  }
   const exported = await run(runs.root, 'export', 'killed')
   expect(exported).toMatchObject({ code: 1, stderr: expect.stringContaining(told) })
   expect(exported.stdout.trimEnd().split('\n')).toHaveLength(rollouts.length)

@@ -22,7 +22,7 @@ export async function carryOutFork(invocation: ForkInvocation, io: CommandIo): P
   const root = runsRoot(invocation.flags.runs, io)
   const options = await forkOptions(invocation, root, io)
   const found = await locateRun(name, root, io)
-  const evaluation = await readRun(found, (reader) => {
+  const evaluation = await readRun(found, io, (reader) => {
     const rollout = findRolloutToRepeat(options.rollout, reader, { found, stderr: io.stderr })
     return forkRollout(reader, { ...options, rollout })
   })

@@ -8,6 +8,7 @@ import { defaultRunsRoot, findRuns, runFiles, runFolder, RunReader, type FoundRu
 import type { PrefixSpec } from '../command-line/command.ts'
 import { shellQuote } from '../format/shell-quote.ts'
 import type { CommandIo } from '../process/io.ts'
+import { unreadSpool } from './spool-losses.ts'
 
 /** The flags for options of a stored run's environment, for every command that runs it again. */
 export const storedOptionPrefix = {
@@ -65,13 +66,17 @@ export async function locateRun(
   throw new MillraceError('run_not_found', `there is no run ${name} in ${dirname(folder)}; ${hint}`)
 }
 
-/** Reads a run. Throws `store_failed` if its database cannot be read. */
+/** Reads a run, and tells if its spool could not be brought in. Throws `store_failed` if its database cannot be read. */
 export async function readRun<Result>(
-  { name, folder }: FoundRun,
+  found: FoundRun,
+  { stderr }: Pick<CommandIo, 'stderr'>,
   read: (reader: RunReader) => Result | Promise<Result>,
 ): Promise<Result> {
+  const { name, folder } = found
   try {
     using reader = RunReader.open(folder)
+    // Those who read a gateway's run tell all of its losses together.
+    if (!isGatewayRun(found)) for (const loss of unreadSpool(reader)) void stderr.line(loss)
     return await read(reader)
   } catch (error) {
     if (!(error instanceof Error) || (error as NodeJS.ErrnoException).code !== 'ERR_SQLITE_ERROR') throw error
