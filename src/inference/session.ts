@@ -20,7 +20,7 @@ export interface SessionOptions {
   readonly journalled?: readonly MessageNode[]
   /** What another rollout heard, to be heard again by this one. The journal takes precedence over it. */
   readonly tape?: Tape | undefined
-  /** The session starts in the middle of another one, whose turns must be durable before its first turn. */
+  /** The session starts in the middle of another one, whose turns must be on disk before its first turn. */
   readonly isChild?: boolean
 }
 
@@ -45,7 +45,7 @@ export interface SessionReply {
 
 /**
  * A rollout's conversation with a model. Every message becomes a node; a turn is asked for only when everything before it is
- * durable. On resume the agent runs again from the start, and the session answers from the journal, checking every node
+ * on disk. On resume the agent runs again from the start, and the session answers from the journal, checking every node
  * against it, until the journal ends: from there on it is live.
  */
 export class Session {

@@ -23,7 +23,7 @@ export interface SchedulerOptions extends AttemptOptions {
   readonly group: GroupRules
   /** Called when a group is about to be scored: its members may all have run in an earlier sitting. */
   readonly onGroupScore?: () => void
-  /** Takes a rollout whose result is durable. While too many are waiting to be taken, nothing new starts. */
+  /** Takes a rollout whose result is on disk; readers of the run may see it a little later. While too many are waiting to be taken, nothing new starts. */
   readonly onSettled: (record: RolloutRecord) => Promise<void> | void
   /** Takes back a rollout that this sitting does not start, or does not start over; its plan is for the next attempt. */
   readonly onLeft?: (left: PlannedRollout) => void
@@ -31,7 +31,7 @@ export interface SchedulerOptions extends AttemptOptions {
   readonly onAdmissionEnd: () => void
 }
 
-/** How many results may have ended without being durable and taken. */
+/** How many results may have ended without being on disk and taken. */
 const maxUnsettled = 256
 
 /**
@@ -42,7 +42,7 @@ const startBurstMs = 1
 
 /**
  * Admits rollouts as places become free, holds ended ones until their group is whole, settles them, and reports every result once
- * it is durable. It does not know where rollouts run.
+ * it is on disk. It does not know where rollouts run.
  */
 export class Scheduler {
   readonly #options: SchedulerOptions
@@ -91,7 +91,7 @@ export class Scheduler {
         }
         if (!this.#places.tryAcquire()) await this.#placeFor(plan)
         this.#carryOut(plan)
-        if (journal.pressure >= 1) await journal.durable()
+        if (journal.pressure >= 1) await journal.synced()
         if (burst.isOver) await burst.rest()
       }
       hasStartedAll = !signal.aborted
@@ -264,7 +264,7 @@ export class Scheduler {
     return undefined
   }
 
-  /** Holds a permit to settle until the results are durable and taken. Never rejects. */
+  /** Holds a permit to settle until the results are on disk and taken. Never rejects. */
   async #report(ended: readonly HeldRollout[]): Promise<void> {
     this.#work += 1
     try {

@@ -6,7 +6,7 @@ import { SpoolFile } from './_spool-file.ts'
 import type { OwnThreadPort } from './journal-client.ts'
 
 /** How much the spool may hold, and for how long; then all of it is brought into the database. */
-const held = { maxBatches: 64, maxBytes: 1024 * 1024, maxMs: 100 } as const
+const spoolLimits = { maxBatches: 64, maxBytes: 1024 * 1024, maxMs: 100 } as const
 
 /**
  * Puts batches on disk as they are sent, and answers as soon as the sender has returned. A batch becomes a frame of the spool,
@@ -21,7 +21,6 @@ export class InlinePort implements OwnThreadPort {
   #batches: (readonly QueuedEntry[])[] = []
   #bytes = 0
   #timer: NodeJS.Timeout | undefined
-  #failure: WireError | null = null
   #onAnswer: ((answer: WireError | null) => void) | undefined
 
   constructor(folder: string, commits: BatchCommits) {
@@ -31,10 +30,10 @@ export class InlinePort implements OwnThreadPort {
   }
 
   write(entries: readonly QueuedEntry[], bytes: number): void {
-    const isSpooled = this.#hasRoomFor(bytes) && this.#isSpooled(entries)
+    const isSpooled = this.#hasRoomFor(bytes) && this.#trySpool(entries)
     this.#batches.push(entries)
     this.#bytes += bytes
-    if (isSpooled) this.#timer ??= setTimeout(this.#onTime, held.maxMs)
+    if (isSpooled) this.#timer ??= setTimeout(this.#onTime, spoolLimits.maxMs)
     const answer = isSpooled ? null : this.#commit()
     queueMicrotask(() => this.#onAnswer?.(answer))
   }
@@ -60,10 +59,10 @@ export class InlinePort implements OwnThreadPort {
   }
 
   #hasRoomFor(bytes: number): boolean {
-    return this.#batches.length + 1 < held.maxBatches && this.#bytes + bytes <= held.maxBytes
+    return this.#batches.length + 1 < spoolLimits.maxBatches && this.#bytes + bytes <= spoolLimits.maxBytes
   }
 
-  #isSpooled(entries: readonly QueuedEntry[]): boolean {
+  #trySpool(entries: readonly QueuedEntry[]): boolean {
     // Counts even if it fails: whatever of the frame is in the file must not be brought in after the database has it.
     this.#number += 1
     try {
@@ -81,9 +80,9 @@ export class InlinePort implements OwnThreadPort {
   #commit(): WireError | null {
     clearTimeout(this.#timer)
     this.#timer = undefined
-    if (this.#batches.length === 0) return this.#failure
-    this.#failure = this.#commits.commit(() => this.#batches, this.#number)
-    if (this.#failure) return this.#failure
+    if (this.#batches.length === 0) return null
+    const failure = this.#commits.commit(() => this.#batches, this.#number)
+    if (failure) return failure
     this.#batches = []
     this.#bytes = 0
     this.#spool.rewind()

@@ -6,7 +6,7 @@ import type { JournalEntry } from './journal-entry.ts'
 
 /**
  * How much may wait for the disk. `append` cannot refuse, so nothing is dropped at these limits: the scheduler admits no new
- * rollouts while `pressure` is 1 or more, and running rollouts wait in `durable` before they produce more.
+ * rollouts while `pressure` is 1 or more, and running rollouts wait in `synced` before they produce more.
  */
 export const journalLimits = {
   maxQueuedEntries: 50_000,
@@ -167,9 +167,9 @@ export class JournalClient extends Resource implements Journal {
     return this.isClosed ? rejected(this.closedSignal.reason) : this.#pending()
   }
 
-  /** Without a spool, entries are written only once they are in the database and synced. */
+  /** Until they are synced, entries may be in this process alone. */
   written(): Promise<void> | undefined {
-    return this.durable()
+    return this.synced()
   }
 
   /** The last batch, if it may still grow. */
