@@ -9,7 +9,7 @@ import type { Engine } from './engine.ts'
 import { keptChildEvent, keptUnder } from './kept-children.ts'
 import type { LiveContext } from './live-context.ts'
 import { requireSameTool, withRepairs } from './replay-cassette.ts'
-import type { Situation } from './situation.ts'
+import type { LiveRollout } from './live-rollout.ts'
 import type { Tally } from './tally.ts'
 import type { RolloutTools } from './toolkit.ts'
 
@@ -27,7 +27,7 @@ export function toolAnswersIn(message: Message): ToolAnswers | undefined {
 export interface CallsHost {
   readonly id: string
   readonly engine: Engine
-  readonly situation: Situation
+  readonly liveRollout: LiveRollout
   readonly session: Session
   readonly budget: BudgetMeter
   readonly tally: Tally
@@ -67,10 +67,10 @@ export class AgentCalls implements AgentTools {
   }
 
   readonly call: AgentTools['call'] = (calls) => {
-    const { situation, budget } = this.#host
+    const { liveRollout, budget } = this.#host
     // After the end, the state that tools work on may be torn down.
     if (budget.isStopped) return Promise.reject(afterTheEnd())
-    const { outputs } = situation
+    const { outputs } = liveRollout
     const atWork: CallsAtWork = { calls, startedAt: performance.now() }
     this.#atWork = [...this.#atWork, atWork]
     const { cutOff } = this.#host.session
@@ -151,7 +151,7 @@ export class AgentCalls implements AgentTools {
 
   /** Whether this is a replay with a recorded end: calls are answered from the recording alone. */
   get #isClosed(): boolean {
-    return this.#host.situation.job.cassette?.end !== undefined
+    return this.#host.liveRollout.job.cassette?.end !== undefined
   }
 
   /** The recorded result of a call; undefined if the call is to be made. What its children had used then is counted as used. */
@@ -170,9 +170,9 @@ export class AgentCalls implements AgentTools {
   }
 
   #keepChildren(call: WrittenCall): void {
-    const { id, situation, tally, turns, budget, isRepeatingJournal } = this.#host
-    for (const [child, figures] of keptUnder(situation.job, id, this.placeOf(call))) {
-      const counted = (situation.countedChildren ??= new Set())
+    const { id, liveRollout, tally, turns, budget, isRepeatingJournal } = this.#host
+    for (const [child, figures] of keptUnder(liveRollout.job, id, this.placeOf(call))) {
+      const counted = (liveRollout.countedChildren ??= new Set())
       if (counted.has(child)) continue
       counted.add(child)
       tally.addKeptChild(figures)

@@ -6,14 +6,14 @@ import type { AgentCalls } from './agent-calls.ts'
 import { askJudge } from './ask-judge.ts'
 import type { Engine } from './engine.ts'
 import { PendingRequests } from './pending-requests.ts'
-import type { Situation } from './situation.ts'
+import type { LiveRollout } from './live-rollout.ts'
 import type { Tally } from './tally.ts'
 
 /** The agent that asks children and judges. */
 export interface RequestsHost {
   readonly id: string
   readonly engine: Engine
-  readonly situation: Situation
+  readonly liveRollout: LiveRollout
   readonly tally: Tally
   readonly tools: AgentCalls
   readonly trace: object | undefined
@@ -51,9 +51,9 @@ export class AgentRequests extends PendingRequests {
   }
 
   askJudge(request: JudgeRequest, signal: AbortSignal): Promise<AssistantMessage> {
-    const { id: rollout, engine, situation, tally, trace, earlierVerdicts: earlier } = this.#host
-    const { attempt } = situation.job
-    const { verdicts } = situation
+    const { id: rollout, engine, liveRollout, tally, trace, earlierVerdicts: earlier } = this.#host
+    const { attempt } = liveRollout.job
+    const { verdicts } = liveRollout
     const asked = { engine, rollout, attempt, tally, earlier, clock: this.rewardClock, trace, verdicts }
     return this.run(signal, (own) => askJudge(request, { ...asked, signal: own }))
   }

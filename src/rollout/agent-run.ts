@@ -15,7 +15,7 @@ import type { Engine } from './engine.ts'
 import { attemptEvent } from './event-entries.ts'
 import { LiveContext, type ContextHost } from './live-context.ts'
 import { sessionHistory, type SessionHistory } from './session-history.ts'
-import type { Situation } from './situation.ts'
+import type { LiveRollout } from './live-rollout.ts'
 import { Tally } from './tally.ts'
 import type { RolloutTools } from './toolkit.ts'
 import { countUnrepeated } from './unrepeated-work.ts'
@@ -26,8 +26,8 @@ const nothing = Promise.resolve(undefined)
 
 export interface AgentRunOptions {
   readonly engine: Engine
-  /** What this run stands in: the task, the state, the rollout it belongs to. Children share it with their parent. */
-  readonly situation: Situation
+  /** The rollout that this agent works on. Children share it with their parent. */
+  readonly liveRollout: LiveRollout
   readonly id: string
   readonly model: ModelClient
   readonly limits: Limits
@@ -55,7 +55,7 @@ type Host = ContextHost & CallsHost & TurnsHost & TimeHost & RequestsHost
 export class AgentRun implements AgentContext, Host {
   readonly id: string
   readonly engine: Engine
-  readonly situation: Situation
+  readonly liveRollout: LiveRollout
   readonly session: Session
   readonly time: AgentTime
   readonly tally: Tally
@@ -71,24 +71,24 @@ export class AgentRun implements AgentContext, Host {
   readonly #toolBox: RolloutTools['box']
   readonly #turns: AgentTurns
 
-  constructor({ engine, situation, id, model, parent, ...options }: AgentRunOptions) {
+  constructor({ engine, liveRollout, id, model, parent, ...options }: AgentRunOptions) {
     this.id = id
     this.engine = engine
-    this.situation = situation
+    this.liveRollout = liveRollout
     this.askedBy = options.askedBy ?? []
     this.trace = options.trace
     this.#parent = parent
     this.#model = model
     this.#toolBox = options.toolBox
     this.#startChild = options.startChild
-    this.#history = sessionHistory(situation.job, id)
+    this.#history = sessionHistory(liveRollout.job, id)
     const { nodes, tape, paid } = this.#history
-    const recorder = new AttemptRecorder(engine.journal, id, situation.job.attempt)
+    const recorder = new AttemptRecorder(engine.journal, id, liveRollout.job.attempt)
     this.session = new Session({ id, model, recorder, journalled: nodes, tape, isChild: parent !== undefined })
     this.tally = new Tally(parent?.tally)
     for (const { usage, cost } of paid) this.tally.addJudgeCall(usage, cost)
     this.time = new AgentTime(this, { limits: options.limits, signal: options.signal, parent: parent?.time })
-    this.context = new LiveContext(this, { situation, scope: this.time.scope, askedBy: this.askedBy })
+    this.context = new LiveContext(this, { liveRollout, scope: this.time.scope, askedBy: this.askedBy })
     this.tools = new AgentCalls(this, this.#toolBox)
     this.requests = new AgentRequests(this)
     this.#turns = new AgentTurns(this, options.sampling)
@@ -177,7 +177,7 @@ export class AgentRun implements AgentContext, Host {
 
   /** Called before the record of the agent is made: from then on nothing is repeated. */
   countUnrepeated(): void {
-    const { job, countedChildren } = this.situation
+    const { job, countedChildren } = this.liveRollout
     if (!job.recorded) return
     const isCounted = (child: string): boolean => countedChildren?.has(child.slice(job.id.length)) === true
     countUnrepeated(job.recorded, this.id, { messages: this.messages.length, isCounted }, this.tally)
@@ -215,6 +215,6 @@ export class AgentRun implements AgentContext, Host {
   }
 
   record(name: string, data: object): void {
-    this.engine.journal.append(attemptEvent({ id: this.id, attempt: this.situation.job.attempt }, name, data))
+    this.engine.journal.append(attemptEvent({ id: this.id, attempt: this.liveRollout.job.attempt }, name, data))
   }
 }

@@ -17,30 +17,30 @@ export async function runChild(
   parent: AgentRun,
   { place, signal, askedBy }: ChildStart,
 ): Promise<ChildResult> {
-  const { engine, situation } = parent
-  const { job } = situation
+  const { engine, liveRollout } = parent
+  const { job } = liveRollout
   const prompt: readonly Message[] =
     typeof request.prompt === 'string' ? [{ role: 'user', content: request.prompt }] : request.prompt
-  situation.childIds ??= new Map()
-  const id = childId(parent.id, place, prompt, situation.childIds)
+  liveRollout.childIds ??= new Map()
+  const id = childId(parent.id, place, prompt, liveRollout.childIds)
   const { settings } = engine
-  const seed = hash32(situation.identity.seed, id) >>> 1
+  const seed = hash32(liveRollout.identity.seed, id) >>> 1
   const startedAt = Date.now()
   const run = new AgentRun({
     engine,
-    situation,
+    liveRollout,
     id,
     parent,
     askedBy,
     signal,
     model: engine.model(request.model ?? settings.model),
-    toolBox: pickedTools(situation, request.tools),
+    toolBox: pickedTools(liveRollout, request.tools),
     startChild: runChild,
     limits: limitsFor(request, settings.limits),
     sampling: { ...settings.sampling, ...request.sampling, ...(settings.sendSeed && { seed }) },
     trace: traceOf(job, id, parent.trace),
   })
-  if (job.recorded?.nodes[id]) (situation.countedChildren ??= new Set()).add(id.slice(job.id.length))
+  if (job.recorded?.nodes[id]) (liveRollout.countedChildren ??= new Set()).add(id.slice(job.id.length))
   else engine.journal.append(attemptStart({ ...job, id }, startedAt, parent.id))
   parent.tally.addChild()
   const end = await run.run(request.agent ?? engine.agent, prompt)

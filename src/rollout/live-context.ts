@@ -23,7 +23,7 @@ import type { AskingCall, ServerCalls, ToolOutputs } from '../tools/index.ts'
 import { checkChildRequest } from './check-child-request.ts'
 import { checkJudgeRequest } from './check-judge-request.ts'
 import type { Engine } from './engine.ts'
-import type { Situation } from './situation.ts'
+import type { LiveRollout } from './live-rollout.ts'
 
 /** A copy that can be written down. A value that is no JSON is refused here, where its author sees it. */
 function plainJson(name: string, value: Json): Json {
@@ -49,6 +49,12 @@ const noReply: AssistantMessage = Object.freeze({ role: 'assistant', content: nu
 type Context = RewardContext<unknown, unknown, unknown> & UpdateContext<unknown, unknown, unknown>
 
 type SignalScope = Pick<AbortScope, 'signal'>
+
+interface ContextParts {
+  readonly liveRollout: LiveRollout
+  readonly scope: SignalScope
+  readonly askedBy?: readonly ToolReports[]
+}
 
 /** What a context needs of the agent run it belongs to. */
 export interface ContextHost {
@@ -80,7 +86,7 @@ export class LiveContext implements Context {
   outcome: Outcome = 'completed'
   truncated = false
   readonly #host: ContextHost
-  readonly #situation: Situation
+  readonly #liveRollout: LiveRollout
   /** The agent's scope, then that of the time kept for the reward. A scope makes its signal when somebody reads it. */
   #scope: SignalScope
   /** For a child: the reports of the calls that asked for it, the outermost first. They also keep what the child reports. */
@@ -88,19 +94,16 @@ export class LiveContext implements Context {
   /** The conversation as it was when the agent ended. */
   #conversation: readonly Message[] | undefined
 
-  constructor(
-    host: ContextHost,
-    parts: { situation: Situation; scope: SignalScope; askedBy?: readonly ToolReports[] },
-  ) {
+  constructor(host: ContextHost, { liveRollout, scope, askedBy = [] }: ContextParts) {
     this.#host = host
-    this.#situation = parts.situation
-    this.rollout = parts.situation.identity
-    this.task = parts.situation.task
-    this.options = parts.situation.options
-    this.servers = parts.situation.tools.servers
-    this.outputs = parts.situation.outputs
-    this.#scope = parts.scope
-    this.#askedBy = parts.askedBy ?? []
+    this.#liveRollout = liveRollout
+    this.rollout = liveRollout.identity
+    this.task = liveRollout.task
+    this.options = liveRollout.options
+    this.servers = liveRollout.tools.servers
+    this.outputs = liveRollout.outputs
+    this.#scope = scope
+    this.#askedBy = askedBy
   }
 
   /** The agent has ended with `outcome`: from now on the context belongs to the reward. */
@@ -117,7 +120,7 @@ export class LiveContext implements Context {
   }
 
   get state(): unknown {
-    return this.#situation.state
+    return this.#liveRollout.state
   }
 
   get budget(): Budget {
@@ -179,7 +182,7 @@ export class LiveContext implements Context {
   }
 
   #report({ metrics, notes }: ToolReports, asking?: AskingCall): void {
-    const keepers: readonly ToolReports[] = [this.#situation, ...this.#askedBy, ...(asking ? [asking.reports] : [])]
+    const keepers: readonly ToolReports[] = [this.#liveRollout, ...this.#askedBy, ...(asking ? [asking.reports] : [])]
     for (const keeper of keepers) {
       if (metrics) Object.assign((keeper.metrics ??= {}), metrics)
       if (notes) Object.assign((keeper.notes ??= {}), notes)

@@ -11,7 +11,7 @@ import { setUp, tearDown, type Closing } from './environment-life.ts'
 import { failedEnd } from './failed-end.ts'
 import type { AttemptResult, RolloutJob, RunSettings } from './job.ts'
 import { runChild } from './child-run.ts'
-import { situationOf, type Situation } from './situation.ts'
+import { liveRolloutOf, type LiveRollout } from './live-rollout.ts'
 import { missingServers, openTools, recordWithoutTools } from './open-tools.ts'
 import { promptMessages } from './prompt-messages.ts'
 import { recordOf } from './record-of.ts'
@@ -60,10 +60,10 @@ async function runWithTools(
   if (why) return { kind: 'diverged', why }
   const { environment, settings } = engine
   const toolsWaitMs = tools.release ? Date.now() - startedAt : 0
-  const situation = situationOf(job, { tools, outputs: outputsOf(job, engine), options: engine.options })
+  const liveRollout = liveRolloutOf(job, { tools, outputs: outputsOf(job, engine), options: engine.options })
   const run = new AgentRun({
     engine,
-    situation,
+    liveRollout,
     id: job.id,
     toolBox: tools.box,
     signal,
@@ -76,7 +76,7 @@ async function runWithTools(
   let isTornDown = false
   try {
     // Most environments have no `setup`, and many rewards answer at once: only promises are awaited.
-    const opening = environment.setup ? await setUpTask(run, situation, engine) : openTask(run, situation, engine)
+    const opening = environment.setup ? await setUpTask(run, liveRollout, engine) : openTask(run, liveRollout, engine)
     const worked = 'outcome' in opening ? opening : await run.run(engine.agent, opening.prompt)
     const tailStartedAt = performance.now()
     const scoring = scoreWork(run, worked, signal)
@@ -85,12 +85,12 @@ async function runWithTools(
     run.requests.close()
     isTornDown = true
     const untilMs = tailStartedAt + settings.limits.tailMs
-    const stuck = environment.teardown && (await tearDown(environment, closingOf(situation), { untilMs, signal }))
+    const stuck = environment.teardown && (await tearDown(environment, closingOf(liveRollout), { untilMs, signal }))
     // The first cause of a failure stays; a teardown that fails after success is such a cause.
     const { end, score }: ScoredWork =
       stuck && outcomes[scored.end.outcome].scored ? { end: { outcome: 'env_error', error: stuck } } : scored
-    const metrics = { ...situation.metrics, ...score?.metrics }
-    const { notes } = situation
+    const metrics = { ...liveRollout.metrics, ...score?.metrics }
+    const { notes } = liveRollout
     const missing = missingServers(tools)
     run.countUnrepeated()
     const record = recordOf({
@@ -111,7 +111,7 @@ async function runWithTools(
     return { kind: 'ended', record, leaf: run.session.leaf }
   } catch (error) {
     run.requests.close()
-    if (!isTornDown) await tearDown(environment, closingOf(situation))
+    if (!isTornDown) await tearDown(environment, closingOf(liveRollout))
     if (error instanceof MillraceError && error.code === 'replay_diverged') {
       return { kind: 'diverged', why: error.rawMessage }
     }
@@ -143,8 +143,8 @@ function samplingOf({ sampling, seed }: RolloutJob, settings: RunSettings): Samp
 type OpenedTask = { readonly prompt: readonly Message[] } | AgentEnd
 
 /** Setup and prompt; how the attempt ended if one of them failed. */
-async function setUpTask(run: AgentRun, situation: Situation, engine: Engine): Promise<OpenedTask> {
-  const { task, options, identity, tools } = situation
+async function setUpTask(run: AgentRun, liveRollout: LiveRollout, engine: Engine): Promise<OpenedTask> {
+  const { task, options, identity, tools } = liveRollout
   // A signal of its own: what `setup` opened with it must outlive an abort of the agent's signal, until reward and teardown
   // ended.
   using scope = new AbortScope(run.signal)
@@ -152,17 +152,17 @@ async function setUpTask(run: AgentRun, situation: Situation, engine: Engine): P
   // Setting up is not the agent's work, so its clock stands still; the wall clock does not.
   run.budget.startWait()
   try {
-    situation.state = await run.time.spentIn('setup', () => setUp(engine.environment, context))
+    liveRollout.state = await run.time.spentIn('setup', () => setUp(engine.environment, context))
   } catch (error) {
     return unopened(run, error, 'setup')
   } finally {
     run.budget.endWait()
   }
-  return openTask(run, situation, engine)
+  return openTask(run, liveRollout, engine)
 }
 
-function openTask(run: AgentRun, situation: Situation, { environment }: Engine): OpenedTask {
-  const { task, options, identity, tools, state, job } = situation
+function openTask(run: AgentRun, liveRollout: LiveRollout, { environment }: Engine): OpenedTask {
+  const { task, options, identity, tools, state, job } = liveRollout
   const context = { task, options, rollout: identity, servers: tools.servers, signal: run.signal, state }
   try {
     return { prompt: openedWith(promptMessages(environment.prompt(context)), job.opening) }
@@ -176,6 +176,6 @@ function unopened(run: AgentRun, error: unknown, hook: 'setup' | 'prompt'): Agen
   return failedEnd(error, 'setup_failed', { signal: run.signal, hook })
 }
 
-function closingOf({ task, options, identity, tools, state }: Situation): Closing {
+function closingOf({ task, options, identity, tools, state }: LiveRollout): Closing {
   return { task, options, rollout: identity, servers: tools.servers, state }
 }

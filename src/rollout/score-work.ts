@@ -83,7 +83,7 @@ function late(what: SpentTime, { tailMs, wallTimeoutMs }: Limits): MillraceError
   return new MillraceError('reward_failed', why)
 }
 
-function scoringPlace({ engine, situation, context }: AgentRun, { clock, scope }: RewardTime): ScoringPlace {
+function scoringPlace({ engine, liveRollout, context }: AgentRun, { clock, scope }: RewardTime): ScoringPlace {
   const onBlocked = engine.blockedRewards.note
   const { rewardPool } = engine
   if (!rewardPool) return { onBlocked }
@@ -91,7 +91,7 @@ function scoringPlace({ engine, situation, context }: AgentRun, { clock, scope }
     onBlocked,
     scoreElsewhere: (component, timeoutMs) => {
       const { task, rollout, messages, answer, outcome, truncated } = context
-      const input = { task, rollout, messages, answer, outcome, truncated, info: situation.notes }
+      const input = { task, rollout, messages, answer, outcome, truncated, info: liveRollout.notes }
       return rewardPool.score({ component, input, timeoutMs, clock, signal: scope.signal })
     },
   }

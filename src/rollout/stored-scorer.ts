@@ -10,7 +10,7 @@ import type { RolloutJob, RunSettings } from './job.ts'
 import { failedReward } from './failed-reward.ts'
 import { LiveContext, type ContextHost } from './live-context.ts'
 import { RewardPool, type RewardPoolOptions } from './reward-pool.ts'
-import type { Situation } from './situation.ts'
+import type { LiveRollout } from './live-rollout.ts'
 
 export interface StoredScorerOptions {
   readonly environment: Environment
@@ -59,12 +59,12 @@ export class StoredScorer extends Resource {
     using tail = new AbortScope(signal, tailMs, () => late(tailMs))
     let state: unknown
     const servers = this.#options.serversFor(stored)
-    const situation = this.#situationOf(stored, servers, () => {
+    const liveRollout = this.#liveRolloutOf(stored, servers, () => {
       this.#hasReadState = true
       return state
     })
     const { record } = stored
-    const { task, options, identity: rollout } = situation
+    const { task, options, identity: rollout } = liveRollout
     const requests = new PendingRequests()
     const hasSetup = runsSetup && environment.setup !== undefined
     try {
@@ -74,11 +74,11 @@ export class StoredScorer extends Resource {
           throw setupFailure(thrown, tail.signal)
         })
       }
-      const context = new LiveContext(this.#hostOf(stored, requests), { situation, scope: tail })
+      const context = new LiveContext(this.#hostOf(stored, requests), { liveRollout, scope: tail })
       context.turnToReward(agentOutcomeOf(record), tail)
-      const scored = scoreRollout(environment, context, this.#placeFor(context, situation))
+      const scored = scoreRollout(environment, context, this.#placeFor(context, liveRollout))
       const result = scored instanceof Promise ? await scored : scored
-      return scoredRecord(record, context.outcome, situation, result)
+      return scoredRecord(record, context.outcome, liveRollout, result)
     } catch (thrown) {
       // As in a rollout, reward components that still run are told to stop.
       tail.abort(thrown)
@@ -119,7 +119,7 @@ export class StoredScorer extends Resource {
     }
   }
 
-  #situationOf(stored: RolloutToScore, servers: ServerCalls, readState: () => unknown): Situation {
+  #liveRolloutOf(stored: RolloutToScore, servers: ServerCalls, readState: () => unknown): LiveRollout {
     const { record, task, seed } = stored
     const { id, attempt, sample } = record
     return {
@@ -137,14 +137,14 @@ export class StoredScorer extends Resource {
     }
   }
 
-  #placeFor(context: LiveContext, situation: Situation): Parameters<typeof scoreRollout>[2] {
+  #placeFor(context: LiveContext, liveRollout: LiveRollout): Parameters<typeof scoreRollout>[2] {
     const rewardPool = this.#rewardPool
     if (!rewardPool) return undefined
     return {
       onBlocked: () => {},
       scoreElsewhere: async (component, timeoutMs) => {
         const { task, rollout, messages, answer, outcome, truncated, signal } = context
-        const input = { task, rollout, messages, answer, outcome, truncated, info: situation.notes }
+        const input = { task, rollout, messages, answer, outcome, truncated, info: liveRollout.notes }
         const clock = new StopClock({ limitMs: this.#options.limits.tailMs, onSpent: () => {} })
         try {
           return await rewardPool.score({ component, input, timeoutMs, clock, signal })
@@ -168,7 +168,7 @@ function noChildren(): MillraceError {
 function scoredRecord(
   record: RolloutRecord,
   outcome: RolloutRecord['outcome'],
-  { metrics, notes }: Situation,
+  { metrics, notes }: LiveRollout,
   score: ScoreResult,
 ): RolloutRecord {
   const { error: _error, voided: _voided, agentOutcome: _agentOutcome, ...kept } = record

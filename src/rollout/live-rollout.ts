@@ -6,8 +6,8 @@ import type { RolloutJob } from './job.ts'
 import { VerdictReader } from './replay-verdicts.ts'
 import type { RolloutTools } from './toolkit.ts'
 
-/** What a rollout and its children share. */
-export interface Situation {
+/** A rollout while it runs, or is scored again: what its agent, its children and its rewards share. */
+export interface LiveRollout {
   readonly job: RolloutJob
   readonly identity: RolloutIdentity
   /** The rollout's own copy, as `options` is: no other rollout sees what this one changes in it. */
@@ -27,10 +27,10 @@ export interface Situation {
   readonly verdicts?: VerdictReader
 }
 
-export function situationOf(
+export function liveRolloutOf(
   job: RolloutJob,
-  { tools, outputs, options }: Pick<Situation, 'tools' | 'outputs' | 'options'>,
-): Situation {
+  { tools, outputs, options }: Pick<LiveRollout, 'tools' | 'outputs' | 'options'>,
+): LiveRollout {
   const { cassette } = job
   return {
     job,
