@@ -5,7 +5,7 @@ import type { Message, MessageNode } from '../schema/index.ts'
 import { shortenResults, type ToolCallOptions, type ToolResult, type WrittenCall } from '../tools/index.ts'
 import { afterTheEnd, type BudgetMeter } from './budget-meter.ts'
 import { childPlace } from './child-id.ts'
-import type { Engine } from './engine.ts'
+import type { RunServices } from './run-services.ts'
 import { keptChildEvent, keptUnder } from './kept-children.ts'
 import type { LiveContext } from './live-context.ts'
 import { requireSameTool, withRepairs } from './replay-cassette.ts'
@@ -26,7 +26,7 @@ export function toolAnswersIn(message: Message): ToolAnswers | undefined {
 /** The agent that makes the calls. */
 export interface CallsHost {
   readonly id: string
-  readonly engine: Engine
+  readonly services: RunServices
   readonly liveRollout: LiveRollout
   readonly session: Session
   readonly budget: BudgetMeter
@@ -117,14 +117,14 @@ export class AgentCalls implements AgentTools {
   }
 
   #answersTo(atWork: CallsAtWork, results: readonly ToolResult[]): readonly Message[] {
-    const { engine, tally, context } = this.#host
+    const { services, tally, context } = this.#host
     const { calls } = atWork
     this.#end(atWork)
     tally.addToolCalls(results)
     // Reports are counted in the order of the calls, not of the answers, so that a repetition from the journal has the same
     // order.
     for (const { record } of results) if (record.reports) context.reportAgain(record.reports)
-    return engine.callStyle.answer(calls, results).map(({ message, answers }) => {
+    return services.callStyle.answer(calls, results).map(({ message, answers }) => {
       toolAnswers.set(message, answers)
       return message
     })
@@ -156,11 +156,11 @@ export class AgentCalls implements AgentTools {
 
   /** The recorded result of a call; undefined if the call is to be made. What its children had used then is counted as used. */
   #recall(calls: readonly WrittenCall[], index: number): ToolResult | undefined {
-    const { engine, session } = this.#host
+    const { services, session } = this.#host
     const call = calls[index]
     if (!call) return undefined
     const recorded = (offset: number): MessageNode | undefined => session.recall(offset)
-    const recalled = requireSameTool(call, engine.callStyle.recall(recorded, index))
+    const recalled = requireSameTool(call, services.callStyle.recall(recorded, index))
     if (!recalled && this.#isClosed) {
       const message = `tool ${call.function.name} is called, and the recording has no answer of it`
       throw new MillraceError('replay_diverged', message)

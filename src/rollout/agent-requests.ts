@@ -4,7 +4,7 @@ import type { AssistantMessage, ToolReports } from '../schema/index.ts'
 import type { AskingCall } from '../tools/index.ts'
 import type { AgentCalls } from './agent-calls.ts'
 import { askJudge } from './ask-judge.ts'
-import type { Engine } from './engine.ts'
+import type { RunServices } from './run-services.ts'
 import { PendingRequests } from './pending-requests.ts'
 import type { LiveRollout } from './live-rollout.ts'
 import type { Tally } from './tally.ts'
@@ -12,7 +12,7 @@ import type { Tally } from './tally.ts'
 /** The agent that asks children and judges. */
 export interface RequestsHost {
   readonly id: string
-  readonly engine: Engine
+  readonly services: RunServices
   readonly liveRollout: LiveRollout
   readonly tally: Tally
   readonly tools: AgentCalls
@@ -51,10 +51,10 @@ export class AgentRequests extends PendingRequests {
   }
 
   askJudge(request: JudgeRequest, signal: AbortSignal): Promise<AssistantMessage> {
-    const { id: rollout, engine, liveRollout, tally, trace, earlierVerdicts: earlier } = this.#host
+    const { id: rollout, services, liveRollout, tally, trace, earlierVerdicts: earlier } = this.#host
     const { attempt } = liveRollout.job
     const { verdicts } = liveRollout
-    const asked = { engine, rollout, attempt, tally, earlier, clock: this.rewardClock, trace, verdicts }
+    const asked = { services, rollout, attempt, tally, earlier, clock: this.rewardClock, trace, verdicts }
     return this.run(signal, (own) => askJudge(request, { ...asked, signal: own }))
   }
 }

@@ -11,7 +11,7 @@ import { agentFault } from './agent-fault.ts'
 import { AgentTime, type TimeHost } from './agent-time.ts'
 import { AgentTurns, type TurnsHost } from './agent-turns.ts'
 import type { BudgetMeter } from './budget-meter.ts'
-import type { Engine } from './engine.ts'
+import type { RunServices } from './run-services.ts'
 import { attemptEvent } from './event-entries.ts'
 import { LiveContext, type ContextHost } from './live-context.ts'
 import { sessionHistory, type SessionHistory } from './session-history.ts'
@@ -25,7 +25,7 @@ import { updateWord } from './update-word.ts'
 const nothing = Promise.resolve(undefined)
 
 export interface AgentRunOptions {
-  readonly engine: Engine
+  readonly services: RunServices
   /** The rollout that this agent works on. Children share it with their parent. */
   readonly liveRollout: LiveRollout
   readonly id: string
@@ -54,7 +54,7 @@ type Host = ContextHost & CallsHost & TurnsHost & TimeHost & RequestsHost
  */
 export class AgentRun implements AgentContext, Host {
   readonly id: string
-  readonly engine: Engine
+  readonly services: RunServices
   readonly liveRollout: LiveRollout
   readonly session: Session
   readonly time: AgentTime
@@ -71,9 +71,9 @@ export class AgentRun implements AgentContext, Host {
   readonly #toolBox: RolloutTools['box']
   readonly #turns: AgentTurns
 
-  constructor({ engine, liveRollout, id, model, parent, ...options }: AgentRunOptions) {
+  constructor({ services, liveRollout, id, model, parent, ...options }: AgentRunOptions) {
     this.id = id
-    this.engine = engine
+    this.services = services
     this.liveRollout = liveRollout
     this.askedBy = options.askedBy ?? []
     this.trace = options.trace
@@ -83,7 +83,7 @@ export class AgentRun implements AgentContext, Host {
     this.#startChild = options.startChild
     this.#history = sessionHistory(liveRollout.job, id)
     const { nodes, tape, paid } = this.#history
-    const recorder = new AttemptRecorder(engine.journal, id, liveRollout.job.attempt)
+    const recorder = new AttemptRecorder(services.journal, id, liveRollout.job.attempt)
     this.session = new Session({ id, model, recorder, journalled: nodes, tape, isChild: parent !== undefined })
     this.tally = new Tally(parent?.tally)
     for (const { usage, cost } of paid) this.tally.addJudgeCall(usage, cost)
@@ -156,7 +156,7 @@ export class AgentRun implements AgentContext, Host {
 
   #work(agent: Agent, prompt: readonly Message[]): Promise<void> {
     try {
-      this.append(...this.engine.callStyle.opening(prompt, this.#toolBox))
+      this.append(...this.services.callStyle.opening(prompt, this.#toolBox))
       this.#turns.noteOpening()
       return raced(Promise.try(agent, this), this.signal)
     } catch (error) {
@@ -199,7 +199,7 @@ export class AgentRun implements AgentContext, Host {
   readonly turn = (options: TurnOptions = {}): Promise<Turn> => this.#turns.take(options)
 
   readonly update: AgentContext['update'] = (reply) => {
-    const { environment } = this.engine
+    const { environment } = this.services
     // `update` speaks in the rollout's own conversation, not in a child's; and a child that `update` starts would call it again.
     if (!environment.update || this.#parent) return nothing
     this.context.reply = reply
@@ -215,6 +215,6 @@ export class AgentRun implements AgentContext, Host {
   }
 
   record(name: string, data: object): void {
-    this.engine.journal.append(attemptEvent({ id: this.id, attempt: this.liveRollout.job.attempt }, name, data))
+    this.services.journal.append(attemptEvent({ id: this.id, attempt: this.liveRollout.job.attempt }, name, data))
   }
 }

@@ -6,12 +6,12 @@ import { toolAnswersIn, type AgentCalls } from './agent-calls.ts'
 import type { AgentRequests } from './agent-requests.ts'
 import type { AgentTime } from './agent-time.ts'
 import { ContextCopy, contextEvent, type SentCopy } from './context-copy.ts'
-import type { Engine } from './engine.ts'
+import type { RunServices } from './run-services.ts'
 import type { Tally } from './tally.ts'
 
 /** The agent that takes the turns. */
 export interface TurnsHost {
-  readonly engine: Engine
+  readonly services: RunServices
   readonly session: Session
   readonly time: AgentTime
   readonly tally: Tally
@@ -38,7 +38,7 @@ export class AgentTurns {
   #openingLength = 0
 
   constructor(host: TurnsHost, sampling: Sampling) {
-    const { contextPolicy } = host.engine.environment
+    const { contextPolicy } = host.services.environment
     this.#host = host
     this.#sampling = sampling
     this.#contextCopy = contextPolicy && new ContextCopy(contextPolicy, (copy) => this.#recordCopy(copy))
@@ -76,11 +76,11 @@ export class AgentTurns {
   }
 
   #ask(options: TurnOptions, messages?: readonly Message[]): Promise<SessionReply> {
-    const { engine, session, time, tools, trace } = this.#host
+    const { services, session, time, tools, trace } = this.#host
     const request = {
-      tools: engine.callStyle.declared(options.tools ?? tools.definitions),
+      tools: services.callStyle.declared(options.tools ?? tools.definitions),
       sampling: this.#samplingFor(options),
-      captureTokens: engine.settings.captureTokens,
+      captureTokens: services.settings.captureTokens,
     }
     const { toolChoice } = options
     const asked =
@@ -91,8 +91,8 @@ export class AgentTurns {
   }
 
   #onReply({ message, call, replayed }: SessionReply): Turn {
-    const { engine, tools, tally, time } = this.#host
-    const calls = engine.callStyle.callsIn(message, this.taken)
+    const { services, tools, tally, time } = this.#host
+    const calls = services.callStyle.callsIn(message, this.taken)
     tools.noteReply(calls)
     this.taken += 1
     this.#promptTokens = call.usage.input

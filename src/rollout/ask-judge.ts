@@ -5,15 +5,15 @@ import type { AssistantMessage } from '../schema/index.ts'
 import type { StopClock } from '../kit/index.ts'
 import type { Journal } from '../store/index.ts'
 import { attemptEvent } from './event-entries.ts'
-import type { Engine } from './engine.ts'
+import type { RunServices } from './run-services.ts'
 import { questionDigest, type RecordedVerdict, type VerdictReader } from './replay-verdicts.ts'
 import type { Tally } from './tally.ts'
 
 /** The name of the event that keeps what a judge said. */
 export const judgeCallEvent = 'judge-call'
 
-/** The parts of an engine that a question to a judge needs. */
-export type JudgeEngine = Pick<Engine, 'settings' | 'judgePermits' | 'model'> & {
+/** The parts of a run that a question to a judge needs. */
+export type JudgeServices = Pick<RunServices, 'settings' | 'judgePermits' | 'model'> & {
   readonly journal: Pick<Journal, 'append'>
 }
 
@@ -26,7 +26,7 @@ export type JudgeEngine = Pick<Engine, 'settings' | 'judgePermits' | 'model'> & 
 export async function askJudge(
   request: JudgeRequest,
   options: {
-    engine: JudgeEngine
+    services: JudgeServices
     rollout: string
     attempt: number
     tally: Tally
@@ -41,12 +41,12 @@ export async function askJudge(
     signal: AbortSignal
   },
 ): Promise<AssistantMessage> {
-  const { engine, rollout, attempt, tally, earlier, clock, trace, verdicts, signal } = options
-  const model = engine.model(request.model ?? engine.settings.judge)
+  const { services, rollout, attempt, tally, earlier, clock, trace, verdicts, signal } = options
+  const model = services.model(request.model ?? services.settings.judge)
   const question = questionDigest(model.name, request)
   const keep = (verdict: RecordedVerdict): AssistantMessage => {
     tally.addJudgeCall(verdict.usage, verdict.cost)
-    engine.journal.append(attemptEvent({ id: rollout, attempt }, judgeCallEvent, { ...verdict, earlier }))
+    services.journal.append(attemptEvent({ id: rollout, attempt }, judgeCallEvent, { ...verdict, earlier }))
     return verdict.reply
   }
   const recorded = verdicts?.take(question)
@@ -61,7 +61,7 @@ export async function askJudge(
     : { signal }
   hooks.onWaitStart?.()
   try {
-    await engine.judgePermits.acquire(signal)
+    await services.judgePermits.acquire(signal)
   } finally {
     hooks.onWaitEnd?.()
   }
@@ -88,6 +88,6 @@ export async function askJudge(
     const { message, usage, cost } = withUsage(reply, request.messages, model.price)
     return keep({ request: question, model: model.name, reply: message, usage, cost })
   } finally {
-    engine.judgePermits.release()
+    services.judgePermits.release()
   }
 }

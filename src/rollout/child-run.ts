@@ -17,23 +17,23 @@ export async function runChild(
   parent: AgentRun,
   { place, signal, askedBy }: ChildStart,
 ): Promise<ChildResult> {
-  const { engine, liveRollout } = parent
+  const { services, liveRollout } = parent
   const { job } = liveRollout
   const prompt: readonly Message[] =
     typeof request.prompt === 'string' ? [{ role: 'user', content: request.prompt }] : request.prompt
   liveRollout.childIds ??= new Map()
   const id = childId(parent.id, place, prompt, liveRollout.childIds)
-  const { settings } = engine
+  const { settings } = services
   const seed = hash32(liveRollout.identity.seed, id) >>> 1
   const startedAt = Date.now()
   const run = new AgentRun({
-    engine,
+    services,
     liveRollout,
     id,
     parent,
     askedBy,
     signal,
-    model: engine.model(request.model ?? settings.model),
+    model: services.model(request.model ?? settings.model),
     toolBox: pickedTools(liveRollout, request.tools),
     startChild: runChild,
     limits: limitsFor(request, settings.limits),
@@ -41,13 +41,13 @@ export async function runChild(
     trace: traceOf(job, id, parent.trace),
   })
   if (job.recorded?.nodes[id]) (liveRollout.countedChildren ??= new Set()).add(id.slice(job.id.length))
-  else engine.journal.append(attemptStart({ ...job, id }, startedAt, parent.id))
+  else services.journal.append(attemptStart({ ...job, id }, startedAt, parent.id))
   parent.tally.addChild()
-  const end = await run.run(request.agent ?? engine.agent, prompt)
+  const end = await run.run(request.agent ?? services.agent, prompt)
   run.countUnrepeated()
-  const record = recordOf({ engine, job, run, end, startedAt })
+  const record = recordOf({ services, job, run, end, startedAt })
   if (rolloutEvents.hasSubscribers) rolloutEvents.publish({ kind: 'end', record, isChild: true, trace: run.trace })
-  engine.journal.append(attemptEnd({ record, leaf: run.session.leaf }, true))
+  services.journal.append(attemptEnd({ record, leaf: run.session.leaf }, true))
   // The parent uses the same tool servers and writes to the same journal, so this error ends the parent's attempt as well.
   if (end.error && endsAttempt(end.error)) throw end.error
   return {

@@ -14,7 +14,7 @@ import { AbortScope, closeAll, Resource, Semaphore, type Variables } from '../ki
 import type { Journal } from '../store/index.ts'
 import { BlockedRewards } from './blocked-rewards.ts'
 import { callStyleOf } from './call-style-of.ts'
-import type { Engine } from './engine.ts'
+import type { RunServices } from './run-services.ts'
 import type { Executor, GroupScores, OffloadStatus, WorkerStatus } from './executor.ts'
 import type { AttemptResult, GroupJob, RolloutJob, RunSettings } from './job.ts'
 import { ModelSet } from './open-models.ts'
@@ -49,7 +49,7 @@ export const judgePermits = 'judge'
 export class InlineExecutor extends Resource implements Executor {
   readonly #models: ModelSet
   readonly #toolkit: Toolkit
-  readonly #engine: Engine
+  readonly #services: RunServices
 
   constructor(parts: InlineExecutorOptions) {
     super()
@@ -64,7 +64,7 @@ export class InlineExecutor extends Resource implements Executor {
       ...(limits && { limits }),
       onLimitChange: (change) => recordLimitChange(journal, change),
     })
-    this.#engine = {
+    this.#services = {
       environment,
       options,
       agent: environment.agent ?? toolLoop(),
@@ -81,19 +81,19 @@ export class InlineExecutor extends Resource implements Executor {
   }
 
   run(job: RolloutJob, signal: AbortSignal): Promise<AttemptResult> {
-    return job.attempt === 1 ? runRollout(job, this.#engine, signal) : this.#runAgain(job, signal)
+    return job.attempt === 1 ? runRollout(job, this.#services, signal) : this.#runAgain(job, signal)
   }
 
   /** A rollout that fails at once, again and again, must not block the loop for all others. */
   async #runAgain(job: RolloutJob, signal: AbortSignal): Promise<AttemptResult> {
     await nextTurn()
-    return runRollout(job, this.#engine, signal)
+    return runRollout(job, this.#services, signal)
   }
 
   async scoreGroup({ task, members }: GroupJob, signal: AbortSignal): Promise<GroupScores> {
-    const { environment, options } = this.#engine
+    const { environment, options } = this.#services
     if (!hasGroupReward(environment)) return {}
-    const { tailMs } = this.#engine.settings.limits
+    const { tailMs } = this.#services.settings.limits
     using tail = new AbortScope(signal, tailMs, () => {
       return new MillraceError('reward_failed', `the group reward took longer than the ${tailMs} ms kept for it`)
     })
@@ -101,7 +101,7 @@ export class InlineExecutor extends Resource implements Executor {
   }
 
   async preflight(signal: AbortSignal): Promise<readonly string[]> {
-    const { asked } = this.#engine.settings
+    const { asked } = this.#services.settings
     const [notices] = await Promise.all([
       Promise.all(asked.map((name) => preflight(this.#models.get(name), signal))),
       this.#toolkit.preflight(signal),
@@ -123,7 +123,7 @@ export class InlineExecutor extends Resource implements Executor {
 
   offload(): readonly OffloadStatus[] {
     const { threads, queued, waitP99Ms } = decodePool.status()
-    const rewards = this.#engine.rewardPool?.status()
+    const rewards = this.#services.rewardPool?.status()
     return [
       { name: 'decode', threads, queued, waitP99Ms },
       ...(rewards
@@ -133,7 +133,7 @@ export class InlineExecutor extends Resource implements Executor {
   }
 
   protected onClose(): Promise<void> {
-    return closeAll([this.#models, this.#engine.rewardPool, this.#toolkit])
+    return closeAll([this.#models, this.#services.rewardPool, this.#toolkit])
   }
 }
 

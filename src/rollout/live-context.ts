@@ -22,7 +22,7 @@ import {
 import type { AskingCall, ServerCalls, ToolOutputs } from '../tools/index.ts'
 import { checkChildRequest } from './check-child-request.ts'
 import { checkJudgeRequest } from './check-judge-request.ts'
-import type { Engine } from './engine.ts'
+import type { RunServices } from './run-services.ts'
 import type { LiveRollout } from './live-rollout.ts'
 
 /** A copy that can be written down. A value that is no JSON is refused here, where its author sees it. */
@@ -58,7 +58,7 @@ interface ContextParts {
 
 /** What a context needs of the agent run it belongs to. */
 export interface ContextHost {
-  readonly engine: Pick<Engine, 'environment'>
+  readonly services: Pick<RunServices, 'environment'>
   readonly budget: Budget
   readonly messages: readonly Message[]
   readonly answer: string | null
@@ -158,7 +158,7 @@ export class LiveContext implements Context {
       if (!Number.isFinite(value)) {
         throw new MillraceError('env_invalid', `metric "${name}" must be a finite number, not ${value}`)
       }
-      const { environment } = this.#host.engine
+      const { environment } = this.#host.services
       if (ownRewardNames(environment).includes(name) || groupRewardNames(environment).includes(name)) {
         // The results show one number by each name, and that of the reward comes first.
         throw new MillraceError(

@@ -2,7 +2,7 @@ import { MillraceError } from '../errors/index.ts'
 import { AbortScope } from '../kit/index.ts'
 import type { MissingServer, RolloutRecord } from '../schema/index.ts'
 import { spent } from './budget-meter.ts'
-import type { Engine } from './engine.ts'
+import type { RunServices } from './run-services.ts'
 import { failedEnd } from './failed-end.ts'
 import type { RolloutJob } from './job.ts'
 import { recordWithoutRun } from './record-without-run.ts'
@@ -14,11 +14,11 @@ import { recordedSpending } from './unrepeated-work.ts'
  * The tools of a rollout, once its servers are there. The wait for servers does not count as the agent's time, but the wall clock
  * goes on.
  */
-export async function openTools(job: RolloutJob, engine: Engine, signal: AbortSignal): Promise<RolloutTools> {
-  const { wallTimeoutMs, tailMs } = engine.settings.limits
+export async function openTools(job: RolloutJob, services: RunServices, signal: AbortSignal): Promise<RolloutTools> {
+  const { wallTimeoutMs, tailMs } = services.settings.limits
   const why = (): MillraceError => spent('wall', 'its time on the clock was used up before its tool servers were there')
   using scope = new AbortScope(signal, Math.max(0, wallTimeoutMs - tailMs), why)
-  return await engine.toolkit.lease(job, scope.signal)
+  return await services.toolkit.lease(job, scope.signal)
 }
 
 /** A cause is often a process's last output; the journal has it whole (`mcp.missing`). */
@@ -32,7 +32,7 @@ export function missingServers({ failures }: RolloutTools): MissingServer[] {
 /** The record of a rollout whose tools could not be opened. */
 export function recordWithoutTools(
   job: RolloutJob,
-  { environment, settings }: Engine,
+  { environment, settings }: RunServices,
   { thrown, startedAt, signal }: { thrown: unknown; startedAt: number; signal: AbortSignal },
 ): RolloutRecord {
   const trace = traceOf(job)

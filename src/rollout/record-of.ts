@@ -9,12 +9,12 @@ import {
 import type { AgentEnd } from './agent-end.ts'
 import { agentOutcomeBehind } from './agent-outcome.ts'
 import type { AgentRun } from './agent-run.ts'
-import type { Engine } from './engine.ts'
+import type { RunServices } from './run-services.ts'
 import type { RolloutJob } from './job.ts'
 
 /** What a rollout came to, as a plain value. */
 export function recordOf(parts: {
-  engine: Engine
+  services: RunServices
   job: RolloutJob
   run: AgentRun
   end: AgentEnd
@@ -29,12 +29,12 @@ export function recordOf(parts: {
   /** How long the rollout waited for its tools before its agent could begin. */
   toolsWaitMs?: number
 }): RolloutRecord {
-  const { engine, job, run, end, startedAt, score } = parts
+  const { services, job, run, end, startedAt, score } = parts
   const { tally, budget, time } = run
   const { truncated } = outcomes[end.outcome]
   const record: RolloutRecord = {
     id: run.id,
-    environment: engine.environment.name,
+    environment: services.environment.name,
     model: run.model,
     task: { index: job.task.index, id: job.task.id },
     sample: job.sample,

@@ -6,7 +6,7 @@ import { outcomes, type Limits, type Message, type Sampling } from '../schema/in
 import type { AgentEnd } from './agent-end.ts'
 import { AgentRun } from './agent-run.ts'
 import { attemptStart } from './attempt-start.ts'
-import type { Engine } from './engine.ts'
+import type { RunServices } from './run-services.ts'
 import { setUp, tearDown, type Closing } from './environment-life.ts'
 import { failedEnd } from './failed-end.ts'
 import type { AttemptResult, RolloutJob, RunSettings } from './job.ts'
@@ -25,27 +25,27 @@ import { whyNotResumable } from './why-not-resumable.ts'
  * One attempt at one task, from setup to teardown. It always comes to a result; teardown runs once setup was started, whatever
  * happened in between. The time for reward and teardown is kept back from the agent's.
  */
-export function runRollout(job: RolloutJob, engine: Engine, signal: AbortSignal): Promise<AttemptResult> {
+export function runRollout(job: RolloutJob, services: RunServices, signal: AbortSignal): Promise<AttemptResult> {
   const startedAt = Date.now()
-  if (!job.recorded) engine.journal.append(attemptStart(job, startedAt, null))
-  const atOnce = engine.toolkit.atOnce(job)
-  if (atOnce) return runWithTools(job, engine, { tools: atOnce, startedAt, signal })
-  return runWithServers(job, engine, { startedAt, signal })
+  if (!job.recorded) services.journal.append(attemptStart(job, startedAt, null))
+  const atOnce = services.toolkit.atOnce(job)
+  if (atOnce) return runWithTools(job, services, { tools: atOnce, startedAt, signal })
+  return runWithServers(job, services, { startedAt, signal })
 }
 
 async function runWithServers(
   job: RolloutJob,
-  engine: Engine,
+  services: RunServices,
   { startedAt, signal }: { startedAt: number; signal: AbortSignal },
 ): Promise<AttemptResult> {
   let tools: RolloutTools
   try {
-    tools = await openTools(job, engine, signal)
+    tools = await openTools(job, services, signal)
   } catch (thrown) {
-    return { kind: 'ended', record: recordWithoutTools(job, engine, { thrown, startedAt, signal }), leaf: null }
+    return { kind: 'ended', record: recordWithoutTools(job, services, { thrown, startedAt, signal }), leaf: null }
   }
   try {
-    return await runWithTools(job, engine, { tools, startedAt, signal })
+    return await runWithTools(job, services, { tools, startedAt, signal })
   } finally {
     await tools.release?.()
   }
@@ -53,22 +53,22 @@ async function runWithServers(
 
 async function runWithTools(
   job: RolloutJob,
-  engine: Engine,
+  services: RunServices,
   { tools, startedAt, signal }: { tools: RolloutTools; startedAt: number; signal: AbortSignal },
 ): Promise<AttemptResult> {
-  const why = whyNotResumable(job, tools.box, engine.callStyle)
+  const why = whyNotResumable(job, tools.box, services.callStyle)
   if (why) return { kind: 'diverged', why }
-  const { environment, settings } = engine
+  const { environment, settings } = services
   const toolsWaitMs = tools.release ? Date.now() - startedAt : 0
-  const liveRollout = liveRolloutOf(job, { tools, outputs: outputsOf(job, engine), options: engine.options })
+  const liveRollout = liveRolloutOf(job, { tools, outputs: outputsOf(job, services), options: services.options })
   const run = new AgentRun({
-    engine,
+    services,
     liveRollout,
     id: job.id,
     toolBox: tools.box,
     signal,
     startChild: runChild,
-    model: engine.model(settings.model),
+    model: services.model(settings.model),
     limits: limitsAfter(toolsWaitMs, settings.limits),
     sampling: samplingOf(job, settings),
     trace: traceOf(job),
@@ -76,8 +76,10 @@ async function runWithTools(
   let isTornDown = false
   try {
     // Most environments have no `setup`, and many rewards answer at once: only promises are awaited.
-    const opening = environment.setup ? await setUpTask(run, liveRollout, engine) : openTask(run, liveRollout, engine)
-    const worked = 'outcome' in opening ? opening : await run.run(engine.agent, opening.prompt)
+    const opening = environment.setup
+      ? await setUpTask(run, liveRollout, services)
+      : openTask(run, liveRollout, services)
+    const worked = 'outcome' in opening ? opening : await run.run(services.agent, opening.prompt)
     const tailStartedAt = performance.now()
     const scoring = scoreWork(run, worked, signal)
     const scored = scoring instanceof Promise ? await scoring : scoring
@@ -94,7 +96,7 @@ async function runWithTools(
     const missing = missingServers(tools)
     run.countUnrepeated()
     const record = recordOf({
-      engine,
+      services,
       job,
       run,
       end,
@@ -124,7 +126,7 @@ function limitsAfter(spentMs: number, limits: Limits): Limits {
   return spentMs === 0 ? limits : { ...limits, wallTimeoutMs: Math.max(1, limits.wallTimeoutMs - spentMs) }
 }
 
-function outputsOf({ id, cassette }: RolloutJob, { environment, settings }: Engine): ToolOutputs | undefined {
+function outputsOf({ id, cassette }: RolloutJob, { environment, settings }: RunServices): ToolOutputs | undefined {
   const { toolOutput } = environment
   if (!toolOutput?.spill) return undefined
   if (settings.outputsFolder === undefined) {
@@ -143,7 +145,7 @@ function samplingOf({ sampling, seed }: RolloutJob, settings: RunSettings): Samp
 type OpenedTask = { readonly prompt: readonly Message[] } | AgentEnd
 
 /** Setup and prompt; how the attempt ended if one of them failed. */
-async function setUpTask(run: AgentRun, liveRollout: LiveRollout, engine: Engine): Promise<OpenedTask> {
+async function setUpTask(run: AgentRun, liveRollout: LiveRollout, services: RunServices): Promise<OpenedTask> {
   const { task, options, identity, tools } = liveRollout
   // A signal of its own: what `setup` opened with it must outlive an abort of the agent's signal, until reward and teardown
   // ended.
@@ -152,16 +154,16 @@ async function setUpTask(run: AgentRun, liveRollout: LiveRollout, engine: Engine
   // Setting up is not the agent's work, so its clock stands still; the wall clock does not.
   run.budget.startWait()
   try {
-    liveRollout.state = await run.time.spentIn('setup', () => setUp(engine.environment, context))
+    liveRollout.state = await run.time.spentIn('setup', () => setUp(services.environment, context))
   } catch (error) {
     return unopened(run, error, 'setup')
   } finally {
     run.budget.endWait()
   }
-  return openTask(run, liveRollout, engine)
+  return openTask(run, liveRollout, services)
 }
 
-function openTask(run: AgentRun, liveRollout: LiveRollout, { environment }: Engine): OpenedTask {
+function openTask(run: AgentRun, liveRollout: LiveRollout, { environment }: RunServices): OpenedTask {
   const { task, options, identity, tools, state, job } = liveRollout
   const context = { task, options, rollout: identity, servers: tools.servers, signal: run.signal, state }
   try {

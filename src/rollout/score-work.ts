@@ -14,11 +14,11 @@ export interface ScoredWork {
 /** The reward, if the end allows one. A promise only where a reward is asynchronous. */
 export function scoreWork(run: AgentRun, end: AgentEnd, signal: AbortSignal): ScoredWork | Promise<ScoredWork> {
   if (!outcomes[end.outcome].scored) return { end }
-  const { engine, context } = run
+  const { services, context } = run
   const time = new RewardTime(run, signal)
   context.turnToReward(end.outcome, time.scope)
   try {
-    const score = scoreRollout(engine.environment, context, scoringPlace(run, time))
+    const score = scoreRollout(services.environment, context, scoringPlace(run, time))
     if (score instanceof Promise) return scoreInTime(score, end, time)
     time.end()
     return { end, score }
@@ -46,7 +46,7 @@ class RewardTime {
   readonly #signal: AbortSignal
 
   constructor(run: AgentRun, signal: AbortSignal) {
-    const { limits } = run.engine.settings
+    const { limits } = run.services.settings
     const { tailMs } = limits
     const scope = new AbortScope(signal)
     this.scope = scope
@@ -83,9 +83,9 @@ function late(what: SpentTime, { tailMs, wallTimeoutMs }: Limits): MillraceError
   return new MillraceError('reward_failed', why)
 }
 
-function scoringPlace({ engine, liveRollout, context }: AgentRun, { clock, scope }: RewardTime): ScoringPlace {
-  const onBlocked = engine.blockedRewards.note
-  const { rewardPool } = engine
+function scoringPlace({ services, liveRollout, context }: AgentRun, { clock, scope }: RewardTime): ScoringPlace {
+  const onBlocked = services.blockedRewards.note
+  const { rewardPool } = services
   if (!rewardPool) return { onBlocked }
   return {
     onBlocked,

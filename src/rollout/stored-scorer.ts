@@ -101,7 +101,7 @@ export class StoredScorer extends Resource {
     const { record } = stored
     const { usage, cost, turns, timing } = record
     return {
-      engine: { environment },
+      services: { environment },
       budget: {
         turnsLeft: Math.max(0, limits.maxTurns - turns),
         tokensLeft: Math.max(0, (limits.maxTokens ?? Infinity) - usage.output),

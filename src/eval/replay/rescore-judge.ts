@@ -41,7 +41,7 @@ export class RescoreJudge extends Resource {
     const models = this.#models
     if (!models) return Promise.reject(notRecorded(name))
     return askJudge(request, {
-      engine: {
+      services: {
         settings: settingsOf(this.#config),
         judgePermits: this.#permits,
         model: (wanted) => models.get(wanted),

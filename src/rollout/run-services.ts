@@ -8,8 +8,8 @@ import type { RunSettings } from './job.ts'
 import type { RewardPool } from './reward-pool.ts'
 import type { Toolkit } from './toolkit.ts'
 
-/** What all rollouts on one thread share. */
-export interface Engine {
+/** What a run has open on one thread for all its rollouts there. */
+export interface RunServices {
   readonly environment: Environment
   readonly options: unknown
   /** The environment's own agent, or the tool loop. */
