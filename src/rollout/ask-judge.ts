@@ -1,6 +1,6 @@
 import type { JudgeRequest } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
-import { withUsage, type CallHooks } from '../inference/index.ts'
+import { withUsage, type CallHooks, type ModelClient } from '../inference/index.ts'
 import type { AssistantMessage } from '../schema/index.ts'
 import type { StopClock } from '../kit/index.ts'
 import type { Journal } from '../store/index.ts'
@@ -17,48 +17,52 @@ export type JudgeServices = Pick<RunServices, 'settings' | 'judgePermits' | 'mod
   readonly journal: Pick<Journal, 'append'>
 }
 
+/** Who asks a judge, and how. */
+interface JudgeAsker {
+  readonly services: JudgeServices
+  readonly rollout: string
+  readonly attempt: number
+  readonly tally: Tally
+  /** How many verdicts earlier sittings of the attempt had left it. */
+  readonly earlier?: number | undefined
+  /** The reward's clock, which stands still while the question waits for its turn. */
+  readonly clock: StopClock | undefined
+  /** Which rollout the question belongs to, for tracing. */
+  readonly trace: object | undefined
+  /** Recorded verdicts, by question. */
+  readonly verdicts: VerdictReader | undefined
+  readonly signal: AbortSignal
+}
+
 /**
- * One question to a judge model, through the same model layer as the policy. A question takes a judge permit before it comes to
- * the model's own limits: however many rollouts are being scored, no more than that many ask at once. The verdict is kept as an
- * event, with a digest of the question: a replay does not ask again. An attempt that goes on does ask again, as its reward may
- * have failed on the verdict; the first verdict's price stays part of what the attempt costs.
+ * One question to a judge model, through the same model layer as the policy. The verdict is kept as an event, with a digest of the
+ * question: a replay does not ask again. An attempt that goes on does ask again, as its reward may have failed on the verdict; the
+ * first verdict's price stays part of what the attempt costs.
  */
-export async function askJudge(
-  request: JudgeRequest,
-  options: {
-    services: JudgeServices
-    rollout: string
-    attempt: number
-    tally: Tally
-    /** How many verdicts earlier sittings of the attempt had left it. */
-    earlier?: number | undefined
-    /** The reward's clock, which stands still while the question waits for its turn. */
-    clock: StopClock | undefined
-    /** Which rollout the question belongs to, for tracing. */
-    trace: object | undefined
-    /** Recorded verdicts, by question. */
-    verdicts: VerdictReader | undefined
-    signal: AbortSignal
-  },
-): Promise<AssistantMessage> {
-  const { services, rollout, attempt, tally, earlier, clock, trace, verdicts, signal } = options
+export async function askJudge(request: JudgeRequest, asker: JudgeAsker): Promise<AssistantMessage> {
+  const { services, rollout, attempt, tally, earlier, verdicts } = asker
   const model = services.model(request.model ?? services.settings.judge)
   const question = questionDigest(model.name, request)
-  const keep = (verdict: RecordedVerdict): AssistantMessage => {
-    tally.addJudgeCall(verdict.usage, verdict.cost)
-    services.journal.append(attemptEvent({ id: rollout, attempt }, judgeCallEvent, { ...verdict, earlier }))
-    return verdict.reply
+  const verdict: RecordedVerdict = verdicts?.take(question) ?? {
+    request: question,
+    model: model.name,
+    ...(await askModel(model, request, asker)),
   }
-  const recorded = verdicts?.take(question)
-  if (recorded) return keep(recorded)
-  const hooks: CallHooks = clock
-    ? {
-        signal,
-        onWaitStart: () => clock.startWait(),
-        onWaitEnd: () => clock.endWait(),
-        onFailedTry: (ms) => clock.giveBack(ms),
-      }
-    : { signal }
+  tally.addJudgeCall(verdict.usage, verdict.cost)
+  services.journal.append(attemptEvent({ id: rollout, attempt }, judgeCallEvent, { ...verdict, earlier }))
+  return verdict.reply
+}
+
+/**
+ * A question takes a judge permit before it comes to the model's own limits: however many rollouts are being scored, no more than
+ * that many ask at once.
+ */
+async function askModel(
+  model: ModelClient,
+  request: JudgeRequest,
+  { services, rollout, clock, trace, signal }: JudgeAsker,
+): Promise<Pick<RecordedVerdict, 'reply' | 'usage' | 'cost'>> {
+  const hooks = hooksOf(clock, signal)
   hooks.onWaitStart?.()
   try {
     await services.judgePermits.acquire(signal)
@@ -66,18 +70,14 @@ export async function askJudge(
     hooks.onWaitEnd?.()
   }
   try {
+    const { messages, temperature, maxTokens } = request
+    const sampling = {
+      ...(temperature !== undefined && { temperature }),
+      ...(maxTokens !== undefined && { maxTokens }),
+    }
+    const sessionId = `${rollout}-judge`
     const reply = await model.call(
-      {
-        messages: request.messages,
-        tools: [],
-        sampling: {
-          ...(request.temperature !== undefined && { temperature: request.temperature }),
-          ...(request.maxTokens !== undefined && { maxTokens: request.maxTokens }),
-        },
-        captureTokens: false,
-        sessionId: `${rollout}-judge`,
-        ...(trace && { trace }),
-      },
+      { messages, tools: [], sampling, captureTokens: false, sessionId, ...(trace && { trace }) },
       hooks,
     )
     if (reply.status !== 'complete') {
@@ -85,9 +85,19 @@ export async function askJudge(
         cause: reply.error,
       })
     }
-    const { message, usage, cost } = withUsage(reply, request.messages, model.price)
-    return keep({ request: question, model: model.name, reply: message, usage, cost })
+    const { message, usage, cost } = withUsage(reply, messages, model.price)
+    return { reply: message, usage, cost }
   } finally {
     services.judgePermits.release()
+  }
+}
+
+function hooksOf(clock: StopClock | undefined, signal: AbortSignal): CallHooks {
+  if (!clock) return { signal }
+  return {
+    signal,
+    onWaitStart: () => clock.startWait(),
+    onWaitEnd: () => clock.endWait(),
+    onFailedTry: (ms) => clock.giveBack(ms),
   }
 }

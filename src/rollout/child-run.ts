@@ -45,7 +45,7 @@ export async function runChild(
   parent.tally.addChild()
   const end = await run.run(request.agent ?? services.agent, prompt)
   run.countUnrepeated()
-  const record = recordOf({ services, job, run, end, startedAt })
+  const record = recordOf(run, { end, startedAt })
   if (rolloutEvents.hasSubscribers) rolloutEvents.publish({ kind: 'end', record, isChild: true, trace: run.trace })
   services.journal.append(attemptEnd({ record, leaf: run.session.leaf }, true))
   // The parent uses the same tool servers and writes to the same journal, so this error ends the parent's attempt as well.

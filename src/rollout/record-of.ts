@@ -9,28 +9,26 @@ import {
 import type { AgentEnd } from './agent-end.ts'
 import { agentOutcomeBehind } from './agent-outcome.ts'
 import type { AgentRun } from './agent-run.ts'
-import type { RunServices } from './run-services.ts'
-import type { RolloutJob } from './job.ts'
 
-/** What a rollout came to, as a plain value. */
-export function recordOf(parts: {
-  services: RunServices
-  job: RolloutJob
-  run: AgentRun
-  end: AgentEnd
+interface RecordParts {
+  readonly end: AgentEnd
   /** How the agent ended; the reward or `teardown` may have changed the rollout's end since. */
-  agentOutcome?: Outcome
-  startedAt: number
-  score?: { reward: number; rewards: Record<string, RewardComponent> } | undefined
-  metrics?: Record<string, number>
-  notes?: Record<string, Json>
-  missing?: readonly MissingServer[]
-  rewardMs?: number
+  readonly agentOutcome?: Outcome
+  readonly startedAt: number
+  readonly score?: { reward: number; rewards: Record<string, RewardComponent> } | undefined
+  readonly metrics?: Record<string, number>
+  readonly notes?: Record<string, Json>
+  readonly missing?: readonly MissingServer[]
+  readonly rewardMs?: number
   /** How long the rollout waited for its tools before its agent could begin. */
-  toolsWaitMs?: number
-}): RolloutRecord {
-  const { services, job, run, end, startedAt, score } = parts
-  const { tally, budget, time } = run
+  readonly toolsWaitMs?: number
+}
+
+/** What a rollout, or a child, came to, as a plain value. */
+export function recordOf(run: AgentRun, parts: RecordParts): RolloutRecord {
+  const { end, startedAt, score } = parts
+  const { services, liveRollout, tally, budget, time } = run
+  const { job } = liveRollout
   const { truncated } = outcomes[end.outcome]
   const record: RolloutRecord = {
     id: run.id,

@@ -1,21 +1,17 @@
 import { join } from 'node:path'
 import { MillraceError } from '../errors/index.ts'
-import { AbortScope } from '../kit/index.ts'
 import { ToolOutputs } from '../tools/index.ts'
-import { outcomes, type Limits, type Message, type Sampling } from '../schema/index.ts'
-import type { AgentEnd } from './agent-end.ts'
+import { outcomes, type Limits, type Sampling } from '../schema/index.ts'
 import { AgentRun } from './agent-run.ts'
 import { attemptStart } from './attempt-start.ts'
 import type { RunServices } from './run-services.ts'
-import { setUp, tearDown, type Closing } from './environment-life.ts'
-import { failedEnd } from './failed-end.ts'
+import { tearDown, type Closing } from './environment-life.ts'
 import type { AttemptResult, RolloutJob, RunSettings } from './job.ts'
 import { runChild } from './child-run.ts'
-import { liveRolloutOf, type LiveRollout } from './live-rollout.ts'
+import { liveRolloutOf } from './live-rollout.ts'
+import { openTask, setUpTask } from './open-task.ts'
 import { missingServers, openTools, recordWithoutTools } from './open-tools.ts'
-import { promptMessages } from './prompt-messages.ts'
 import { recordOf } from './record-of.ts'
-import { openedWith } from './opened-with.ts'
 import { rolloutEvents, traceOf } from './rollout-events.ts'
 import { scoreWork, type ScoredWork } from './score-work.ts'
 import type { RolloutTools } from './toolkit.ts'
@@ -60,25 +56,11 @@ async function runWithTools(
   if (why) return { kind: 'diverged', why }
   const { environment, settings } = services
   const toolsWaitMs = tools.release ? Date.now() - startedAt : 0
-  const liveRollout = liveRolloutOf(job, { tools, outputs: outputsOf(job, services), options: services.options })
-  const run = new AgentRun({
-    services,
-    liveRollout,
-    id: job.id,
-    toolBox: tools.box,
-    signal,
-    startChild: runChild,
-    model: services.model(settings.model),
-    limits: limitsAfter(toolsWaitMs, settings.limits),
-    sampling: samplingOf(job, settings),
-    trace: traceOf(job),
-  })
+  const run = agentRunOf(job, services, { tools, toolsWaitMs, signal })
   let isTornDown = false
   try {
     // Most environments have no `setup`, and many rewards answer at once: only promises are awaited.
-    const opening = environment.setup
-      ? await setUpTask(run, liveRollout, services)
-      : openTask(run, liveRollout, services)
+    const opening = environment.setup ? await setUpTask(run) : openTask(run)
     const worked = 'outcome' in opening ? opening : await run.run(services.agent, opening.prompt)
     const tailStartedAt = performance.now()
     const scoring = scoreWork(run, worked, signal)
@@ -87,20 +69,18 @@ async function runWithTools(
     run.requests.close()
     isTornDown = true
     const untilMs = tailStartedAt + settings.limits.tailMs
-    const stuck = environment.teardown && (await tearDown(environment, closingOf(liveRollout), { untilMs, signal }))
+    const stuck = environment.teardown && (await tearDown(environment, closingOf(run), { untilMs, signal }))
     // The first cause of a failure stays; a teardown that fails after success is such a cause.
     const { end, score }: ScoredWork =
       stuck && outcomes[scored.end.outcome].scored ? { end: { outcome: 'env_error', error: stuck } } : scored
-    const metrics = { ...liveRollout.metrics, ...score?.metrics }
-    const { notes } = liveRollout
+    const { metrics: reported, notes } = run.liveRollout
+    const metrics = { ...reported, ...score?.metrics }
     const missing = missingServers(tools)
+    const agentOutcome = worked.outcome
     run.countUnrepeated()
-    const record = recordOf({
-      services,
-      job,
-      run,
+    const record = recordOf(run, {
       end,
-      agentOutcome: worked.outcome,
+      agentOutcome,
       startedAt,
       score,
       rewardMs,
@@ -113,12 +93,32 @@ async function runWithTools(
     return { kind: 'ended', record, leaf: run.session.leaf }
   } catch (error) {
     run.requests.close()
-    if (!isTornDown) await tearDown(environment, closingOf(liveRollout))
+    if (!isTornDown) await tearDown(environment, closingOf(run))
     if (error instanceof MillraceError && error.code === 'replay_diverged') {
       return { kind: 'diverged', why: error.rawMessage }
     }
     throw error
   }
+}
+
+function agentRunOf(
+  job: RolloutJob,
+  services: RunServices,
+  { tools, toolsWaitMs, signal }: { tools: RolloutTools; toolsWaitMs: number; signal: AbortSignal },
+): AgentRun {
+  const { settings, options } = services
+  return new AgentRun({
+    services,
+    liveRollout: liveRolloutOf(job, { tools, outputs: outputsOf(job, services), options }),
+    id: job.id,
+    toolBox: tools.box,
+    signal,
+    startChild: runChild,
+    model: services.model(settings.model),
+    limits: limitsAfter(toolsWaitMs, settings.limits),
+    sampling: samplingOf(job, settings),
+    trace: traceOf(job),
+  })
 }
 
 /** The wall clock has run while the rollout waited for its tools. */
@@ -142,42 +142,6 @@ function samplingOf({ sampling, seed }: RolloutJob, settings: RunSettings): Samp
   return { ...settings.sampling, ...(settings.sendSeed && { seed }), ...sampling }
 }
 
-type OpenedTask = { readonly prompt: readonly Message[] } | AgentEnd
-
-/** Setup and prompt; how the attempt ended if one of them failed. */
-async function setUpTask(run: AgentRun, liveRollout: LiveRollout, services: RunServices): Promise<OpenedTask> {
-  const { task, options, identity, tools } = liveRollout
-  // A signal of its own: what `setup` opened with it must outlive an abort of the agent's signal, until reward and teardown
-  // ended.
-  using scope = new AbortScope(run.signal)
-  const context = { task, options, rollout: identity, servers: tools.servers, signal: scope.signal }
-  // Setting up is not the agent's work, so its clock stands still; the wall clock does not.
-  run.budget.startWait()
-  try {
-    liveRollout.state = await run.time.spentIn('setup', () => setUp(services.environment, context))
-  } catch (error) {
-    return unopened(run, error, 'setup')
-  } finally {
-    run.budget.endWait()
-  }
-  return openTask(run, liveRollout, services)
-}
-
-function openTask(run: AgentRun, liveRollout: LiveRollout, { environment }: RunServices): OpenedTask {
-  const { task, options, identity, tools, state, job } = liveRollout
-  const context = { task, options, rollout: identity, servers: tools.servers, signal: run.signal, state }
-  try {
-    return { prompt: openedWith(promptMessages(environment.prompt(context)), job.opening) }
-  } catch (error) {
-    return unopened(run, error, 'prompt')
-  }
-}
-
-function unopened(run: AgentRun, error: unknown, hook: 'setup' | 'prompt'): AgentEnd {
-  run.abandon()
-  return failedEnd(error, 'setup_failed', { signal: run.signal, hook })
-}
-
-function closingOf({ task, options, identity, tools, state }: LiveRollout): Closing {
+function closingOf({ liveRollout: { task, options, identity, tools, state } }: AgentRun): Closing {
   return { task, options, rollout: identity, servers: tools.servers, state }
 }
