@@ -81,7 +81,10 @@ async function markFile() {
   }
 }
 
-function heavyJob(task: unknown, parts: Partial<HeavyJob> = {}): HeavyJob & Disposable {
+function heavyJob(
+  task: unknown,
+  parts: Partial<Omit<HeavyJob, 'clock'>> = {},
+): HeavyJob & Disposable & { readonly clock: StopClock } {
   const clock = new StopClock({ limitMs: 600_000, onSpent: () => {} })
   const rollout = { id: 'one', attempt: 1, sample: 0, seed: 1 }
   return {

@@ -1,6 +1,6 @@
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import { toolLoop } from '../agents/index.ts'
-import { hasGroupReward, hasHeavyReward, scoreGroup, type Environment } from '../env/index.ts'
+import { hasGroupReward, type Environment } from '../env/index.ts'
 import {
   decodePool,
   preflight,
@@ -9,19 +9,20 @@ import {
   type ModelStatus,
   type WorkerLimits,
 } from '../inference/index.ts'
-import { MillraceError } from '../errors/index.ts'
-import { AbortScope, closeAll, Resource, Semaphore, type Variables } from '../kit/index.ts'
+import { closeAll, Resource, Semaphore, type Variables } from '../kit/index.ts'
 import type { Journal } from '../store/index.ts'
 import { BlockedRewards } from './blocked-rewards.ts'
 import { callStyleOf } from './call-style-of.ts'
 import type { RunServices } from './run-services.ts'
 import type { Executor, GroupScores, OffloadStatus, WorkerStatus } from './executor.ts'
+import { heavyRewardModule } from './heavy-reward-module.ts'
 import type { AttemptResult, GroupJob, RolloutJob, RunSettings } from './job.ts'
 import { ModelSet } from './open-models.ts'
 import { recordLimitChange } from './record-limit-change.ts'
 import type { EnvironmentModule } from './reward-pool-messages.ts'
-import { RewardPool, type RewardPoolOptions } from './reward-pool.ts'
+import { RewardPool } from './reward-pool.ts'
 import { runRollout } from './run-rollout.ts'
+import { scoreGroupInTime } from './score-group-in-time.ts'
 import { Toolkit } from './toolkit.ts'
 
 export interface InlineExecutorOptions {
@@ -55,7 +56,7 @@ export class InlineExecutor extends Resource implements Executor {
     super()
     const { environment, options, settings, models, env, journal, backends, limits } = parts
     // First, because it may throw, and the parts made below hold connections and threads.
-    const module = moduleForRewards(parts)
+    const module = heavyRewardModule(environment, parts.module)
     this.#toolkit = new Toolkit(environment, options, journal, parts.opensServers)
     this.#models = new ModelSet({
       configs: models,
@@ -73,7 +74,7 @@ export class InlineExecutor extends Resource implements Executor {
       toolkit: this.#toolkit,
       callStyle: callStyleOf(settings),
       judgePermits: limits?.permits(judgePermits) ?? new Semaphore(settings.judgeConcurrency),
-      rewardPool: module && new RewardPool(module),
+      rewardPool: module && new RewardPool({ ...module, maxThreads: parts.rewardThreads }),
       blockedRewards: new BlockedRewards(environment.name, journal),
       model: (name) => this.#models.get(name),
     }
@@ -94,10 +95,7 @@ export class InlineExecutor extends Resource implements Executor {
     const { environment, options } = this.#services
     if (!hasGroupReward(environment)) return {}
     const { tailMs } = this.#services.settings.limits
-    using tail = new AbortScope(signal, tailMs, () => {
-      return new MillraceError('reward_failed', `the group reward took longer than the ${tailMs} ms kept for it`)
-    })
-    return await scoreGroup(environment, { task: task.data, options, members, signal: tail.signal })
+    return await scoreGroupInTime(environment, { task: task.data, options, members, tailMs, signal })
   }
 
   async preflight(signal: AbortSignal): Promise<readonly string[]> {
@@ -135,15 +133,4 @@ export class InlineExecutor extends Resource implements Executor {
   protected onClose(): Promise<void> {
     return closeAll([this.#models, this.#services.rewardPool, this.#toolkit])
   }
-}
-
-function moduleForRewards(parts: InlineExecutorOptions): RewardPoolOptions | undefined {
-  const { environment, module, rewardThreads } = parts
-  if (!hasHeavyReward(environment)) return undefined
-  if (module) return { ...module, ...(rewardThreads !== undefined && { maxThreads: rewardThreads }) }
-  throw new MillraceError(
-    'env_invalid',
-    `${environment.name} has a heavy reward, which runs on threads that load the environment themselves: give the ` +
-      'environment as a module, by its path or name, not as an object',
-  )
 }

@@ -8,8 +8,8 @@ export interface HeavyJob {
   readonly component: string
   readonly input: HeavyInput
   readonly timeoutMs: number
-  /** The clock of the reward as a whole. It stands still while this job waits for a thread. */
-  readonly clock: StopClock
+  /** The clock of the reward as a whole, if it has any. It stands still while this job waits for a thread. */
+  readonly clock: StopClock | undefined
   readonly signal: AbortSignal
 }
 
@@ -22,9 +22,9 @@ export interface RewardPoolStatus {
   readonly waitP99Ms: number
 }
 
-export interface RewardPoolOptions extends EnvironmentModule {
+interface RewardPoolOptions extends EnvironmentModule {
   /** As many as there are processors if not given. */
-  readonly maxThreads?: number
+  readonly maxThreads?: number | undefined
 }
 
 /** A waiting job holds its rollout's place, so this many means that something is wrong with the limits. */
@@ -70,12 +70,12 @@ export class RewardPool extends Resource {
     this.throwIfClosed()
     const { clock, signal } = job
     const startedAt = performance.now()
-    clock.startWait()
+    clock?.startWait()
     let thread: RewardThread
     try {
       thread = await this.#take(signal)
     } finally {
-      clock.endWait()
+      clock?.endWait()
       this.#waits.add(performance.now() - startedAt)
     }
     const answer = await this.#ask(thread, job)

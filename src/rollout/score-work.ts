@@ -5,6 +5,8 @@ import { outcomes, type Limits } from '../schema/index.ts'
 import type { AgentEnd } from './agent-end.ts'
 import type { AgentRun } from './agent-run.ts'
 import { failedEnd } from './failed-end.ts'
+import { lateReward } from './late-reward.ts'
+import { scoreElsewhere } from './score-elsewhere.ts'
 
 export interface ScoredWork {
   readonly end: AgentEnd
@@ -76,23 +78,16 @@ class RewardTime {
 }
 
 function late(what: SpentTime, { tailMs, wallTimeoutMs }: Limits): MillraceError {
-  const why =
-    what === 'time'
-      ? `the reward took longer than the ${tailMs} ms kept for it`
-      : `the reward still waited for a judge or a thread when the rollout's ${wallTimeoutMs} ms (wallTimeoutMs) were used up`
-  return new MillraceError('reward_failed', why)
+  if (what === 'time') return lateReward('the reward', tailMs)
+  return new MillraceError(
+    'reward_failed',
+    `the reward still waited for a judge or a thread when the rollout's ${wallTimeoutMs} ms (wallTimeoutMs) were used up`,
+  )
 }
 
-function scoringPlace({ services, liveRollout, context }: AgentRun, { clock, scope }: RewardTime): ScoringPlace {
+function scoringPlace({ services, liveRollout, context }: AgentRun, { clock }: RewardTime): ScoringPlace {
   const onBlocked = services.blockedRewards.note
   const { rewardPool } = services
   if (!rewardPool) return { onBlocked }
-  return {
-    onBlocked,
-    scoreElsewhere: (component, timeoutMs) => {
-      const { task, rollout, messages, answer, outcome, truncated } = context
-      const input = { task, rollout, messages, answer, outcome, truncated, info: liveRollout.notes }
-      return rewardPool.score({ component, input, timeoutMs, clock, signal: scope.signal })
-    },
-  }
+  return { onBlocked, scoreElsewhere: scoreElsewhere(rewardPool, { context, liveRollout, clock }) }
 }

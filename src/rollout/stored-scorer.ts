@@ -1,6 +1,6 @@
-import { scoreRollout, type Environment, type JudgeRequest, type ScoreResult } from '../env/index.ts'
+import { scoreRollout, type Environment, type JudgeRequest, type ScoreResult, type ScoringPlace } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
-import { AbortScope, ownCopy, Resource, StopClock } from '../kit/index.ts'
+import { AbortScope, ownCopy, Resource } from '../kit/index.ts'
 import { outcomes, type AssistantMessage, type RolloutRecord } from '../schema/index.ts'
 import { ToolBox, type ServerCalls } from '../tools/index.ts'
 import { agentOutcomeOf } from './agent-outcome.ts'
@@ -8,16 +8,20 @@ import { setUp, setupFailure, tearDown } from './environment-life.ts'
 import { PendingRequests } from './pending-requests.ts'
 import type { RolloutJob, RunSettings } from './job.ts'
 import { failedReward } from './failed-reward.ts'
+import { heavyRewardModule } from './heavy-reward-module.ts'
+import { lateReward } from './late-reward.ts'
 import { LiveContext, type ContextHost } from './live-context.ts'
-import { RewardPool, type RewardPoolOptions } from './reward-pool.ts'
+import type { EnvironmentModule } from './reward-pool-messages.ts'
+import { RewardPool } from './reward-pool.ts'
 import type { LiveRollout } from './live-rollout.ts'
+import { scoreElsewhere } from './score-elsewhere.ts'
 
 export interface StoredScorerOptions {
   readonly environment: Environment
   readonly options: unknown
   readonly limits: RunSettings['limits']
-  /** Where threads for heavy rewards load the environment from; undefined if no reward is heavy. */
-  readonly module: RewardPoolOptions | undefined
+  /** Where the environment came from: heavy rewards run on threads that load it themselves. */
+  readonly module: EnvironmentModule | undefined
   /** Whether `setup` runs; without it rewards see no state. */
   readonly runsSetup: boolean
   readonly askJudge: (request: JudgeRequest, stored: RolloutToScore, signal: AbortSignal) => Promise<AssistantMessage>
@@ -44,7 +48,8 @@ export class StoredScorer extends Resource {
   constructor(options: StoredScorerOptions) {
     super()
     this.#options = options
-    this.#rewardPool = options.module && new RewardPool(options.module)
+    const module = heavyRewardModule(options.environment, options.module)
+    this.#rewardPool = module && new RewardPool(module)
   }
 
   /** Whether a reward has looked at the state. The state is only what `setup` made: tools and updates did not run. */
@@ -56,7 +61,7 @@ export class StoredScorer extends Resource {
   async score(stored: RolloutToScore): Promise<RolloutRecord> {
     const { environment, limits, runsSetup, signal } = this.#options
     const { tailMs } = limits
-    using tail = new AbortScope(signal, tailMs, () => late(tailMs))
+    using tail = new AbortScope(signal, tailMs, () => lateReward('the reward', tailMs))
     let state: unknown
     const servers = this.#options.serversFor(stored)
     const liveRollout = this.#liveRolloutOf(stored, servers, () => {
@@ -137,27 +142,10 @@ export class StoredScorer extends Resource {
     }
   }
 
-  #placeFor(context: LiveContext, liveRollout: LiveRollout): Parameters<typeof scoreRollout>[2] {
-    const rewardPool = this.#rewardPool
-    if (!rewardPool) return undefined
-    return {
-      onBlocked: () => {},
-      scoreElsewhere: async (component, timeoutMs) => {
-        const { task, rollout, messages, answer, outcome, truncated, signal } = context
-        const input = { task, rollout, messages, answer, outcome, truncated, info: liveRollout.notes }
-        const clock = new StopClock({ limitMs: this.#options.limits.tailMs, onSpent: () => {} })
-        try {
-          return await rewardPool.score({ component, input, timeoutMs, clock, signal })
-        } finally {
-          clock.stop()
-        }
-      },
-    }
+  #placeFor(context: LiveContext, liveRollout: LiveRollout): ScoringPlace | undefined {
+    const pool = this.#rewardPool
+    return pool && { onBlocked: () => {}, scoreElsewhere: scoreElsewhere(pool, { context, liveRollout }) }
   }
-}
-
-function late(tailMs: number): MillraceError {
-  return new MillraceError('reward_failed', `the reward took longer than the ${tailMs} ms kept for it`)
 }
 
 function noChildren(): MillraceError {

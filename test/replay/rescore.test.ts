@@ -324,7 +324,7 @@ describe('scoring again', () => {
     const rescoring = await rescoreRun(reader, { options: { bonus: 2 } })
     const lines = await Array.fromAsync(rescoring)
     expect(lines.map(({ before, after }) => [before, after])).toEqual([[20, 24]])
-    await expect(rescored(reader, heavyEnvironment)).rejects.toThrow('give it as a module')
+    await expect(rescored(reader, heavyEnvironment)).rejects.toThrow('give the environment as a module')
   })
 })
 

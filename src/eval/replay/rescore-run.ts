@@ -1,7 +1,7 @@
-import { hasHeavyReward, scoreGroup, type Environment, type LoadedEnvironment } from '../../env/index.ts'
+import type { Environment, LoadedEnvironment } from '../../env/index.ts'
 import { MillraceError, type WireError } from '../../errors/index.ts'
 import { AbortScope, TimeSlice } from '../../kit/index.ts'
-import { NotedServers, StoredScorer, Tally, type RewardPoolOptions } from '../../rollout/index.ts'
+import { NotedServers, scoreGroupInTime, StoredScorer, Tally } from '../../rollout/index.ts'
 import type { Outcome, RewardComponent, RolloutRecord } from '../../schema/index.ts'
 import { isDamage, type RunReader } from '../../store/index.ts'
 import type { ServerCalls } from '../../tools/index.ts'
@@ -172,10 +172,9 @@ class RunningRescore implements Rescoring {
     if (missing !== undefined && settlesGroups(environment)) leaveUnsettled(after, missing)
     else if (settlesGroups(environment)) {
       const { tailMs } = config.limits
-      await settleAgain(after, environment, async (members) => {
-        using tail = new AbortScope(signal, tailMs, () => lateGroup(tailMs))
-        return await scoreGroup(environment, { task: item.task, options, members, signal: tail.signal })
-      })
+      await settleAgain(after, environment, (members) =>
+        scoreGroupInTime(environment, { task: item.task, options, members, tailMs, signal }),
+      )
     }
     return { pairs: before.map((record, index) => ({ before: record, after: after[index] ?? record })), unreadable }
   }
@@ -220,11 +219,12 @@ class RunningRescore implements Rescoring {
 
   #scorer(judge: RescoreJudge, signal: AbortSignal): StoredScorer {
     const { config, loaded, options } = this.#parts
+    const { specifier, rawOptions } = loaded
     return new StoredScorer({
       environment: loaded.environment,
       options: loaded.options,
       limits: config.limits,
-      module: moduleOf(loaded),
+      module: specifier === undefined ? undefined : { specifier, options: rawOptions },
       runsSetup: options.setup ?? true,
       serversFor: ({ record }) => recordedServers(this.#parts.reader, record),
       askJudge: (request, { record }, asked) => judge.ask(request, record, asked),
@@ -256,15 +256,6 @@ const unopenedServers: ServerCalls = {
   },
 }
 
-function moduleOf({ environment, specifier, rawOptions }: LoadedEnvironment): RewardPoolOptions | undefined {
-  if (!hasHeavyReward(environment)) return undefined
-  if (specifier !== undefined) return { specifier, options: rawOptions }
-  throw new MillraceError(
-    'env_invalid',
-    `${environment.name} has a heavy reward, which runs on threads that load the environment themselves: give it as a module`,
-  )
-}
-
 /**
  * Warns of scores from a state that tools and updates have not changed, as they had in the run: they look like any others. A tool
  * whose recorded answers are enough to go on with (`reuse`) changes no state.
@@ -282,8 +273,4 @@ function stateNotices(environment: Environment): string[] {
 function lineOf({ before, after }: Rescored): RescoredRollout {
   const { id, task, outcome, reward, rewards, metrics, error } = after
   return { id, task, outcome, before: before.reward, after: reward, rewards, metrics, ...(error && { error }) }
-}
-
-function lateGroup(tailMs: number): MillraceError {
-  return new MillraceError('reward_failed', `the group reward took longer than the ${tailMs} ms kept for it`)
 }
