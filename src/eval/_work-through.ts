@@ -1,5 +1,5 @@
 import { MillraceError } from '../errors/index.ts'
-import { hash32, type AsyncQueue } from '../kit/index.ts'
+import { derivedSeed, type AsyncQueue } from '../kit/index.ts'
 import { holdsGroups, Scheduler } from '../rollout/index.ts'
 import type { RolloutRecord } from '../schema/index.ts'
 import { keepingChanges } from './code-change.ts'
@@ -82,7 +82,7 @@ function schedulerOf(
     concurrency: config.concurrency,
     retries: config.retries,
     group: config.group,
-    seedOf: (id, attempt) => fork?.from.seed ?? hash32(seed, id, attempt) >>> 1,
+    seedOf: (id, attempt) => fork?.from.seed ?? derivedSeed(seed, id, attempt),
     mayStartOver: () => {
       if (sums.isSpent) control.refuseRetry()
       return !sums.isSpent

@@ -1,7 +1,7 @@
 import type { InvalidTask, TaskItem, ValidTask } from '../env/index.ts'
 import { TimeSlice } from '../kit/index.ts'
 import { attemptAbandoned, recordWithoutRun, totalReward, type PlannedRollout } from '../rollout/index.ts'
-import { outcomes, type RolloutRecord } from '../schema/index.ts'
+import { outcomes, rolloutId, type RolloutRecord } from '../schema/index.ts'
 import { isDamage, type Journal } from '../store/index.ts'
 import type { EarlierSitting, UnfinishedWork } from './earlier-sitting.ts'
 import type { RunConfig } from './resolve-run.ts'
@@ -29,7 +29,7 @@ export async function* planRollouts(options: {
       journal.append({ kind: 'task', index: item.index, id: item.id, digest: item.digest })
     }
     for (let sample = 0; sample < config.attempts; sample += 1) {
-      const id = `${item.index}-${sample}`
+      const id = rolloutId(item.index, sample)
       if (earlier?.hasEnded(id)) {
         // A long run passes over many ended rollouts, without anything to wait for on the way.
         if (slice.isOver) await slice.rest()

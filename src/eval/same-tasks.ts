@@ -1,7 +1,7 @@
 import { readTasks, type TaskItem } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
 import { TimeSlice } from '../kit/index.ts'
-import { outcomes } from '../schema/index.ts'
+import { outcomes, rolloutId } from '../schema/index.ts'
 import type { RunReader } from '../store/index.ts'
 import { asNewRun } from './_as-new-run.ts'
 import { earlierSitting, type EarlierSitting } from './earlier-sitting.ts'
@@ -68,7 +68,7 @@ function isKept(reader: RunReader, id: string): boolean {
  */
 function standsNothing(index: number, attempts: number, earlier: EarlierSitting | undefined): boolean {
   for (let sample = 0; sample < attempts; sample += 1) {
-    const id = `${index}-${sample}`
+    const id = rolloutId(index, sample)
     if (earlier?.hasEnded(id)) return false
     const unfinished = earlier?.unfinished(id)
     if (unfinished && unfinished.state !== 'discarded') return false

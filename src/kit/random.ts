@@ -12,6 +12,11 @@ export function hash32(...parts: readonly (string | number)[]): number {
   return mix(hash)
 }
 
+/** A seed made of another one and what it is for. It fits a signed 32-bit integer. */
+export function derivedSeed(seed: number, ...use: readonly (string | number)[]): number {
+  return hash32(seed, ...use) >>> 1
+}
+
 /** A repeatable sequence of numbers in [0, 1) from one seed. */
 export function seededRandom(seed: number): () => number {
   let state = seed >>> 0

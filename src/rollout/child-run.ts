@@ -1,5 +1,5 @@
 import type { ChildRequest, ChildResult } from '../env/index.ts'
-import { hash32 } from '../kit/index.ts'
+import { derivedSeed } from '../kit/index.ts'
 import type { Limits, Message } from '../schema/index.ts'
 import { endsAttempt } from '../tools/index.ts'
 import type { ChildStart } from './agent-requests.ts'
@@ -24,7 +24,7 @@ export async function runChild(
   liveRollout.childIds ??= new Map()
   const id = childId(parent.id, place, prompt, liveRollout.childIds)
   const { settings } = services
-  const seed = hash32(liveRollout.identity.seed, id) >>> 1
+  const seed = derivedSeed(liveRollout.identity.seed, id)
   const startedAt = Date.now()
   const run = new AgentRun({
     services,

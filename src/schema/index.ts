@@ -38,6 +38,7 @@ export type {
 export { maxOriginalDepth } from './node.ts'
 export { outcomeNames, outcomes } from './outcome.ts'
 export type { Outcome } from './outcome.ts'
+export { rolloutId } from './rollout-id.ts'
 export type { MissingServer, RewardComponent, RolloutRecord, RolloutTiming, ToolFault } from './rollout-record.ts'
 export { samplingSchema } from './sampling.ts'
 export type { Sampling } from './sampling.ts'

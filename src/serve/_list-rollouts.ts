@@ -1,7 +1,7 @@
 import { MillraceError } from '../errors/index.ts'
-import type { Outcome } from '../schema/index.ts'
+import { rolloutId, type Outcome } from '../schema/index.ts'
 import type { RolloutHead } from './codec-messages.ts'
-import { rolloutId, type KnownRequest } from './known-request.ts'
+import type { KnownRequest } from './known-request.ts'
 
 export type RolloutState = 'queued' | 'running' | 'ended'
 

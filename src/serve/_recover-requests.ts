@@ -6,7 +6,8 @@ import type { Journal, RunStore } from '../store/index.ts'
 import { checkTask, type CheckedTask } from './_check-tasks.ts'
 import { readRequests, type JournalledRequest } from './_request-event.ts'
 import type { DueRollout } from './_request-plans.ts'
-import { rolloutId, type KnownRequest } from './known-request.ts'
+import { rolloutId } from '../schema/index.ts'
+import type { KnownRequest } from './known-request.ts'
 
 export interface RecoveredRequest {
   readonly request: KnownRequest

@@ -1,7 +1,7 @@
 import type { PlannedAttempt, PlannedRollout } from '../rollout/index.ts'
-import type { Sampling } from '../schema/index.ts'
+import { rolloutId, type Sampling } from '../schema/index.ts'
 import type { CheckedTask } from './_check-tasks.ts'
-import { rolloutId, type KnownRequest } from './known-request.ts'
+import type { KnownRequest } from './known-request.ts'
 
 /** A rollout that is due, and how much its task takes up while it waits. */
 export interface DueRollout {

@@ -1,3 +1,5 @@
+import { rolloutId } from '../schema/index.ts'
+
 /** What is remembered of a request: which rollouts are its own, and whether another body with its id is the same. */
 export interface KnownRequest {
   readonly id: string
@@ -14,10 +16,6 @@ export interface KnownRequest {
 
 export function rolloutCount({ tasks, attempts }: KnownRequest): number {
   return tasks * attempts
-}
-
-export function rolloutId(task: number, sample: number): string {
-  return `${task}-${sample}`
 }
 
 /** In the order of tasks and samples. */

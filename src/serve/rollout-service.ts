@@ -1,6 +1,6 @@
 import { MillraceError } from '../errors/index.ts'
 import { requireKnownOptions, type RunInfo } from '../eval/index.ts'
-import { hash32, Resource } from '../kit/index.ts'
+import { derivedSeed, Resource } from '../kit/index.ts'
 import type { Executor, PlannedRollout, SchedulerOptions } from '../rollout/index.ts'
 import type { Outcome, RolloutRecord } from '../schema/index.ts'
 import type { MetricsHub } from '../telemetry/index.ts'
@@ -262,7 +262,7 @@ function dueRollouts(
     concurrency,
     retries,
     group,
-    seedOf: (id, attempt) => hash32(seed, id, attempt) >>> 1,
+    seedOf: (id, attempt) => derivedSeed(seed, id, attempt),
   })
 }
 

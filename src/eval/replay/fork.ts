@@ -3,8 +3,9 @@ import { cp, stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { TaskItem } from '../../env/index.ts'
 import { MillraceError } from '../../errors/index.ts'
-import { hash32 } from '../../kit/index.ts'
+import { derivedSeed } from '../../kit/index.ts'
 import type { Cassette, Opening, PlannedRollout } from '../../rollout/index.ts'
+import { rolloutId } from '../../schema/index.ts'
 import { restoreTask } from './stored-tasks.ts'
 
 /** The rollout that a fork's rollouts go on from, and how many of its turns they repeat. */
@@ -54,7 +55,7 @@ export async function copyOutputs({ outputs, task }: Fork, folder: string, sampl
   )
   if (!isThere) return
   for (let sample = 0; sample < samples; sample += 1) {
-    const copy = join(folder, `${task.index}-${sample}`)
+    const copy = join(folder, rolloutId(task.index, sample))
     // Where the file system can, a copy shares its blocks with the original until one is written.
     await cp(outputs, copy, { recursive: true, force: false, mode: constants.COPYFILE_FICLONE })
   }
@@ -97,7 +98,7 @@ export async function* forkedPlans(
         ...plan,
         cassette,
         ...(opening && { opening }),
-        ...(sendSeed && { sampling: { seed: hash32(fork.from.seed, id, 'fork') >>> 1 } }),
+        ...(sendSeed && { sampling: { seed: derivedSeed(fork.from.seed, id, 'fork') } }),
       }
     }
   }

@@ -10,7 +10,7 @@ import {
   type AttemptResult,
   type RolloutJob,
 } from '../../rollout/index.ts'
-import type { Limits, Outcome, RolloutRecord } from '../../schema/index.ts'
+import { rolloutId, type Limits, type Outcome, type RolloutRecord } from '../../schema/index.ts'
 import { isDamage, type BareRecord, type RunReader } from '../../store/index.ts'
 import { requireKnownOptions, type KnownOptions } from '../known-options.ts'
 import { refusingBackend } from './refusing-backend.ts'
@@ -73,7 +73,7 @@ export async function* replayRun(
   await using replayer = await Replayer.open(reader, readStoredConfig(reader), options)
   for await (const task of knownTasks(reader, replayer.loaded, options.signal)) {
     for (let sample = 0; sample < replayer.config.attempts; sample += 1) {
-      const id = `${task.index}-${sample}`
+      const id = rolloutId(task.index, sample)
       if (reader.hasEnded(id)) yield await replayOrDamage(reader, id, { replayer, task })
     }
   }
@@ -193,7 +193,7 @@ class Replayer extends Resource {
     const others: RolloutRecord[] = []
     if (!settlesGroups(environment)) return others
     for (let sample = 0; sample < this.config.attempts; sample += 1) {
-      const stored = sample === own ? undefined : this.#reader.rollout(`${task.index}-${sample}`)
+      const stored = sample === own ? undefined : this.#reader.rollout(rolloutId(task.index, sample))
       if (stored) others.push(beforeSettling(stored, environment))
     }
     return others

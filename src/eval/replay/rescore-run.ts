@@ -2,7 +2,7 @@ import type { Environment, LoadedEnvironment } from '../../env/index.ts'
 import { MillraceError, type WireError } from '../../errors/index.ts'
 import { AbortScope, TimeSlice } from '../../kit/index.ts'
 import { NotedServers, scoreGroupInTime, StoredScorer, Tally } from '../../rollout/index.ts'
-import type { Outcome, RewardComponent, RolloutRecord } from '../../schema/index.ts'
+import { rolloutId, type Outcome, type RewardComponent, type RolloutRecord } from '../../schema/index.ts'
 import { isDamage, type RunReader } from '../../store/index.ts'
 import type { ServerCalls } from '../../tools/index.ts'
 import { requireKnownOptions, type KnownOptions } from '../known-options.ts'
@@ -205,7 +205,7 @@ class RunningRescore implements Rescoring {
     const records: RolloutRecord[] = []
     const unreadable: string[] = []
     for (let sample = 0; sample < config.attempts; sample += 1) {
-      const id = `${task}-${sample}`
+      const id = rolloutId(task, sample)
       try {
         const record = reader.rollout(id)
         if (record) records.push(record)

@@ -4,7 +4,7 @@ import { z } from 'zod'
 import { environmentOf, loadEnvironment, type Environment, type LoadedEnvironment } from '../../env/index.ts'
 import { MillraceError } from '../../errors/index.ts'
 import { modelConfigSchema, type ModelConfig } from '../../inference/index.ts'
-import { hash32 } from '../../kit/index.ts'
+import { derivedSeed } from '../../kit/index.ts'
 import type { Opening, RunSettings } from '../../rollout/index.ts'
 import { describeIssues, limitsSchema, samplingSchema } from '../../schema/index.ts'
 import { isRedacted, readRunFile, type RunReader } from '../../store/index.ts'
@@ -139,7 +139,7 @@ function withStoredOptions(error: unknown, { name, environment }: StoredRunConfi
 
 /** The seed of a rollout. A forked rollout has the seed of the rollout it was forked from. */
 export function storedSeed({ drawSeed, forkedFrom }: StoredRunConfig, id: string, attempt: number): number {
-  return forkedFrom?.seed ?? hash32(drawSeed, id, attempt) >>> 1
+  return forkedFrom?.seed ?? derivedSeed(drawSeed, id, attempt)
 }
 
 /** The words that replaced the environment's own, in a forked run. */
