@@ -1,34 +1,22 @@
-import type { Environment, RolloutContext } from '../env/index.ts'
+import type { Environment } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
 import { Resource } from '../kit/index.ts'
 import type { Journal } from '../store/index.ts'
+import { EnvironmentTools, type ToolContext } from './environment-tools.ts'
 import { attemptEvent, runEvent } from './event-entries.ts'
 import type { RolloutJob } from './job.ts'
-import { directServers, NotedServers, type RecordedAnswer } from './replay-servers.ts'
+import { NotedServers, type RecordedAnswer } from './replay-servers.ts'
 import {
-  createRepairer,
   declaredServers,
-  maxKeptChars,
-  mcpTools,
   noServers,
-  readOutputTool,
-  readOutputToolName,
-  refuseTaken,
   serverConfigsOf,
-  ToolBox,
   ToolServers,
-  type ServerCalls,
   toolServerEvents,
-  type ServerConfig,
+  type ServerCalls,
   type ServerEvent,
-  type Tool,
-  type ToolBoxOptions,
+  type ToolBox,
   type ToolCatalogue,
-  type ToolOutputs,
 } from '../tools/index.ts'
-
-/** What tools get of a rollout: its context, and its kept outputs. */
-export type ToolContext = RolloutContext<unknown, unknown, unknown> & { readonly outputs: ToolOutputs | undefined }
 
 /** The tools of one rollout. */
 export interface RolloutTools {
@@ -50,11 +38,9 @@ const unopenedServers: ServerCalls = {
 
 /** The tools that all rollouts on one thread share: the environment's own, and those of its tool servers. */
 export class Toolkit extends Resource {
+  readonly #tools: EnvironmentTools
   readonly #own: RolloutTools
-  readonly #tools: Readonly<Record<string, Tool<ToolContext>>>
-  readonly #boxOptions: ToolBoxOptions
-  readonly #journal: Journal
-  readonly #configs: Readonly<Record<string, ServerConfig>>
+  readonly #journal: Pick<Journal, 'append'>
   readonly #servers: ToolServers | undefined
   /** Tool boxes by the catalogues they were made from, which stay the same objects as long as no server's list changes. */
   readonly #boxes = new WeakMap<readonly ToolCatalogue[], ToolBox<ToolContext>>()
@@ -62,33 +48,17 @@ export class Toolkit extends Resource {
   readonly #recorded = new Set<string>()
 
   /** A replay opens no servers: their tools are known from recorded catalogues. */
-  constructor(environment: Environment, options: unknown, journal: Journal, opensServers = true) {
+  constructor(environment: Environment, options: unknown, journal: Pick<Journal, 'append'>, opensServers = true) {
     super()
-    const { repair, toolOutput } = environment
     this.#journal = journal
-    if (toolOutput?.spill && environment.tools && Object.hasOwn(environment.tools, readOutputToolName)) {
-      throw new MillraceError(
-        'env_invalid',
-        `\`${readOutputToolName}\` reads long outputs here: name the environment's tool otherwise`,
-      )
-    }
-    this.#tools = { ...environment.tools, ...(toolOutput?.spill && { [readOutputToolName]: readOutputTool }) }
-    this.#boxOptions = {
-      makeRepairer: repair && ((targets) => createRepairer(repair, targets)),
-      maxOutputChars: toolOutput?.spill ? maxKeptChars : toolOutput?.maxChars,
-    }
-    this.#own = { box: new ToolBox(this.#tools, this.#boxOptions), servers: noServers, failures: [] }
-    if (!opensServers) {
-      // The variables in the configs are secrets and addresses, which only an open server needs.
-      this.#configs = declaredServers(environment, options).servers
-      return
-    }
-    this.#configs = serverConfigsOf(environment, options, process.env)
-    if (Object.keys(this.#configs).length === 0) return
-    this.#servers = new ToolServers({
-      servers: this.#configs,
-      onEvent: (event) => this.#onServerEvent(event),
-    })
+    // The variables in the configs are secrets and addresses, which only an open server needs.
+    const servers = opensServers
+      ? serverConfigsOf(environment, options, process.env)
+      : declaredServers(environment, options).servers
+    this.#tools = new EnvironmentTools(environment, servers)
+    this.#own = { box: this.#tools.own, servers: noServers, failures: [] }
+    if (!opensServers || Object.keys(servers).length === 0) return
+    this.#servers = new ToolServers({ servers, onEvent: (event) => this.#onServerEvent(event) })
   }
 
   /** Starts what rollouts will need, without waiting for it. */
@@ -115,42 +85,13 @@ export class Toolkit extends Resource {
     return { box: this.#recallingBox(cassette.catalogues), servers, failures: [] }
   }
 
-  /** The tools of a rollout whose servers had offered these catalogues, to look at. */
-  offered(catalogues: readonly ToolCatalogue[]): ToolBox<ToolContext> {
-    return new ToolBox<ToolContext>({ ...this.#tools, ...this.#offeredTools(catalogues) }, this.#boxOptions)
-  }
-
   /** Tools of servers that are not open: their recorded answers are recalled, and they cannot be called. */
   #recallingBox(catalogues: readonly ToolCatalogue[]): ToolBox<ToolContext> {
     const known = this.#boxes.get(catalogues)
     if (known) return known
-    const tools = Object.entries(this.#offeredTools(catalogues)).map(
-      ([name, tool]) => [name, { ...tool, resume: 'reuse' as const }] as const,
-    )
-    const box = new ToolBox<ToolContext>({ ...this.#tools, ...Object.fromEntries(tools) }, this.#boxOptions)
+    const box = this.#tools.withRecalled(catalogues)
     this.#boxes.set(catalogues, box)
     return box
-  }
-
-  /** The catalogues' tools, in the order in which the environment names the servers, without servers it no longer names. */
-  #offeredTools(catalogues: readonly ToolCatalogue[]): ReturnType<typeof mcpTools> {
-    const order = Object.keys(this.#configs)
-    const configured = catalogues.filter(({ server }) => order.includes(server))
-    configured.sort((one, other) => order.indexOf(one.server) - order.indexOf(other.server))
-    return this.#serverTools(configured)
-  }
-
-  /** The model's calls are recorded as messages, so they bypass `NotedServers`. */
-  #serverTools(catalogues: readonly ToolCatalogue[]): ReturnType<typeof mcpTools> {
-    const tools = mcpTools(catalogues, this.#configs)
-    for (const [name, tool] of Object.entries(tools)) {
-      tools[name] = {
-        ...tool,
-        run: (args, { servers, signal, budget }) =>
-          tool.run(args, { servers: directServers(servers), signal, ...(budget && { budget }) }),
-      }
-    }
-    return tools
   }
 
   #noted(
@@ -195,9 +136,7 @@ export class Toolkit extends Resource {
   #boxOf(catalogues: readonly ToolCatalogue[]): ToolBox<ToolContext> {
     const known = this.#boxes.get(catalogues)
     if (known) return known
-    const ofServers = this.#serverTools(catalogues)
-    refuseTaken(ofServers, this.#tools)
-    const box = new ToolBox<ToolContext>({ ...this.#tools, ...ofServers }, this.#boxOptions)
+    const box = this.#tools.withOpen(catalogues)
     this.#boxes.set(catalogues, box)
     this.#recordCatalogues(catalogues)
     return box

@@ -1,6 +1,7 @@
 import type { Environment } from '../env/index.ts'
-import type { ToolCatalogue } from '../tools/index.ts'
-import { Toolkit, type RolloutTools } from './toolkit.ts'
+import { declaredServers, type ToolCatalogue } from '../tools/index.ts'
+import { EnvironmentTools } from './environment-tools.ts'
+import type { RolloutTools } from './toolkit.ts'
 
 /** The tools that rollouts of an environment had, to look at: their servers are not opened, and no tool can be called. */
 export function unopenedTools(
@@ -8,15 +9,5 @@ export function unopenedTools(
   options: unknown,
   catalogues: readonly ToolCatalogue[],
 ): RolloutTools['box'] {
-  const journal = {
-    pressure: 0,
-    append() {},
-    appendAll() {},
-    durable: () => undefined,
-    synced: () => undefined,
-    syncedSoon: () => undefined,
-    written: () => undefined,
-  }
-  // A toolkit without servers holds nothing that would have to be closed.
-  return new Toolkit(environment, options, journal, false).offered(catalogues)
+  return new EnvironmentTools(environment, declaredServers(environment, options).servers).withRecorded(catalogues)
 }
