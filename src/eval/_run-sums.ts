@@ -1,7 +1,7 @@
 import { TimeSlice } from '../kit/index.ts'
 import type { RolloutRecord } from '../schema/index.ts'
 import type { RunStore } from '../store/index.ts'
-import type { RunConfig } from './resolve-run.ts'
+import type { RunConfig } from './run-config.ts'
 import { RunSpending } from './run-spending.ts'
 import { Stopwatch } from './_stopwatch.ts'
 import { SummaryAccumulator } from './summary-accumulator.ts'

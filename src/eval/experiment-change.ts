@@ -2,7 +2,8 @@ import { isJsonObject, type Json } from '../schema/index.ts'
 import type { FoundRun, RunFile } from '../store/index.ts'
 import { describeDifference } from './_describe-difference.ts'
 import { redacted } from './_redacted-config.ts'
-import { experimentOf, type ResolvedRun } from './resolve-run.ts'
+import { experimentOf } from './experiment.ts'
+import type { ResolvedRun } from './resolve-run.ts'
 
 export interface ExperimentChange {
   /** The parts of the experiment that differ. Empty if only a secret differs, or if the run belongs to a server. */

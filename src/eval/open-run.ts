@@ -19,7 +19,9 @@ import {
 import { experimentChange, nearestRunNotice, notContinuedNotice } from './experiment-change.ts'
 import type { RunOptions } from './evaluation.ts'
 import { redacted } from './_redacted-config.ts'
-import type { ResolvedRun, RunConfig } from './resolve-run.ts'
+import type { ResolvedRun } from './resolve-run.ts'
+import type { RunConfig } from './run-config.ts'
+import { isSimulated } from './run-settings.ts'
 import { extentOf, widestExtent, type RunExtent } from './run-extent.ts'
 
 export interface OpenedRun {
@@ -168,9 +170,9 @@ function nothingToResume(root: string, name: string | undefined, nearest = ''): 
 }
 
 /** Warns of a run that would work through all its tasks without a single tool call. */
-function unwrittenCalls({ models, model, toolFormat }: RunConfig): string[] {
-  const isSimulated = models.some(({ name, simulator }) => name === model && simulator !== undefined)
-  return toolFormat && isSimulated
+function unwrittenCalls(config: RunConfig): string[] {
+  const { toolFormat } = config
+  return toolFormat && isSimulated(config)
     ? [`the simulator writes no tool calls in text (${toolFormat}): it will call none`]
     : []
 }

@@ -4,7 +4,7 @@ import { attemptAbandoned, recordWithoutRun, totalReward, type PlannedRollout } 
 import { outcomes, rolloutId, type RolloutRecord } from '../schema/index.ts'
 import { isDamage, type Journal } from '../store/index.ts'
 import type { EarlierSitting, UnfinishedWork } from './earlier-sitting.ts'
-import type { RunConfig } from './resolve-run.ts'
+import type { RunConfig } from './run-config.ts'
 import { isNewTask, requireNoMore } from './same-tasks.ts'
 
 /**

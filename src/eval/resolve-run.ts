@@ -1,12 +1,9 @@
-import { hash } from 'node:crypto'
 import { availableParallelism } from 'node:os'
-import { relative } from 'node:path'
-import { fileURLToPath } from 'node:url'
 import { environmentOf, hasGroupReward, loadEnvironment, type LoadedEnvironment } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
-import { priceOf, resolveModelConfig, type ModelConfig } from '../inference/index.ts'
+import { priceOf } from '../inference/index.ts'
 import type { Variables } from '../kit/index.ts'
-import type { GroupRules, RunSettings } from '../rollout/index.ts'
+import type { RunSettings } from '../rollout/index.ts'
 import {
   defaultLimits,
   describeIssues,
@@ -15,38 +12,15 @@ import {
   type Limits,
   type Sampling,
 } from '../schema/index.ts'
-import { toolFormatNames, type ToolFormatName } from '../tools/index.ts'
+import { toolFormatNames } from '../tools/index.ts'
 import { parseSimulatorOptions } from '../simulator/index.ts'
 import { maxWorkers, resolveSupervision, type Supervision } from '../worker/index.ts'
 import type { EvaluateOptions, RunOptions } from './evaluation.ts'
-import type { Fork } from './replay/fork.ts'
-import { choiceOption, numberOption, unfit, wholeOption } from './option-values.ts'
-
-/** Everything that was asked for, with defaults filled in: stored with the run, without secrets. */
-export interface RunConfig {
-  readonly environment: { readonly name: string; readonly specifier: string | null; readonly options: unknown }
-  readonly models: readonly ModelConfig[]
-  readonly model: string
-  readonly judge: string
-  readonly attempts: number
-  readonly group: GroupRules
-  readonly concurrency: number
-  readonly judgeConcurrency: number
-  readonly limit: number | null
-  readonly limits: Limits
-  readonly sampling: Sampling
-  readonly seed: number | null
-  /** Left out where calls are native. */
-  readonly toolFormat?: ToolFormatName
-  readonly captureTokens: boolean
-  readonly retries: number
-  readonly maxCostUsd: number | null
-  readonly passThreshold: number
-  /** Null where rollouts run on the caller's own thread. */
-  readonly workers: number | null
-  /** The rollout that this run was forked from, if it was. */
-  readonly forkedFrom?: Fork['from']
-}
+import { experimentDigest } from './experiment.ts'
+import { choiceOption, numberOption, wholeOption } from './option-values.ts'
+import type { RunConfig } from './run-config.ts'
+import { runModels } from './_run-models.ts'
+import { runSettings } from './run-settings.ts'
 
 export interface ResolvedRun {
   /** The variables of the process, read once by the caller; everything that is opened uses these. */
@@ -69,7 +43,7 @@ export async function resolveRun(options: EvaluateOptions, env: Variables, signa
   requireFittingWorkers(options, loaded)
   choiceOption('run.resume', options.run?.resume ?? 'auto', resumeRules)
   const concurrency = wholeOption('concurrency', options.concurrency ?? 64, 1)
-  const { policy, models, asked } = modelsOf(options, env, concurrency)
+  const { policy, models, asked } = runModels(options, env, concurrency)
   const { environment } = loaded
   const attempts = wholeOption('attempts', options.attempts ?? 1, 1)
   const config: RunConfig = {
@@ -103,58 +77,11 @@ export async function resolveRun(options: EvaluateOptions, env: Variables, signa
   return {
     env,
     config,
-    digest: digestOf(config),
+    digest: experimentDigest(config),
     loaded,
     supervision: resolveSupervision(options.supervision),
-    settings: {
-      model: config.model,
-      judge: config.judge,
-      asked,
-      judgeConcurrency: config.judgeConcurrency,
-      limits: config.limits,
-      sampling: config.sampling,
-      captureTokens: config.captureTokens,
-      ...(config.toolFormat && { toolFormat: config.toolFormat }),
-      // A simulator always answers one conversation alike, so without a seed all attempts at a task would be the same.
-      sendSeed: config.seed !== null || policy.simulator !== undefined,
-    },
+    settings: runSettings(config, asked),
   }
-}
-
-/**
- * All named models, with the evaluated one first. Only models that are known to be asked need their key now, as a file of models
- * is for many runs. If another model is asked later, that call fails as its key is not set.
- */
-function modelsOf(
-  { model: policyModel, models: named, judge, backends, fork }: EvaluateOptions,
-  env: Variables,
-  maxConcurrency: number,
-): { readonly policy: ModelConfig; readonly models: readonly ModelConfig[]; readonly asked: readonly string[] } {
-  const resolve = (model: EvaluateOptions['model'], isUnasked = false): ModelConfig =>
-    resolveModelConfig({
-      model,
-      env,
-      isUnasked,
-      defaults: { maxConcurrency },
-      ...(named && { models: named }),
-      ...(backends && { standIns: backends }),
-    })
-  for (const [name, list] of Object.entries(backends ?? {})) {
-    if (!Array.isArray(list)) throw unfit(`backends.${name}`, 'a list of backends', list)
-  }
-  const policy = resolve(policyModel)
-  if (judge?.trim() === '') {
-    const message = 'the judge has no name. Name a model with --judge (judge), or leave it out: then the policy judges.'
-    throw new MillraceError('config_invalid', message)
-  }
-  const judges = judge === undefined ? [] : [judge]
-  const asked = fork?.asked ?? new Set(judges)
-  const models = new Map([[policy.name, policy]])
-  for (const name of [...Object.keys(named ?? {}), ...judges]) {
-    if (!models.has(name)) models.set(name, resolve(name, !asked.has(name)))
-  }
-  const askedJudges = judges.filter((name) => name !== policy.name && asked.has(name))
-  return { policy, models: [...models.values()], asked: [policy.name, ...askedJudges] }
 }
 
 function requireFittingWorkers({ workers, backends, supervision }: EvaluateOptions, loaded: LoadedEnvironment): void {
@@ -170,42 +97,6 @@ function requireFittingWorkers({ workers, backends, supervision }: EvaluateOptio
       'supervision is of workers, and there are none: say how many with --workers (workers)',
     )
   }
-}
-
-/** The parts that make two runs the same experiment. Its speed and number of tasks are not among them. */
-export function experimentOf(config: RunConfig): Record<string, unknown> {
-  const { environment, model, models, judge, attempts, group, limits, sampling, seed, toolFormat, captureTokens } =
-    config
-  const served = models.map(({ name, upstreamName, backends, simulator, api }) => ({
-    name,
-    upstreamName,
-    urls: backends.map(({ url }) => url),
-    simulator,
-    api,
-  }))
-  // A rollout that runs out of these ends without a score: a later sitting may give it more.
-  const { wallTimeoutMs: _wallTimeoutMs, tailMs: _tailMs, ...measured } = limits
-  const { name, options, specifier } = environment
-  // Relative to the working directory, so that a project that was moved is still the same one.
-  const module = specifier === null ? null : relative(process.cwd(), fileURLToPath(specifier))
-  return {
-    environment: { name, module, options },
-    model,
-    models: served,
-    judge,
-    attempts,
-    group,
-    limits: measured,
-    sampling,
-    seed,
-    ...(toolFormat && { toolFormat }),
-    captureTokens,
-    ...(config.forkedFrom && { forkedFrom: config.forkedFrom }),
-  }
-}
-
-function digestOf(config: RunConfig): string {
-  return hash('sha256', JSON.stringify(experimentOf(config))).slice(0, 16)
 }
 
 /**

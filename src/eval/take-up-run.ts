@@ -4,7 +4,7 @@ import type { RunReader, RunStore } from '../store/index.ts'
 import { changedFiles, codeChangeNotice } from './code-change.ts'
 import type { RunInfo, RunOptions } from './evaluation.ts'
 import type { OpenedRun } from './open-run.ts'
-import type { RunConfig } from './resolve-run.ts'
+import type { RunConfig } from './run-config.ts'
 import { narrowNotice } from './run-extent.ts'
 import { RunSpending } from './run-spending.ts'
 

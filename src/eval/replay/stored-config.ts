@@ -9,6 +9,7 @@ import type { Opening, RunSettings } from '../../rollout/index.ts'
 import { describeIssues, limitsSchema, samplingSchema } from '../../schema/index.ts'
 import { isRedacted, readRunFile, type RunReader } from '../../store/index.ts'
 import { toolFormatNames } from '../../tools/index.ts'
+import { runSettings } from '../run-settings.ts'
 
 const storedConfigSchema = z.object({
   environment: z.object({
@@ -149,20 +150,7 @@ export function storedOpening({ forkedFrom }: StoredRunConfig): Opening | undefi
   return { ...(system !== undefined && { system }), ...(prompt !== undefined && { prompt }) }
 }
 
-/** The settings of the run's rollouts. */
+/** The settings of the run's rollouts. No model is known to be asked: recorded answers are given again, or single questions asked. */
 export function settingsOf(config: StoredRunConfig): RunSettings {
-  const { model, models, judge, judgeConcurrency, limits, sampling, captureTokens, seed, toolFormat } = config
-  const isSimulated = models.some(({ name, simulator }) => name === model && simulator !== undefined)
-  return {
-    model,
-    judge,
-    // Nothing is run: recorded answers are given again, or single questions asked.
-    asked: [],
-    judgeConcurrency,
-    limits,
-    sampling,
-    captureTokens,
-    ...(toolFormat && { toolFormat }),
-    sendSeed: seed !== null || isSimulated,
-  }
+  return runSettings(config, [])
 }
