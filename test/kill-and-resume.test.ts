@@ -8,34 +8,68 @@ import { expect, test } from 'vitest'
 import { seededRandom } from '../src/kit/index.ts'
 import { RunReader } from '../src/store/index.ts'
 
-const rollouts = 2_000
 const kills = 20
+
+/** A run of the command: its name, how many rollouts it has, and how many of them at once. */
+interface Run {
+  readonly root: string
+  readonly name: string
+  readonly tasks: number
+  readonly attempts: number
+  readonly atOnce: number
+}
 
 test('20 random kill -9 in a run of 2,000 rollouts lose nothing and repeat nothing', async () => {
   await using runs = await temporaryRuns()
+  const run: Run = { root: runs.root, name: 'killed', tasks: 1_000, attempts: 2, atOnce: 50 }
+  const rollouts = run.tasks * run.attempts
   const random = seededRandom(20)
   const reported = new Set<string>()
   let sittings = 0
   for (let kill = 0; kill < kills; kill += 1) {
     // Killed after a random number of reported rollouts, so that every sitting gets somewhere and none gets to the end.
     const after = 1 + Math.floor(random() * ((rollouts / kills) * 1.5))
-    const isKilled = await sit(runs.root, reported, after)
+    const isKilled = await sit(run, reported, after)
     sittings += 1
     if (!isKilled) break
-    using reader = RunReader.open(join(runs.root, 'killed'))
-    for (const id of reported) expect(reader.hasEnded(id), `${id} was reported and is gone`).toBe(true)
+    expectAll(run, reported)
   }
   expect(sittings).toBe(kills)
-  await sit(runs.root, reported, Infinity)
+  await sit(run, reported, Infinity)
+  await expectWhole(run)
+})
 
-  using reader = RunReader.open(join(runs.root, 'killed'))
+/** Only the first sitting is written by the thread that runs it, so each kill has a run of its own. */
+test.each([1, 8])('a run with one rollout at a time that is killed goes on with %i at once', async (atOnce) => {
+  await using runs = await temporaryRuns()
+  const random = seededRandom(atOnce)
+  for (let kill = 0; kill < 4; kill += 1) {
+    const run: Run = { root: runs.root, name: `killed-${kill}`, tasks: 100, attempts: 1, atOnce: 1 }
+    const reported = new Set<string>()
+    expect(await sit(run, reported, 1 + Math.floor(random() * 75))).toBe(true)
+    // Every other time the run is read first, which brings the spool in.
+    if (kill % 2 === 0) expectAll(run, reported)
+    await sit({ ...run, atOnce }, reported, Infinity)
+    expect(reported.size).toBe(run.tasks)
+    await expectWhole(run)
+  }
+})
+
+function expectAll({ root, name }: Run, reported: ReadonlySet<string>): void {
+  using reader = RunReader.open(join(root, name))
+  for (const id of reported) expect(reader.hasEnded(id), `${id} was reported and is gone`).toBe(true)
+}
+
+async function expectWhole({ root, name, tasks, attempts }: Run): Promise<void> {
+  const rollouts = tasks * attempts
+  using reader = RunReader.open(join(root, name))
   expect(reader.integrity()).toEqual([])
   const ended = [...reader.ended()]
   expect(ended).toHaveLength(rollouts)
   expect(new Set(ended.map(({ rollout }) => rollout)).size).toBe(rollouts)
   expect([...reader.events('duplicate-result')]).toEqual([])
   expect(new Set(ended.map(({ outcome }) => outcome))).toEqual(new Set(['completed']))
-  const lines = (await readFile(join(runs.root, 'killed', 'rollouts.jsonl'), 'utf8')).trimEnd().split('\n')
+  const lines = (await readFile(join(root, name, 'rollouts.jsonl'), 'utf8')).trimEnd().split('\n')
   expect(new Set(lines.map((line) => (JSON.parse(line) as { id: string }).id)).size).toBe(rollouts)
   expect(lines).toHaveLength(rollouts)
   // Every turn of every result is there: what was sampled, and before it what was asked.
@@ -44,16 +78,17 @@ test('20 random kill -9 in a run of 2,000 rollouts lose nothing and repeat nothi
     expect(nodes.filter(({ sampled }) => sampled)).toHaveLength(record.turns)
     expect(nodes.map(({ seq }) => seq)).toEqual(nodes.map((_, index) => index))
   }
-})
+}
 
 /** One sitting of the run as a process of its own; true if it was killed before it ended. */
-async function sit(root: string, reported: Set<string>, killAfter: number): Promise<boolean> {
+async function sit(run: Run, reported: Set<string>, killAfter: number): Promise<boolean> {
+  const { root, name, tasks, attempts, atOnce } = run
   const child = spawn(
     process.execPath,
     [
       'bin/millrace.js',
-      ...'eval test/fixtures/counting.ts --env.count=1000 -n 2 -m sim --sim.ttftMs=3 --seed 7 -c 50'.split(' '),
-      ...`--runs ${root} --run killed --json --no-preflight`.split(' '),
+      ...`eval test/fixtures/counting.ts --env.count=${tasks} -n ${attempts} -c ${atOnce}`.split(' '),
+      ...`-m sim --sim.ttftMs=3 --seed 7 --runs ${root} --run ${name} --json --no-preflight`.split(' '),
     ],
     // Without this process's own variables: where it keeps compiled code is for other flags of V8, and of no use to the command.
     { stdio: ['ignore', 'pipe', 'pipe'], env: { PATH: process.env['PATH'] } },
