@@ -1,4 +1,4 @@
-import { readdirSync } from 'node:fs'
+import { existsSync, readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { expect, test } from 'vitest'
@@ -35,6 +35,27 @@ test('opening and closing leaves no thread and no descriptor behind', async () =
     expect(reader.counts().ended).toBe(perFolder)
     expect(reader.integrity()).toEqual([])
   }
+})
+
+test('neither does a run that is written by the thread that runs it, also if its database fails', async () => {
+  using root = temporaryFolder()
+  const live = async (index: number): Promise<void> => {
+    await using store = await RunStore.open({ folder: join(root.path, `${index}`), create: newRun(), isLone: true })
+    if (index % 4 === 3) {
+      using database = new DatabaseSync(join(store.folder, runFiles.database))
+      database.exec('ALTER TABLE rollout RENAME TO elsewhere')
+    }
+    store.journal.appendAll(rolloutEntries(index))
+    if (index % 4 === 0) await store.journal.durable()
+    // Closed with a frame in the spool, and the timer that brings it in.
+    if (index % 4 >= 2) await store.journal.synced()
+  }
+  for (let index = 0; index < 4; index += 1) await live(index)
+  const before = held()
+  for (let index = 4; index < 24; index += 1) await live(index)
+  expect(held()).toEqual(before)
+  const left = Array.from({ length: 24 }, (_, index) => existsSync(join(root.path, `${index}`, runFiles.spool)))
+  expect(left, 'of those that failed').toEqual(left.map((_, index) => index % 4 === 3))
 })
 
 test('neither do openings that fail or are stopped', async () => {
