@@ -1,11 +1,19 @@
-import { inspect } from 'node:util'
 import { MillraceError } from '../errors/index.ts'
-import { nearestName, unknownField } from '../kit/index.ts'
+import { unknownField } from '../kit/index.ts'
 import { describeIssues, limitsSchema, samplingSchema } from '../schema/index.ts'
-import { repairRulesSchema, ToolBox, toolFormatNames, type ResumeRule, type Tool } from '../tools/index.ts'
+import { repairRulesSchema, toolFormatNames } from '../tools/index.ts'
 import type { Environment } from './define-environment.ts'
-
-type Fields = Readonly<Record<string, unknown>>
+import {
+  briefly,
+  functionRule,
+  isFields,
+  isFunction,
+  misspelt,
+  schemaRule,
+  type FieldRule,
+  type Fields,
+} from './_field-rules.ts'
+import { toolProblems } from './_tool-problems.ts'
 
 const fieldNames: Readonly<Record<keyof Environment, true>> = {
   name: true,
@@ -33,34 +41,32 @@ const fieldNames: Readonly<Record<keyof Environment, true>> = {
 }
 const knownFields = Object.keys(fieldNames)
 
-const toolFieldNames: Readonly<Record<keyof Tool, true>> = {
-  description: true,
-  parameters: true,
-  exclusive: true,
-  resume: true,
-  timeoutMs: true,
-  origin: true,
-  run: true,
-}
-const knownToolFields = Object.keys(toolFieldNames)
+type EnvironmentRules = Readonly<Partial<Record<keyof Environment, FieldRule>>>
 
-const resumeRules: Readonly<Record<ResumeRule, true>> = { rerun: true, reuse: true, restart: true }
+const requiredRules = {
+  name: { isRight: (value) => typeof value === 'string' && value !== '', expected: 'a text' },
+  task: schemaRule,
+  tasks: { isRight: isFunction, expected: 'a function that returns the tasks' },
+  prompt: { isRight: isFunction, expected: 'a function that returns the first messages' },
+} satisfies EnvironmentRules
 
-/**
- * Fields whose wrong values would otherwise pass: an unknown rule would act as `reuse`, an invalid time as no time limit at
- * all.
- */
-const toolValues: Readonly<
-  Record<string, { readonly isRight: (value: unknown) => boolean; readonly expected: string }>
-> = {
-  description: { isRight: (value) => typeof value === 'string', expected: 'a text' },
-  exclusive: { isRight: (value) => typeof value === 'boolean', expected: 'true or false' },
-  resume: {
-    isRight: (value) => typeof value === 'string' && Object.hasOwn(resumeRules, value),
-    expected: '"rerun", "reuse" or "restart"',
+/** The rules for fields that may be left out. */
+const optionalRules = {
+  taskId: functionRule,
+  setup: functionRule,
+  teardown: functionRule,
+  agent: functionRule,
+  update: functionRule,
+  contextPolicy: functionRule,
+  options: schemaRule,
+  groupPolicy: choiceRule(['keep', 'replace', 'void'], '"keep", "replace" or "void"'),
+  isolation: choiceRule(['thread', 'process'], '"thread" or "process"'),
+  mcpServers: {
+    isRight: (value) => isFields(value) || isFunction(value),
+    expected: 'an object of named servers, or a function that returns one',
   },
-  timeoutMs: { isRight: (value) => typeof value === 'number' && value > 0, expected: 'a number of more than 0' },
-}
+  toolFormat: choiceRule(toolFormatNames, `one of ${toolFormatNames.join(', ')}`),
+} satisfies EnvironmentRules
 
 /** The fields that are plain data. */
 const plainFields = { limits: limitsSchema.partial(), sampling: samplingSchema, repair: repairRulesSchema }
@@ -79,35 +85,15 @@ export function checkEnvironment(value: unknown, where: string): asserts value i
 
 function problemsOf(fields: Fields): string[] {
   const problems: string[] = []
-  const require = (isRight: boolean, field: string, expected: string): void => {
-    if (!isRight) problems.push(`\`${field}\` must be ${expected}, not ${briefly(fields[field])}`)
+  for (const [field, { isRight, expected }] of Object.entries(requiredRules)) {
+    if (!isRight(fields[field])) problems.push(unfit(fields, field, expected))
   }
-  require(typeof fields['name'] === 'string' && fields['name'] !== '', 'name', 'a text')
-  require(isSchema(fields['task']), 'task', 'a schema, such as z.object({ … })')
-  require(isFunction(fields['tasks']), 'tasks', 'a function that returns the tasks')
-  require(isFunction(fields['prompt']), 'prompt', 'a function that returns the first messages')
   problems.push(...rewardProblems(fields['reward']))
-  for (const field of ['taskId', 'setup', 'teardown', 'agent', 'update', 'contextPolicy']) {
-    require(fields[field] === undefined || isFunction(fields[field]), field, 'a function')
+  for (const [field, { isRight, expected }] of Object.entries(optionalRules)) {
+    if (fields[field] !== undefined && !isRight(fields[field])) problems.push(unfit(fields, field, expected))
   }
-  require(fields['options'] === undefined ||
-    isSchema(fields['options']), 'options', 'a schema, such as z.object({ … })')
-  const { groupPolicy, isolation } = fields
-  require(groupPolicy === undefined ||
-    groupPolicy === 'keep' ||
-    groupPolicy === 'replace' ||
-    groupPolicy === 'void', 'groupPolicy', '"keep", "replace" or "void"')
-  require(isolation === undefined ||
-    isolation === 'thread' ||
-    isolation === 'process', 'isolation', '"thread" or "process"')
   problems.push(...toolProblems(fields['tools']))
-  const { mcpServers, toolFormat, toolOutput } = fields
-  require(mcpServers === undefined ||
-    isFields(mcpServers) ||
-    isFunction(mcpServers), 'mcpServers', 'an object of named servers, or a function that returns one')
-  const formats: readonly unknown[] = toolFormatNames
-  require(toolFormat === undefined ||
-    formats.includes(toolFormat), 'toolFormat', `one of ${toolFormatNames.join(', ')}`)
+  const { toolOutput } = fields
   if (toolOutput !== undefined && !isToolOutput(toolOutput)) {
     problems.push(
       `\`toolOutput\` must have \`maxChars\`, a whole number of at least ${minOutputChars}, and may have \`spill\``,
@@ -122,12 +108,12 @@ function problemsOf(fields: Fields): string[] {
   return problems
 }
 
-/** Finds fields that look like misspelt ones of ours. Other unknown fields are the author's own and are allowed. */
-function misspelt(fields: Fields, known: readonly string[], path = ''): string[] {
-  return Object.keys(fields).flatMap((field) => {
-    const near = known.includes(field) ? undefined : nearestName(field, known)
-    return near === undefined ? [] : [`\`${path}${field}\` is not known; did you mean \`${near}\`?`]
-  })
+function unfit(fields: Fields, field: string, expected: string): string {
+  return `\`${field}\` must be ${expected}, not ${briefly(fields[field])}`
+}
+
+function choiceRule(choices: readonly unknown[], expected: string): FieldRule {
+  return { isRight: (value) => choices.includes(value), expected }
 }
 
 function rewardProblems(reward: unknown): string[] {
@@ -150,31 +136,6 @@ function rewardProblems(reward: unknown): string[] {
   return problems
 }
 
-function toolProblems(tools: unknown): string[] {
-  if (tools === undefined) return []
-  if (!isFields(tools)) return [`\`tools\` must be an object of named tools, not ${briefly(tools)}`]
-  const broken: string[] = []
-  for (const [name, tool] of Object.entries(tools)) {
-    const parts: Fields = isFields(tool) ? tool : {}
-    if (!isSchema(parts['parameters']))
-      broken.push(`\`tools.${name}.parameters\` must be a schema, such as z.object({ … })`)
-    if (!isFunction(parts['run'])) broken.push(`\`tools.${name}.run\` must be a function`)
-    for (const [field, { isRight, expected }] of Object.entries(toolValues)) {
-      const value = parts[field]
-      if (value !== undefined && !isRight(value)) broken.push(`\`tools.${name}.${field}\` must be ${expected}`)
-    }
-    broken.push(...misspelt(parts, knownToolFields, `tools.${name}.`))
-  }
-  if (broken.length > 0) return broken
-  try {
-    // Prepares every tool as a run would, so that a schema without a JSON Schema is found now.
-    void new ToolBox(tools as Readonly<Record<string, Tool<object>>>)
-    return []
-  } catch (error) {
-    return [MillraceError.from(error, 'env_invalid').rawMessage]
-  }
-}
-
 /** The least `maxChars`: a shortened output needs room for the note that says so. */
 const minOutputChars = 1_000
 
@@ -182,27 +143,4 @@ function isToolOutput(value: unknown): boolean {
   if (!isFields(value) || unknownField(value, ['maxChars', 'spill']) !== undefined) return false
   if (!['undefined', 'boolean'].includes(typeof value['spill'])) return false
   return Number.isInteger(value['maxChars']) && Number(value['maxChars']) >= minOutputChars
-}
-
-function isFields(value: unknown): value is Fields {
-  return typeof value === 'object' && value !== null && !Array.isArray(value)
-}
-
-function isFunction(value: unknown): boolean {
-  return typeof value === 'function'
-}
-
-function isSchema(value: unknown): boolean {
-  if ((typeof value !== 'object' && typeof value !== 'function') || value === null || !('~standard' in value))
-    return false
-  const standard = value['~standard']
-  return isFields(standard) && isFunction(standard['validate'])
-}
-
-/** What stands in place of something else: itself if that is short, else what kind of thing it is. */
-function briefly(value: unknown): string {
-  if (value === undefined) return 'missing'
-  if (Array.isArray(value)) return 'an array'
-  const isLong = isFields(value) || isFunction(value)
-  return isLong ? `a value of type ${typeof value}` : inspect(value, { maxStringLength: 60 })
 }
