@@ -16,8 +16,6 @@ export interface ToolCallOptions<Context extends object> {
   /** Shared by all calls of a rollout. A tool sees it with the `signal` of its own call in place of the rollout's. */
   readonly context: Context
   readonly signal: AbortSignal
-  /** For tools that set no timeout themselves; 120 s if not given. */
-  readonly timeoutMs?: number
   /**
    * Returns the journal's answer to a call, when a rollout is resumed. Asked for every call except those to tools with `resume:
    * 'rerun'`; the tool runs if it returns undefined.
@@ -137,7 +135,7 @@ export class ToolTurn<Context extends object> implements AbortListener {
 
   #await(attempt: Promise<Attempt>, { tool: { name, tool }, repairs = [] }: MadePlan<Context>, begun: BegunCall): void {
     const { index, scope, startedAt } = begun
-    const timeoutMs = timerMs(tool.timeoutMs ?? this.#options.timeoutMs ?? defaultTimeoutMs)
+    const timeoutMs = timerMs(tool.timeoutMs ?? defaultTimeoutMs)
     const onTimeout = (): void => {
       const after = `${name} took longer than ${timeoutMs / 1_000} s and was stopped`
       this.#running.delete(running)

@@ -47,16 +47,11 @@ function call(name: string, args: unknown = {}): ToolCall {
   }
 }
 
-async function callOne(definition: Tool<Context>, args: unknown = {}, timeoutMs?: number) {
+async function callOne(definition: Tool<Context>, args: unknown = {}) {
   const box = new ToolBox({ tool: definition })
   const context = new Context()
   const { signal } = context
-  const results = await box.call([call('tool', args)], {
-    context,
-    signal,
-    ...(timeoutMs !== undefined && { timeoutMs }),
-  })
-  const [result] = results
+  const [result] = await box.call([call('tool', args)], { context, signal })
   if (!result) throw new Error('no result')
   return { status: result.record.status, content: result.message.content, context }
 }
@@ -187,13 +182,7 @@ describe('one call', () => {
 
   test('that ignores its signal is left behind', async () => {
     const { promise, reject } = Promise.withResolvers<string>()
-    expect(
-      await callOne(
-        tool(nothing, () => promise),
-        {},
-        5,
-      ),
-    ).toMatchObject({ status: 'timeout' })
+    expect(await callOne(tool(nothing, () => promise, { timeoutMs: 5 }))).toMatchObject({ status: 'timeout' })
     reject(new Error('nobody hears this'))
   })
 
@@ -205,7 +194,7 @@ describe('one call', () => {
       ended.resolve(context.signal.aborted)
       return ''
     }
-    expect(await callOne(tool(nothing, run), {}, 5)).toMatchObject({ status: 'timeout' })
+    expect(await callOne(tool(nothing, run, { timeoutMs: 5 }))).toMatchObject({ status: 'timeout' })
     timedOut.resolve()
     expect(await ended.promise).toBe(true)
   })
