@@ -47,7 +47,7 @@ export class RewardPool extends Resource {
   /** Threads that were told to end. One inside a native call stays here until that returns. */
   readonly #ending = new Set<RewardThread>()
   // A Set iterates in insertion order, so the first is the one that has waited longest.
-  readonly #waiting = new Set<Waiter>()
+  readonly #waiting = new Set<WaitingJob>()
 
   constructor({ specifier, options, maxThreads = availableParallelism() }: RewardPoolOptions) {
     super()
@@ -130,11 +130,11 @@ export class RewardPool extends Resource {
     }
     return new Promise((resolve, reject) => {
       const leave = (): void => {
-        this.#waiting.delete(waiter)
+        this.#waiting.delete(waiting)
         signal.removeEventListener('abort', onAbort)
       }
-      const onAbort = (): void => waiter.fail(signal.reason)
-      const waiter: Waiter = {
+      const onAbort = (): void => waiting.fail(signal.reason)
+      const waiting: WaitingJob = {
         grant: (granted) => {
           leave()
           resolve(granted)
@@ -145,7 +145,7 @@ export class RewardPool extends Resource {
         },
       }
       signal.addEventListener('abort', onAbort, { once: true })
-      this.#waiting.add(waiter)
+      this.#waiting.add(waiting)
       this.#grow()
     })
   }
@@ -156,10 +156,10 @@ export class RewardPool extends Resource {
    */
   #offer(thread: RewardThread): void {
     if (!this.#busy.delete(thread) || this.isClosed) return
-    const [waiter] = this.#waiting
-    if (waiter) {
+    const [first] = this.#waiting
+    if (first) {
       this.#busy.add(thread)
-      waiter.grant(thread)
+      first.grant(thread)
     } else {
       this.#idle.set(thread, setTimeout(() => this.#onIdle(thread), maxIdleMs).unref())
     }
@@ -221,7 +221,8 @@ export class RewardPool extends Resource {
   }
 }
 
-interface Waiter {
+/** A job that waits for a thread. */
+interface WaitingJob {
   readonly grant: (thread: RewardThread) => void
   readonly fail: (error: unknown) => void
 }

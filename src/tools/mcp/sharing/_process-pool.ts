@@ -26,7 +26,8 @@ interface PooledSession {
   idleTimer?: NodeJS.Timeout | undefined
 }
 
-interface Waiter extends AbortListener {
+/** A rollout that waits for a process. */
+interface WaitingRollout extends AbortListener {
   readonly serve: (pooled: PooledSession) => void
   readonly fail: (error: unknown) => void
 }
@@ -48,7 +49,7 @@ export class ProcessPool extends Resource implements SessionSource {
   readonly #sessions = new Set<KeptSession>()
   readonly #ready: PooledSession[] = []
   // A Set iterates in insertion order, so the first is the one that has waited longest.
-  readonly #waiters = new Set<Waiter>()
+  readonly #waiting = new Set<WaitingRollout>()
   #starting = 0
   /** How many processes to have ready: none after a start failed or nobody came for one, until the next rollout asks. */
   #ahead = 0
@@ -82,10 +83,10 @@ export class ProcessPool extends Resource implements SessionSource {
     }
     return new Promise((resolve, reject) => {
       const leave = (): void => {
-        offAbort(signal, waiter)
-        this.#waiters.delete(waiter)
+        offAbort(signal, waiting)
+        this.#waiting.delete(waiting)
       }
-      const waiter: Waiter = {
+      const waiting: WaitingRollout = {
         serve: (served) => {
           leave()
           resolve(this.#lend(served, onEvent))
@@ -94,10 +95,10 @@ export class ProcessPool extends Resource implements SessionSource {
           leave()
           reject(error)
         },
-        handleEvent: () => waiter.fail(signal.reason),
+        handleEvent: () => waiting.fail(signal.reason),
       }
-      onAbort(signal, waiter)
-      this.#waiters.add(waiter)
+      onAbort(signal, waiting)
+      this.#waiting.add(waiting)
       void this.#fill()
     })
   }
@@ -141,7 +142,7 @@ export class ProcessPool extends Resource implements SessionSource {
   /** Starts as many processes as are waited for or wanted ahead, as far as there is room; ends when they run. Never rejects. */
   async #fill(): Promise<void> {
     if (this.isClosed) return
-    const wanted = this.#waiters.size + this.#ahead - this.#ready.length - this.#starting
+    const wanted = this.#waiting.size + this.#ahead - this.#ready.length - this.#starting
     const room = this.#max - this.#sessions.size
     await Promise.all(Array.from({ length: Math.max(0, Math.min(wanted, room)) }, () => this.#start()))
   }
@@ -173,14 +174,15 @@ export class ProcessPool extends Resource implements SessionSource {
       return
     }
     this.#ahead = 0
-    this.#firstWaiter()?.fail(failure.error)
+    const [first] = this.#waiting
+    first?.fail(failure.error)
     this.#retire(session)
   }
 
   #put(pooled: PooledSession): void {
-    const waiter = this.#firstWaiter()
-    if (waiter) {
-      waiter.serve(pooled)
+    const [first] = this.#waiting
+    if (first) {
+      first.serve(pooled)
       return
     }
     // The caller that asked for it has left. Reusable processes are worth keeping, as they are meant to be used again.
@@ -220,13 +222,8 @@ export class ProcessPool extends Resource implements SessionSource {
       })
   }
 
-  #firstWaiter(): Waiter | undefined {
-    for (const waiter of this.#waiters) return waiter
-    return undefined
-  }
-
   protected override async onClose(): Promise<void> {
-    for (const waiter of this.#waiters) waiter.fail(this.closedSignal.reason)
+    for (const waiting of this.#waiting) waiting.fail(this.closedSignal.reason)
     clearImmediate(this.#refill)
     for (const { idleTimer } of this.#ready) clearTimeout(idleTimer)
     this.#ready.length = 0
