@@ -5,6 +5,7 @@ import { checkCount } from './_check-count.ts'
 import { checkOptions } from './_check-options.ts'
 import { checkTimeout } from './_check-timeout.ts'
 import { runCommand } from './_run-command.ts'
+import { rewardClock, type TimedContext } from './reward-clock.ts'
 import type { RewardFunction } from './reward.ts'
 
 export interface CommandRewardOptions {
@@ -59,8 +60,9 @@ export function commandReward<Task, State, Options>(
   const places = (atOnce: number): Semaphore => new Semaphore(machineShare(atOnce), maxWaiting)
   const permits =
     maxConcurrency === undefined ? (permitsOfAll ??= places(availableParallelism())) : places(maxConcurrency)
-  return async ({ task, answer, messages, outcome, truncated, signal }) => {
-    await permits.acquire(signal)
+  return async (context) => {
+    const { task, answer, messages, outcome, truncated, signal } = context
+    await takeTurn(permits, context)
     try {
       const input = JSON.stringify({ task, answer, messages, outcome, truncated })
       const output = await runCommand({ file, args, cwd, env: environmentFor(options), input, timeoutMs, signal })
@@ -68,6 +70,19 @@ export function commandReward<Task, State, Options>(
     } finally {
       permits.release()
     }
+  }
+}
+
+/** No time of the reward passes in the queue: with many rollouts at once it may be longer than all that is kept for rewards. */
+async function takeTurn(
+  permits: Semaphore,
+  { signal, [rewardClock]: clock }: TimedContext & { signal: AbortSignal },
+): Promise<void> {
+  clock?.startWait()
+  try {
+    await permits.acquire(signal)
+  } finally {
+    clock?.endWait()
   }
 }
 

@@ -1,12 +1,14 @@
 import {
   groupRewardNames,
   ownRewardNames,
+  rewardClock,
   type Budget,
   type ChildRequest,
   type ChildResult,
   type JudgeRequest,
   type RewardContext,
   type RolloutIdentity,
+  type TimedContext,
   type UpdateContext,
 } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
@@ -24,6 +26,7 @@ import { checkChildRequest } from './check-child-request.ts'
 import { checkJudgeRequest } from './check-judge-request.ts'
 import type { RunServices } from './run-services.ts'
 import type { LiveRollout } from './live-rollout.ts'
+import type { RewardTime } from './reward-time.ts'
 
 /** A copy that can be written down. A value that is no JSON is refused here, where its author sees it. */
 function plainJson(name: string, value: Json): Json {
@@ -46,7 +49,7 @@ function nameable(what: 'metric' | 'note', name: string): string {
 /** The reply until the model has said something. */
 const noReply: AssistantMessage = Object.freeze({ role: 'assistant', content: null })
 
-type Context = RewardContext<unknown, unknown, unknown> & UpdateContext<unknown, unknown, unknown>
+type Context = RewardContext<unknown, unknown, unknown> & UpdateContext<unknown, unknown, unknown> & TimedContext
 
 type SignalScope = Pick<AbortScope, 'signal'>
 
@@ -89,6 +92,7 @@ export class LiveContext implements Context {
   readonly #liveRollout: LiveRollout
   /** The agent's scope, then that of the time kept for the reward. A scope makes its signal when somebody reads it. */
   #scope: SignalScope
+  #rewardClock: TimedContext[typeof rewardClock]
   /** For a child: the reports of the calls that asked for it, the outermost first. They also keep what the child reports. */
   readonly #askedBy: readonly ToolReports[]
   /** The conversation as it was when the agent ended. */
@@ -107,16 +111,21 @@ export class LiveContext implements Context {
   }
 
   /** The agent has ended with `outcome`: from now on the context belongs to the reward. */
-  turnToReward(outcome: Outcome, scope: SignalScope): void {
+  turnToReward(outcome: Outcome, { scope, clock }: RewardTime): void {
     this.outcome = outcome
     this.truncated = outcomes[outcome].truncated
     this.#scope = scope
+    this.#rewardClock = clock
     // A frozen copy: no reward component may change it for the next one, nor an agent that goes on after its end.
     this.#conversation = Object.freeze([...this.#host.messages])
   }
 
   get signal(): AbortSignal {
     return this.#scope.signal
+  }
+
+  get [rewardClock]() {
+    return this.#rewardClock
   }
 
   get state(): unknown {

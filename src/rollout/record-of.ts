@@ -20,8 +20,8 @@ interface RecordParts {
   readonly notes?: Record<string, Json>
   readonly missing?: readonly MissingServer[]
   readonly rewardMs?: number
-  /** How long the rollout waited for its tools before its agent could begin. */
-  readonly toolsWaitMs?: number
+  /** How long the rollout waited while its agent did not run: for its tools before, and in its reward afterwards. */
+  readonly waitedMs?: number
 }
 
 /** What a rollout, or a child, came to, as a plain value. */
@@ -55,7 +55,7 @@ export function recordOf(run: AgentRun, parts: RecordParts): RolloutRecord {
       startedAt,
       wallMs: Date.now() - startedAt,
       workingMs: Math.round(budget.workingMs),
-      waitMs: Math.round(budget.waitedMs + (parts.toolsWaitMs ?? 0)),
+      waitMs: Math.round(budget.waitedMs + (parts.waitedMs ?? 0)),
       modelMs: Math.round(tally.modelMs),
       toolMs: Math.round(tally.toolMs),
       rewardMs: Math.round(parts.rewardMs ?? 0),

@@ -8,8 +8,8 @@ export interface HeavyJob {
   readonly component: string
   readonly input: HeavyInput
   readonly timeoutMs: number
-  /** The clock of the reward as a whole, if it has any. It stands still while this job waits for a thread. */
-  readonly clock: StopClock | undefined
+  /** The clock of the reward as a whole. It stands still while this job waits for a thread. */
+  readonly clock: StopClock
   readonly signal: AbortSignal
 }
 
@@ -70,12 +70,12 @@ export class RewardPool extends Resource {
     this.throwIfClosed()
     const { clock, signal } = job
     const startedAt = performance.now()
-    clock?.startWait()
+    clock.startWait()
     let thread: RewardThread
     try {
       thread = await this.#take(signal)
     } finally {
-      clock?.endWait()
+      clock.endWait()
       this.#waits.add(performance.now() - startedAt)
     }
     const answer = await this.#ask(thread, job)

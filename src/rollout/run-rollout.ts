@@ -65,7 +65,8 @@ async function runWithTools(
     const tailStartedAt = performance.now()
     const scoring = scoreWork(run, worked, signal)
     const scored = scoring instanceof Promise ? await scoring : scoring
-    const rewardMs = performance.now() - tailStartedAt
+    const { waitedMs: rewardWaitMs = 0 } = scored
+    const rewardMs = performance.now() - tailStartedAt - rewardWaitMs
     run.requests.close()
     isTornDown = true
     const untilMs = tailStartedAt + settings.limits.tailMs
@@ -87,7 +88,7 @@ async function runWithTools(
       metrics,
       notes,
       missing,
-      toolsWaitMs,
+      waitedMs: toolsWaitMs + rewardWaitMs,
     })
     if (rolloutEvents.hasSubscribers) rolloutEvents.publish({ kind: 'end', record, isChild: false, trace: run.trace })
     return { kind: 'ended', record, leaf: run.session.leaf }

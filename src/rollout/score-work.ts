@@ -1,88 +1,57 @@
 import { scoreRollout, type ScoreResult, type ScoringPlace } from '../env/index.ts'
-import { MillraceError } from '../errors/index.ts'
-import { AbortScope, StopClock, type SpentTime } from '../kit/index.ts'
-import { outcomes, type Limits } from '../schema/index.ts'
+import { outcomes } from '../schema/index.ts'
 import type { AgentEnd } from './agent-end.ts'
 import type { AgentRun } from './agent-run.ts'
 import { failedEnd } from './failed-end.ts'
-import { lateReward } from './late-reward.ts'
+import { RewardTime } from './reward-time.ts'
 import { scoreElsewhere } from './score-elsewhere.ts'
 
 export interface ScoredWork {
   readonly end: AgentEnd
   readonly score?: ScoreResult
+  /** How long the reward waited for a judge, a thread or its turn to run a command. */
+  readonly waitedMs?: number
 }
 
 /** The reward, if the end allows one. A promise only where a reward is asynchronous. */
 export function scoreWork(run: AgentRun, end: AgentEnd, signal: AbortSignal): ScoredWork | Promise<ScoredWork> {
   if (!outcomes[end.outcome].scored) return { end }
-  const { services, context } = run
-  const time = new RewardTime(run, signal)
-  context.turnToReward(end.outcome, time.scope)
+  const { services, context, budget } = run
+  const { limits } = services.settings
+  const time = new RewardTime({ limits, wallMs: budget.wallMsLeft + limits.tailMs, signal })
+  run.requests.rewardClock = time.clock
+  context.turnToReward(end.outcome, time)
   try {
     const score = scoreRollout(services.environment, context, scoringPlace(run, time))
-    if (score instanceof Promise) return scoreInTime(score, end, time)
-    time.end()
+    if (score instanceof Promise) return scoreInTime(score, end, { time, signal })
+    time[Symbol.dispose]()
     return { end, score }
   } catch (error) {
-    return time.endWith(error)
+    return failed(error, { time, signal })
   }
 }
 
-async function scoreInTime(scoring: Promise<ScoreResult>, end: AgentEnd, time: RewardTime): Promise<ScoredWork> {
-  time.clock.watch()
+async function scoreInTime(
+  scoring: Promise<ScoreResult>,
+  end: AgentEnd,
+  limit: { time: RewardTime; signal: AbortSignal },
+): Promise<ScoredWork> {
+  const { clock } = limit.time
+  clock.watch()
   try {
     const score = await scoring
-    time.end()
-    return { end, score }
+    limit.time[Symbol.dispose]()
+    return { end, score, waitedMs: clock.waitedMs }
   } catch (error) {
-    return time.endWith(error)
+    return failed(error, limit)
   }
 }
 
-/** The time kept for the reward, which the agent could not spend. */
-class RewardTime {
-  readonly scope: AbortScope
-  readonly clock: StopClock
-  readonly #run: AgentRun
-  readonly #signal: AbortSignal
-
-  constructor(run: AgentRun, signal: AbortSignal) {
-    const { limits } = run.services.settings
-    const { tailMs } = limits
-    const scope = new AbortScope(signal)
-    this.scope = scope
-    this.clock = new StopClock({
-      limitMs: tailMs,
-      // The clock stands still while a judge is waited for, but not beyond the end of the rollout's wall time.
-      wallMs: run.budget.wallMsLeft + tailMs,
-      onSpent: (what) => scope.abort(late(what, limits)),
-    })
-    this.#run = run
-    this.#signal = signal
-    run.requests.rewardClock = this.clock
-  }
-
-  end(): void {
-    this.scope[Symbol.dispose]()
-    this.clock.stop()
-    this.#run.requests.rewardClock = undefined
-  }
-
-  endWith(error: unknown): ScoredWork {
-    // Components that still run must not work on a state that is about to be torn down.
-    this.scope.abort(error)
-    this.end()
-    return { end: failedEnd(error, 'reward_failed', { signal: this.#signal }) }
-  }
-}
-
-function late(what: SpentTime, { tailMs, wallTimeoutMs }: Limits): MillraceError {
-  if (what === 'time') return lateReward('the reward', tailMs)
-  return new MillraceError(
-    'reward_failed',
-    `the reward still waited for a judge or a thread when the rollout's ${wallTimeoutMs} ms (wallTimeoutMs) were used up`,
-  )
+function failed(error: unknown, { time, signal }: { time: RewardTime; signal: AbortSignal }): ScoredWork {
+  // Components that still run must not work on a state that is about to be torn down.
+  time.scope.abort(error)
+  time[Symbol.dispose]()
+  return { end: failedEnd(error, 'reward_failed', { signal }), waitedMs: time.clock.waitedMs }
 }
 
 function scoringPlace({ services, liveRollout, context }: AgentRun, { clock }: RewardTime): ScoringPlace {

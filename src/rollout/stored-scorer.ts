@@ -1,6 +1,6 @@
 import { scoreRollout, type Environment, type JudgeRequest, type ScoreResult, type ScoringPlace } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
-import { AbortScope, ownCopy, Resource } from '../kit/index.ts'
+import { ownCopy, Resource } from '../kit/index.ts'
 import { outcomes, type AssistantMessage, type RolloutRecord } from '../schema/index.ts'
 import { ToolBox, type ServerCalls } from '../tools/index.ts'
 import { agentOutcomeOf } from './agent-outcome.ts'
@@ -9,10 +9,10 @@ import { PendingRequests } from './pending-requests.ts'
 import type { RolloutJob, RunSettings } from './job.ts'
 import { failedReward } from './failed-reward.ts'
 import { heavyRewardModule } from './heavy-reward-module.ts'
-import { lateReward } from './late-reward.ts'
 import { LiveContext, type ContextHost } from './live-context.ts'
 import type { EnvironmentModule } from './reward-pool-messages.ts'
 import { RewardPool } from './reward-pool.ts'
+import { RewardTime } from './reward-time.ts'
 import type { LiveRollout } from './live-rollout.ts'
 import { scoreElsewhere } from './score-elsewhere.ts'
 
@@ -60,8 +60,9 @@ export class StoredScorer extends Resource {
   /** The record with its new rewards, without those of its group; or as a `reward_error`. */
   async score(stored: RolloutToScore): Promise<RolloutRecord> {
     const { environment, limits, runsSetup, signal } = this.#options
-    const { tailMs } = limits
-    using tail = new AbortScope(signal, tailMs, () => lateReward('the reward', tailMs))
+    using time = new RewardTime({ limits, wallMs: limits.wallTimeoutMs, signal })
+    time.clock.watch()
+    const { scope } = time
     let state: unknown
     const servers = this.#options.serversFor(stored)
     const liveRollout = this.#liveRolloutOf(stored, servers, () => {
@@ -74,19 +75,19 @@ export class StoredScorer extends Resource {
     const hasSetup = runsSetup && environment.setup !== undefined
     try {
       if (hasSetup) {
-        const context = { task, options, rollout, servers, signal: tail.signal }
+        const context = { task, options, rollout, servers, signal: scope.signal }
         state = await setUp(environment, context).catch((thrown: unknown) => {
-          throw setupFailure(thrown, tail.signal)
+          throw setupFailure(thrown, scope.signal)
         })
       }
-      const context = new LiveContext(this.#hostOf(stored, requests), { liveRollout, scope: tail })
-      context.turnToReward(agentOutcomeOf(record), tail)
-      const scored = scoreRollout(environment, context, this.#placeFor(context, liveRollout))
+      const context = new LiveContext(this.#hostOf(stored, requests), { liveRollout, scope })
+      context.turnToReward(agentOutcomeOf(record), time)
+      const scored = scoreRollout(environment, context, this.#placeFor({ context, liveRollout, clock: time.clock }))
       const result = scored instanceof Promise ? await scored : scored
       return scoredRecord(record, context.outcome, liveRollout, result)
     } catch (thrown) {
       // As in a rollout, reward components that still run are told to stop.
-      tail.abort(thrown)
+      scope.abort(thrown)
       signal.throwIfAborted()
       const error = MillraceError.from(thrown, 'reward_failed').toWire()
       return { ...record, ...failedReward(record, error) }
@@ -142,9 +143,9 @@ export class StoredScorer extends Resource {
     }
   }
 
-  #placeFor(context: LiveContext, liveRollout: LiveRollout): ScoringPlace | undefined {
+  #placeFor(scored: Parameters<typeof scoreElsewhere>[1]): ScoringPlace | undefined {
     const pool = this.#rewardPool
-    return pool && { onBlocked: () => {}, scoreElsewhere: scoreElsewhere(pool, { context, liveRollout }) }
+    return pool && { onBlocked: () => {}, scoreElsewhere: scoreElsewhere(pool, scored) }
   }
 }
 
