@@ -79,6 +79,17 @@ describe('summaryText', () => {
     expect(shown(calls - 1)).toMatch(/calls +600 +│/)
   })
 
+  it('does not take known calls of attempts that did not count for unknown calls of those that did', () => {
+    const { usage, discarded, unfinished } = sampleSummary()
+    const spent = { ...discarded, attempts: 1, usage: { ...usage, calls: 7 } }
+    const made = usage.calls + 7
+    const shown = (summary: Parameters<typeof sampleSummary>[0]) => summaryText(sampleSummary(summary), frame)
+    expect(shown({ tries: { calls: made - 1, tries: made - 1 }, discarded: spent })).toMatch(/calls +600 +│/)
+    expect(shown({ tries: { calls: made, tries: made }, discarded: spent })).toMatch(/calls +600, all at the first try/)
+    const open = { ...unfinished, ...spent }
+    expect(shown({ tries: { calls: made - 1, tries: made - 1 }, unfinished: open })).toMatch(/calls +600 +│/)
+  })
+
   it('does not say of members of a voided group that they were scored', () => {
     const text = summaryText(sampleSummary({ scored: 296, voided: 4 }), frame)
     expect(text).toContain('296 of 300 rollouts scored · 75 tasks · 4 voided')

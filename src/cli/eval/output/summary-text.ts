@@ -237,12 +237,12 @@ function faultLines({ toolFaults }: ShownSummary, frame: Frame): readonly string
   return rows('', lines, frame)
 }
 
-function calls({ usage, judgeUsage, tries }: ShownSummary): string {
+function calls({ usage, judgeUsage, tries, discarded, unfinished }: ShownSummary): string {
   const count = usage.calls + judgeUsage.calls
   const again = tries.tries - tries.calls
   if (again > 0) return `${formatCount(count)} · ${formatCount(again)} more tries after a failure`
-  // The tries of a sitting that was cut off are not known.
-  const knowsAll = tries.calls >= count
+  // The tries of a sitting that was cut off are not known. Those that are known are of all attempts.
+  const knowsAll = tries.calls >= count + discarded.usage.calls + unfinished.usage.calls
   return knowsAll && count > 0 ? `${formatCount(count)}, all at the first try` : formatCount(count)
 }
 
