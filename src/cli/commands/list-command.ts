@@ -11,7 +11,7 @@ import { formatScore } from '../format/score.ts'
 import type { Style } from '../format/style.ts'
 import { SlowProgress } from '../process/slow-progress.ts'
 import { plannedRollouts } from '../runs/next-step.ts'
-import { isGatewayRun, runsRoot, servingEnd, storedConfig } from '../runs/stored-run.ts'
+import { emptyRootText, isGatewayRun, runsRoot, servingEnd, storedConfig } from '../runs/stored-run.ts'
 
 export const listCommand = defineCommand({
   name: 'list',
@@ -45,7 +45,7 @@ export const listCommand = defineCommand({
       return exitCodes.ok
     }
     if (runs.length === 0) {
-      void io.stdout.line(`no runs in ${root}; ${io.program} eval makes one`)
+      void io.stdout.line(`no runs in ${emptyRootText(root)}; ${io.program} eval makes one`)
       return exitCodes.ok
     }
     for (const line of table(listed, io.stdout)) void io.stdout.line(line)

@@ -10,7 +10,7 @@ import type { CommandIo } from '../process/io.ts'
 import { formatBytes } from '../format/bytes.ts'
 import { columns } from '../format/columns.ts'
 import { formatQuantity } from '../format/count.ts'
-import { locateRun, runsRoot } from '../runs/stored-run.ts'
+import { emptyRootText, locateRun, runsRoot } from '../runs/stored-run.ts'
 
 const defaultAgeMs = 30 * 86_400_000
 
@@ -61,7 +61,7 @@ export const pruneCommand = defineCommand({
     if (flags.json) {
       for (const { name: run, ...rest } of pruned) void io.stdout.line(JSON.stringify({ run, ...rest }))
     } else if (pruned.length === 0) {
-      void io.stdout.line(`nothing to delete in ${root}${await unfinishedHint(root, options)}`)
+      void io.stdout.line(`nothing to delete in ${emptyRootText(root)}${await unfinishedHint(root, options)}`)
     } else {
       writeTable(pruned, options, io)
     }

@@ -284,7 +284,7 @@ describe('millrace show <run> <rollout>', () => {
     }
     const several = await show(runs.root, 'nightly', 'task-2')
     expect(several.code).toBe(1)
-    expect(several.stderr).toContain('task task-2 of run nightly has several rollouts; name one: 2-0, 2-1')
+    expect(several.stderr).toContain('task-2 stands for several rollouts of run nightly; name one: 2-0, 2-1')
     expect((await show(runs.root, 'nightly', 'task-2-1')).stdout).toContain('2-1  task task-2 · model_error')
     const none = await show(runs.root, 'nightly', 't7')
     expect(none.stderr).toContain(
@@ -314,9 +314,17 @@ describe('millrace show <run> <rollout>', () => {
     }
     const several = await show(runs.root, 'rows', '2')
     expect(several.stderr).toContain(
-      'task 2 of run rows has several rollouts; name one: 2-0, 2-1 (2 is taken by the number of the task, counted from 0; by the task’s id it would be 1-0)',
+      '2 stands for several rollouts of run rows; name one: 2-0, 2-1 (2 is taken by the number of the task, counted from 0; by the task’s id it would be 1-0)',
     )
-    expect((await show(runs.root, 'rows', '3')).stderr).toContain('has several rollouts; name one: 2-0, 2-1 [')
+    expect((await show(runs.root, 'rows', '3')).stderr).toContain('several rollouts of run rows; name one: 2-0, 2-1 [')
+  })
+
+  it('names the rollouts of tasks that have the same id', async () => {
+    await using runs = await temporaryRuns()
+    const rollouts = [0, 1].map((index) => ({ record: { id: `${index}-0`, sample: 0, task: { index, id: 'same' } } }))
+    writeRun({ root: runs.root, name: 'twice', rollouts })
+    const { stderr } = await show(runs.root, 'twice', 'same-0')
+    expect(stderr).toContain('same-0 stands for several rollouts of run twice; name one: 0-0, 1-0')
   })
 
   it('leaves out rollouts that cannot be read, and names them', async () => {

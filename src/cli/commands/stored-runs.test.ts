@@ -149,6 +149,15 @@ describe('millrace list', () => {
       code: 0,
       stdout: `no runs in ${runs.root}; npx millrace eval makes one\n`,
     })
+    const mistyped = join(runs.root, 'rnus')
+    expect(await run(mistyped, 'list')).toMatchObject({
+      code: 0,
+      stdout: `no runs in ${mistyped}, which is not there; npx millrace eval makes one\n`,
+    })
+    expect(await run(mistyped, 'prune')).toMatchObject({
+      code: 0,
+      stdout: `nothing to delete in ${mistyped}, which is not there\n`,
+    })
   })
 })
 

@@ -23,7 +23,7 @@ export function findRollout(
     const also = isBoth ? ` (${notice})` : ''
     throw new MillraceError(
       'run_not_found',
-      `task ${given} of run ${name} has several rollouts; name one: ${listed(taken)}${also}`,
+      `${given} stands for several rollouts of run ${name}; name one: ${listed(taken)}${also}`,
     )
   }
   if (isBoth) void stderr.line(notice)

@@ -38,6 +38,11 @@ export function runsRoot(flag: string | undefined, { cwd, env }: Place): string 
   )
 }
 
+/** The folder of runs in a message that says it holds none: it may be the name of the folder that is wrong. */
+export function emptyRootText(root: string): string {
+  return existsSync(root) ? root : `${root}, which is not there`
+}
+
 /** The name of a run in a command: its plain name if it is in the default folder, else its path, which always works. */
 export function runReference(folder: string, { cwd, env }: Place): string {
   const isInDefaultRoot = resolve(cwd, dirname(folder)) === resolve(cwd, defaultRunsRoot(env))
