@@ -111,7 +111,7 @@ describe('mistakes', () => {
     const said = failure(() => resolve('gpt-x', { env: {} }))
     expect(said).toContain('[model_auth]')
     expect(said).toContain('OPENAI_API_KEY')
-    expect(said).toContain('-m sim')
+    expect(said).toContain('use the built-in model sim')
     expect(failure(() => resolve('simm', { env: {} }))).toMatch(
       /^\S+ \S+ did you mean "sim"\? model simm is served by OpenAI/,
     )

@@ -169,7 +169,7 @@ function missingKey(model: string, { name, urlEnv, apiKeyEnv }: Provider, known:
     [...known, 'sim'].filter((other) => other !== model),
   )
   const hint = meant === undefined ? '' : `did you mean "${meant}"? `
-  const step = `Set ${apiKeyEnv}, set ${urlEnv} to another server, or use -m sim ('sim'), which needs no key.`
+  const step = `Set ${apiKeyEnv}, set ${urlEnv} to another server, or use the built-in model sim, which needs no key.`
   return new MillraceError(
     'model_auth',
     `${hint}model ${model} is served by ${name} and ${apiKeyEnv} is not set. ${step}`,

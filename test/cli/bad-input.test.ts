@@ -194,7 +194,11 @@ describe.concurrent('a model that cannot be used', () => {
   it('has no key where one is needed', async () => {
     await using place = await temporaryRuns()
     const ended = await millrace({ cwd: place.root }, 'eval', 'arithmetic', '-m', 'gpt-4.1-mini', '--json')
-    expectRefusal(ended, 1, /OPENAI_API_KEY is not set\. Set OPENAI_API_KEY, .* or use -m sim .*, which needs no key/)
+    expectRefusal(
+      ended,
+      1,
+      /OPENAI_API_KEY is not set\. Set OPENAI_API_KEY, .* or use the built-in model sim, which needs no key/,
+    )
   })
 
   it('has no key, and is not asked', async () => {
