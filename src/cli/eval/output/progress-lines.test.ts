@@ -37,6 +37,13 @@ describe('progressLines', () => {
     expect(progressLine(sampleProgress())).toContain('11s left')
   })
 
+  it('has no time left while requests wait for a backend that may stay away', () => {
+    const [model] = sampleProgress().models
+    const parked = sampleProgress({ models: model ? [{ ...model, parked: 12 }] : [] })
+    expect(progressLines(parked, { columns: 80, style }).join('\n')).not.toContain(' left')
+    expect(progressLine(parked)).not.toContain(' left')
+  })
+
   it('has a word for one task', () => {
     const score = { mean: 1, low: Number.NaN, high: Number.NaN, rollouts: 4, tasks: 1 }
     const [, , reward] = progressLines(sampleProgress({ score, ended: 4 }), { columns: 80, style })

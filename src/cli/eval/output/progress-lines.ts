@@ -84,9 +84,10 @@ export function progressLine(progress: Progress): string {
   return `[${formatDuration(progress.elapsedMs)}] ${parts.join('  ')}`
 }
 
-/** The time left of the whole run, which does not apply once the run drains. */
-function timeLeft({ etaMs, state }: Progress): string[] {
-  return etaMs === undefined || state !== 'running' ? [] : [`${formatTimeLeft(etaMs)} left`]
+/** The time left of the whole run. Once it drains that does not apply; while a backend is gone nobody knows it. */
+function timeLeft({ etaMs, state, models }: Progress): string[] {
+  if (etaMs === undefined || state !== 'running' || parkedCount(models) > 0) return []
+  return [`${formatTimeLeft(etaMs)} left`]
 }
 
 /** The worst lag of all event loops that rollouts depend on. */
