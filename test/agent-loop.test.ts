@@ -386,7 +386,9 @@ describe('limits and outcomes', () => {
     expect(await errorOf({ agent, tools: { hang: stuck, quick } })).toContain('is used up, in tool hang')
     expect(await errorOf({ update: never })).toContain('is used up, in update')
     const reward = { quick: { weight: 1, score: () => 1 }, slow: { weight: 1, score: never } }
-    expect(await errorOf({ reward })).toContain('took longer than the 50 ms kept for it: "slow" had not ended')
+    expect(await errorOf({ reward })).toContain(
+      'took longer than the 50 ms kept for it (limits.tailMs): "slow" had not ended',
+    )
   })
 
   test('a reward that waits for a judge who is gone ends with the wall time of its rollout', async () => {

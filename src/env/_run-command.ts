@@ -61,7 +61,7 @@ export async function runCommand(command: Command): Promise<string> {
   }
   signal.addEventListener('abort', onAbort)
   const timeoutMs = timerMs(command.timeoutMs)
-  const timer = setTimeout(() => fail(`took longer than ${timeoutMs / 1_000} s`), timeoutMs)
+  const timer = setTimeout(() => fail(`took longer than ${timeoutMs / 1_000} s (timeoutMs)`), timeoutMs)
   stdout.on('data', (chunk: Buffer) => {
     outputBytes += chunk.length
     output.push(chunk)
