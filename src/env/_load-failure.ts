@@ -1,4 +1,5 @@
 import { existsSync } from 'node:fs'
+import { basename } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { MillraceError } from '../errors/index.ts'
 import { nearestName, placeOfError } from '../kit/index.ts'
@@ -40,6 +41,11 @@ function missingModuleHint(message: string): string | undefined {
   const missing = /^Cannot find module '([^']+)'/.exec(message)?.[1]
   const extension = missing && ['.ts', '.js', '.mjs'].find((each) => existsSync(missing + each))
   if (extension) return `Imports need the file's extension: write ${extension} at the end`
+  // TypeScript's own habit, for a compiler that would write that file.
+  const source = missing?.replace(/js$/, 'ts')
+  if (source && source !== missing && existsSync(source)) {
+    return `Imports name the file that is there: write ${basename(source)}`
+  }
   const packageName = /^Cannot find package '([^']+)'/.exec(message)?.[1]
   if (packageName === undefined) return undefined
   // A package with a similar name could be a stranger's code, so it is not suggested for installation. Names that begin
