@@ -72,7 +72,8 @@ async function entriesOf(root: string) {
   try {
     return await readdir(root, { withFileTypes: true })
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return []
+    const { code } = error as NodeJS.ErrnoException
+    if (code === 'ENOENT' || code === 'ENOTDIR') return []
     throw new MillraceError('folder_unwritable', `cannot read ${root}; check its permissions`, { cause: error })
   }
 }

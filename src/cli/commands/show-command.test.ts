@@ -143,6 +143,19 @@ describe('millrace show <run>', () => {
     expect(stderr).toContain(`there is no run nigthly in ${runs.root}; did you mean nightly? [run_not_found]`)
     expect((await show(runs.root, 'other')).stderr).toContain('npx millrace list shows those there are')
   })
+
+  it('looks for a path where it leads, not for a run of that name', async () => {
+    await using runs = await temporaryRuns()
+    writeRun({ root: runs.root, name: 'nightly', rollouts: [] })
+    const { code, stderr } = await show('/nowhere', `${runs.root}/nigthly`)
+    expect(code).toBe(1)
+    expect(stderr).toContain(`there is no run nigthly in ${runs.root}; did you mean nightly? [run_not_found]`)
+    expect((await show('/nowhere', `${runs.root}/other`)).stderr).toContain(
+      `there is no run other in ${runs.root}; npx millrace list --runs ${runs.root} shows those there are`,
+    )
+    const inFile = join(runs.root, 'nightly', 'run.json')
+    expect((await show('/nowhere', `${inFile}/x`)).stderr).toContain(`there is no run x in ${inFile}; `)
+  })
 })
 
 describe('millrace show of a rollout that failed', () => {

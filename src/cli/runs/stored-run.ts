@@ -53,11 +53,13 @@ export function runReference(folder: string, { cwd, env }: Place): string {
 export async function locateRun(
   nameOrPath: string,
   root: string,
-  { cwd, program }: Pick<CommandIo, 'cwd' | 'program'>,
+  { cwd, env, program }: Pick<CommandIo, 'cwd' | 'env' | 'program'>,
 ): Promise<FoundRun> {
   const path = resolve(cwd, nameOrPath)
-  const folder = existsSync(join(path, runFiles.run)) ? path : runFolder(root, nameOrPath)
-  const { runs, broken } = await findRuns(dirname(folder))
+  const isPath = nameOrPath.includes('/') || existsSync(join(path, runFiles.run))
+  const folder = isPath ? path : runFolder(root, nameOrPath)
+  const parent = dirname(folder)
+  const { runs, broken } = await findRuns(parent)
   const name = basename(folder)
   const found = runs.find((run) => run.name === name)
   if (found) return found
@@ -67,8 +69,10 @@ export async function locateRun(
     name,
     runs.map((run) => run.name),
   )
-  const hint = near.length > 0 ? `did you mean ${near.join(' or ')}?` : `${program} list shows those there are`
-  throw new MillraceError('run_not_found', `there is no run ${name} in ${dirname(folder)}; ${hint}`)
+  const isDefaultRoot = parent === resolve(cwd, defaultRunsRoot(env))
+  const list = isDefaultRoot ? 'list' : `list --runs ${shellQuote([parent])}`
+  const hint = near.length > 0 ? `did you mean ${near.join(' or ')}?` : `${program} ${list} shows those there are`
+  throw new MillraceError('run_not_found', `there is no run ${name} in ${parent}; ${hint}`)
 }
 
 /** Reads a run, and tells if its spool could not be brought in. Throws `store_failed` if its database cannot be read. */
