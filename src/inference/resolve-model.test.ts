@@ -117,6 +117,15 @@ describe('mistakes', () => {
     )
   })
 
+  test('no key for OpenAI, of a name that is not among the models given', () => {
+    const models = { policy: { backends: [{ url: 'http://a/v1' }] }, grader: {} }
+    expect(failure(() => resolve('qwen', { models, env: {} }))).toContain(
+      'model qwen is none of the models given (policy and grader), so it would be served by OpenAI, and OPENAI_API_KEY is not set.',
+    )
+    expect(failure(() => resolve('grader', { models, env: {} }))).toContain(' model grader is served by OpenAI and ')
+    expect(failure(() => resolve({ name: 'x' }, { models, env: {} }))).toContain(' model x is served by OpenAI and ')
+  })
+
   test('no key for Anthropic', () => {
     const said = failure(() => resolve('claude-x'))
     expect(said).toMatch(/\[model_auth\].*Anthropic.*ANTHROPIC_API_KEY.*ANTHROPIC_BASE_URL/)

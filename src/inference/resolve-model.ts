@@ -1,5 +1,5 @@
 import { MillraceError } from '../errors/index.ts'
-import { nearestName, type Variables } from '../kit/index.ts'
+import { andList, nearestName, type Variables } from '../kit/index.ts'
 import { describeIssues } from '../schema/index.ts'
 import type { Backend } from './backend.ts'
 import { backendUrl, lacksKey } from './http/http-backend.ts'
@@ -61,7 +61,8 @@ export function resolveModelConfig(options: ResolveModelOptions): ModelConfig {
     const { hostname } = backendUrl(backend.url)
     const provider = isOpenAiHost(hostname) ? openAi : isAnthropicHost(hostname) ? anthropic : undefined
     if (!lacksKey(backend, env)) continue
-    if (provider) throw missingKey(config.name, { ...provider, apiKeyEnv: backend.apiKeyEnv }, Object.keys(models))
+    const names = typeof model === 'string' ? Object.keys(models) : []
+    if (provider) throw missingKey(config.name, { ...provider, apiKeyEnv: backend.apiKeyEnv }, names)
     // If the config names a variable for the key and it is not set, that must not mean that no key is needed. The usual
     // variables are exempt: a complete config has one even if nobody wrote it, and self-hosted servers often want no key.
     if (!isUsual(backend.apiKeyEnv)) throw unsetKey(config.name, backend)
@@ -169,11 +170,12 @@ function missingKey(model: string, { name, urlEnv, apiKeyEnv }: Provider, known:
     [...known, 'sim'].filter((other) => other !== model),
   )
   const hint = meant === undefined ? '' : `did you mean "${meant}"? `
+  const isGiven = known.length === 0 || known.includes(model)
+  const why = isGiven
+    ? `is served by ${name} and`
+    : `is none of the models given (${andList(known)}), so it would be served by ${name}, and`
   const step = `Set ${apiKeyEnv}, set ${urlEnv} to another server, or use the built-in model sim, which needs no key.`
-  return new MillraceError(
-    'model_auth',
-    `${hint}model ${model} is served by ${name} and ${apiKeyEnv} is not set. ${step}`,
-  )
+  return new MillraceError('model_auth', `${hint}model ${model} ${why} ${apiKeyEnv} is not set. ${step}`)
 }
 
 function isUsual(apiKeyEnv: string): boolean {
