@@ -5,31 +5,15 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import { MillraceError } from '../errors/index.ts'
-import { noServers } from '../tools/index.ts'
 import { commandReward, type CommandRewardOptions } from './command-reward.ts'
 import type { RewardContext } from './context.ts'
+import { rewardContext } from './_testing/reward-context.ts'
 
 type Context = RewardContext<{ expected: string }, undefined, object>
 
 function rolloutWith(signal = new AbortController().signal): Context {
-  return {
-    task: { expected: '42' },
-    options: {},
-    state: undefined,
-    rollout: { id: '0-0', attempt: 1, sample: 0, seed: 1 },
-    budget: { turnsLeft: 1, tokensLeft: 1, costLeftUsd: 1, workingMsLeft: 1, wallMsLeft: 1 },
-    signal,
-    servers: noServers,
-    toolRepairs: 0,
-    child: () => Promise.reject(new Error('no children here')),
-    metric: () => {},
-    note: () => {},
-    messages: [{ role: 'user', content: 'What is it?' }],
-    answer: '42',
-    outcome: 'max_turns',
-    truncated: true,
-    judge: () => Promise.reject(new Error('no judge here')),
-  }
+  const messages = [{ role: 'user' as const, content: 'What is it?' }]
+  return rewardContext({ expected: '42' }, { messages, signal, outcome: 'max_turns', truncated: true })
 }
 
 async function shell(script: string, more: Partial<CommandRewardOptions> = {}, signal?: AbortSignal) {

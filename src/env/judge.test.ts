@@ -1,9 +1,9 @@
 import { describe, expect, test } from 'vitest'
 import type { Message } from '../schema/index.ts'
-import { noServers } from '../tools/index.ts'
 import { readVerdict } from './_read-verdict.ts'
-import type { JudgeRequest, RewardContext } from './context.ts'
+import type { JudgeRequest } from './context.ts'
 import { judge, type JudgeOptions } from './judge.ts'
+import { rewardContext } from './_testing/reward-context.ts'
 
 type Task = { readonly reference: string }
 
@@ -16,27 +16,17 @@ function rolloutWith(answer: string, replies: string[]) {
     { role: 'assistant', content: answer },
     { role: 'user', content: 'Are you sure?' },
   ]
-  const context: RewardContext<Task, undefined, object> = {
-    task: { reference: 'Paris' },
-    options: {},
-    state: undefined,
-    rollout: { id: '0-0', attempt: 1, sample: 0, seed: 1 },
-    budget: { turnsLeft: 1, tokensLeft: 1, costLeftUsd: 1, workingMsLeft: 1, wallMsLeft: 1 },
-    signal: new AbortController().signal,
-    servers: noServers,
-    toolRepairs: 0,
-    child: () => Promise.reject(new Error('no children here')),
-    metric: () => {},
-    note: () => {},
-    messages,
-    answer,
-    outcome: 'completed',
-    truncated: false,
-    judge: async (request) => {
-      requests.push({ ...request, messages: [...request.messages] })
-      return { role: 'assistant', content: replies.shift() ?? null }
+  const context = rewardContext<Task>(
+    { reference: 'Paris' },
+    {
+      messages,
+      answer,
+      judge: async (request) => {
+        requests.push({ ...request, messages: [...request.messages] })
+        return { role: 'assistant', content: replies.shift() ?? null }
+      },
     },
-  }
+  )
   return { context, requests }
 }
 

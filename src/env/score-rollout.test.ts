@@ -1,10 +1,10 @@
 import { describe, expect, test } from 'vitest'
 import { z } from 'zod'
 import { MillraceError } from '../errors/index.ts'
-import { noServers } from '../tools/index.ts'
 import type { RewardContext } from './context.ts'
 import { defineEnvironment, type Environment } from './define-environment.ts'
 import { scoreRollout } from './score-rollout.ts'
+import { rewardContext } from './_testing/reward-context.ts'
 
 function environmentWith(reward: Environment['reward']): Environment {
   return {
@@ -14,24 +14,7 @@ function environmentWith(reward: Environment['reward']): Environment {
 }
 
 function contextWith(signal = new AbortController().signal): RewardContext<unknown, unknown, unknown> {
-  return {
-    task: {},
-    options: {},
-    state: undefined,
-    rollout: { id: '0-0', attempt: 1, sample: 0, seed: 1 },
-    budget: { turnsLeft: 1, tokensLeft: 1, costLeftUsd: 1, workingMsLeft: 1, wallMsLeft: 1 },
-    signal,
-    servers: noServers,
-    toolRepairs: 0,
-    child: () => Promise.reject(new Error('no children here')),
-    metric: () => {},
-    note: () => {},
-    messages: [],
-    answer: '42',
-    outcome: 'completed',
-    truncated: false,
-    judge: () => Promise.reject(new Error('no judge here')),
-  }
+  return rewardContext({}, { signal })
 }
 
 describe('scoreRollout', () => {
