@@ -249,7 +249,7 @@ describe('scoring again', () => {
     })
     const { lines } = await rescored(reader, environment)
     expect(lines.map(({ after }) => after)).toEqual([1, null, null, 1, 1, 1])
-    expect(lines[2]?.error?.message).toContain('took longer than the 200 ms')
+    expect(lines[2]?.error?.message).toContain('took longer than the 200 ms kept for it (limits.tailMs)')
     expect([...open]).toEqual([])
   })
 
