@@ -85,6 +85,21 @@ test.each([
   },
 )
 
+test('a context policy that starts a child with a limit that is none is told so, and asks nobody', async () => {
+  const environment = defineEnvironment({
+    ...base,
+    contextPolicy: async ({ child: start, messages }) => {
+      await start({ prompt: 'shorten', limits: { maxToken: 5 } } as ChildRequest)
+      return messages
+    },
+    reward: () => 1,
+  })
+  const { records, backend } = await runScripted({ environment, script: () => 'fine' })
+  const message = expect.stringContaining('child(): `limits.maxToken` is not known; did you mean `maxTokens`?')
+  expect(records).toMatchObject([{ outcome: 'agent_error', error: { code: 'agent_failed', message } }])
+  expect(backend.requests).toHaveLength(0)
+})
+
 const one = (): number => 1
 
 test.each([

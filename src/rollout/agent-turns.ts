@@ -5,6 +5,7 @@ import type { Message, Sampling } from '../schema/index.ts'
 import { toolAnswersIn, type AgentCalls } from './agent-calls.ts'
 import type { AgentRequests } from './agent-requests.ts'
 import type { AgentTime } from './agent-time.ts'
+import { checkChildRequest } from './check-child-request.ts'
 import { ContextCopy, contextEvent, type SentCopy } from './context-copy.ts'
 import type { RunServices } from './run-services.ts'
 import type { Tally } from './tally.ts'
@@ -123,7 +124,10 @@ export class AgentTurns {
       isToolResult: (message) => message.role === 'tool' || toolAnswersIn(message) !== undefined,
       memory: this.#policyMemory,
       openingLength: this.#openingLength,
-      child: (request) => requests.startChild(request, time.signal),
+      child: async (request) => {
+        checkChildRequest(request)
+        return await requests.startChild(request, time.signal)
+      },
       signal: time.signal,
     }
   }
