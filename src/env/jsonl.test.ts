@@ -66,7 +66,10 @@ describe('jsonl', () => {
     await writeFile(path, '1\n{"a" 2}\n3\n')
     expect(await rowsOf(jsonl(path))).toEqual([
       { at: 'questions.jsonl line 1', value: 1 },
-      { at: 'questions.jsonl line 2', problem: expect.stringMatching(/^not valid JSON: .* at column 6$/) },
+      {
+        at: 'questions.jsonl line 2',
+        problem: expect.stringMatching(/^not valid JSON: .* at column 6\. Correct the line\.$/),
+      },
       { at: 'questions.jsonl line 3', value: 3 },
     ])
   })

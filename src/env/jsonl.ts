@@ -56,9 +56,7 @@ function rowOf(line: string | undefined, at: string): TaskRow {
   } catch (error) {
     // The line is in `at`; Node's message counts it as the first.
     const { rawMessage } = MillraceError.from(error, 'internal')
-    return {
-      at,
-      problem: `not valid JSON: ${rawMessage.replace(/ at position \d+ \(line 1 column (\d+)\)$/, ' at column $1')}`,
-    }
+    const why = rawMessage.replace(/ at position \d+ \(line 1 column (\d+)\)$/, ' at column $1')
+    return { at, problem: `not valid JSON: ${why}. Correct the line.` }
   }
 }

@@ -18,6 +18,11 @@ describe('nearestName', () => {
     expect(nearestName(wanted, known)).toBeUndefined()
   })
 
+  test('a single letter is no mistake for another, but may be in the other case', () => {
+    expect(nearestNames('x', ['a', 'b', 'xy'])).toEqual([])
+    expect(nearestNames('x', ['a', 'X'])).toEqual(['X'])
+  })
+
   test('lists the closest first and no more than asked for', () => {
     expect(nearestNames('rite_file', known)).toEqual(['write_file', 'read_file'])
     expect(nearestNames('rite_file', known, 1)).toEqual(['write_file'])

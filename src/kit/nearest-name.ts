@@ -11,7 +11,8 @@ export function nearestName(wanted: string, known: Iterable<string>): string | u
  * or at most a third of the letters mistyped.
  */
 export function nearestNames(wanted: string, known: Iterable<string>, count = 3): string[] {
-  const limit = Math.max(1, Math.floor(wanted.length / 3))
+  // Of one letter, a mistake leaves nothing.
+  const limit = wanted.length < 2 ? 0 : Math.max(1, Math.floor(wanted.length / 3))
   const lower = wanted.toLowerCase()
   const found: { name: string; distance: number }[] = []
   for (const name of known) {
