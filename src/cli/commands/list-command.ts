@@ -40,12 +40,13 @@ export const listCommand = defineCommand({
     const listed = runs.slice(0, limit).map((run) => describeRun(run, progress))
     progress[Symbol.dispose]()
     for (const { name, problem } of broken) void io.stderr.line(`${name} cannot be read as a run: ${problem}`)
-    if (flags.json) {
-      for (const run of listed) await io.stdout.line(JSON.stringify(run))
+    if (runs.length === 0) {
+      const { stdout, stderr } = io
+      void (flags.json ? stderr : stdout).line(`no runs in ${emptyRootText(root)}; ${io.program} eval makes one`)
       return exitCodes.ok
     }
-    if (runs.length === 0) {
-      void io.stdout.line(`no runs in ${emptyRootText(root)}; ${io.program} eval makes one`)
+    if (flags.json) {
+      for (const run of listed) await io.stdout.line(JSON.stringify(run))
       return exitCodes.ok
     }
     for (const line of table(listed, io.stdout)) void io.stdout.line(line)

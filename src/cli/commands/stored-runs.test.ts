@@ -154,6 +154,11 @@ describe('millrace list', () => {
       code: 0,
       stdout: `no runs in ${mistyped}, which is not there; npx millrace eval makes one\n`,
     })
+    expect(await run(mistyped, 'list', '--json')).toEqual({
+      code: 0,
+      stdout: '',
+      stderr: `no runs in ${mistyped}, which is not there; npx millrace eval makes one\n`,
+    })
     expect(await run(mistyped, 'prune')).toMatchObject({
       code: 0,
       stdout: `nothing to delete in ${mistyped}, which is not there\n`,
