@@ -1,14 +1,12 @@
 import { cpSync, existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { DatabaseSync } from 'node:sqlite'
 import { expect, test, vi } from 'vitest'
 import { encodeFrame } from './_frame-codec.ts'
 import { SpoolFile } from './_spool-file.ts'
-import type { Journal } from './journal.ts'
 import { runFiles } from './run-folder.ts'
-import { RunReader } from './run-reader.ts'
 import { RunStore } from './run-store.ts'
 import { newRun, rolloutEntries, temporaryFolder } from '../../test/store/_fixtures.ts'
+import { appendRollouts, breakDatabase, endedIn, mendDatabase } from '../../test/store/_stored-rollouts.ts'
 
 /** A run with one rollout at a time. */
 async function loneRun() {
@@ -32,29 +30,19 @@ async function loneRun() {
   }
 }
 
-const append = (journal: Journal, ...tasks: number[]): void => {
-  for (const task of tasks) journal.appendAll(rolloutEntries(task))
-}
-
-const endedIn = (folder: string): number => {
-  using reader = RunReader.open(folder)
-  expect(reader.integrity()).toEqual([])
-  return reader.counts().ended
-}
-
 test('what is synced is found when the run is opened again, though the database has it only later', async () => {
   await using run = await loneRun()
-  append(run.journal, 1)
+  appendRollouts(run.journal, [1])
   await run.journal.durable()
-  append(run.journal, 2)
+  appendRollouts(run.journal, [2])
   await run.journal.synced()
-  append(run.journal, 3, 4)
+  appendRollouts(run.journal, [3, 4])
   await run.journal.syncedSoon()
   expect(run.journal.synced(), 'all is').toBeUndefined()
   const [read, continued] = [run.leave('read'), run.leave('continued')]
   expect(endedIn(read)).toBe(4)
   await using store = await RunStore.open({ folder: continued, isLone: true })
-  append(store.journal, 5)
+  appendRollouts(store.journal, [5])
   await store.journal.durable()
   expect(store.reader.counts().ended).toBe(5)
   expect(store.reader.integrity()).toEqual([])
@@ -80,12 +68,12 @@ test('a run whose spool is damaged goes on from there: no result that is taken i
 
 test('the database has it as soon as somebody needs that, and else a little later by itself', async () => {
   await using run = await loneRun()
-  append(run.journal, 1)
+  appendRollouts(run.journal, [1])
   await run.journal.synced()
   expect(run.ended()).toBe(0)
   await run.journal.durable()
   expect(run.ended()).toBe(1)
-  append(run.journal, 2)
+  appendRollouts(run.journal, [2])
   await run.journal.synced()
   expect(run.ended()).toBe(1)
   await expect.poll(run.ended).toBe(2)
@@ -94,7 +82,7 @@ test('the database has it as soon as somebody needs that, and else a little late
 test('many batches share a commit, and a run that is left at any of them lacks none', async () => {
   await using run = await loneRun()
   for (let task = 0; task < 200; task += 1) {
-    append(run.journal, task)
+    appendRollouts(run.journal, [task])
     await run.journal.synced()
     if (task % 23 === 0) expect(endedIn(run.leave(`left-${task}`))).toBe(task + 1)
   }
@@ -107,7 +95,7 @@ test('many batches share a commit, and a run that is left at any of them lacks n
 
 test('what is large goes to the database at once, after what came before it', async () => {
   await using run = await loneRun()
-  append(run.journal, 1)
+  appendRollouts(run.journal, [1])
   await run.journal.synced()
   run.journal.appendAll(rolloutEntries(2, { messages: ['x'.repeat(2_000_000)] }))
   await run.journal.synced()
@@ -121,11 +109,11 @@ test('what the spool cannot take goes to the database, and only once', async () 
   using sync = vi.spyOn(SpoolFile.prototype, 'sync').mockImplementationOnce(() => {
     throw new Error('EIO: i/o error, fdatasync')
   })
-  append(run.journal, 1)
+  appendRollouts(run.journal, [1])
   await run.journal.synced()
   expect(sync).toHaveBeenCalledOnce()
   expect(run.ended()).toBe(1)
-  append(run.journal, 2)
+  appendRollouts(run.journal, [2])
   await run.journal.synced()
   expect(run.ended()).toBe(1)
   expect(endedIn(run.leave('left'))).toBe(2)
@@ -133,32 +121,23 @@ test('what the spool cannot take goes to the database, and only once', async () 
 
 test('a database that fails is told to everybody, and what is in the spool stays there', async () => {
   await using run = await loneRun()
-  {
-    using damage = new DatabaseSync(join(run.folder, runFiles.database))
-    damage.exec('ALTER TABLE rollout RENAME TO elsewhere')
-  }
-  append(run.journal, 1)
+  breakDatabase(run.folder)
+  appendRollouts(run.journal, [1])
   await run.journal.synced()
   await expect(run.journal.durable()).rejects.toMatchObject({ code: 'store_failed' })
   expect(run.store.failure.reason).toMatchObject({ code: 'store_failed' })
-  append(run.journal, 2)
+  appendRollouts(run.journal, [2])
   await expect(run.journal.synced()).rejects.toMatchObject({ code: 'store_failed' })
   await run.store.close()
-  {
-    using repair = new DatabaseSync(join(run.folder, runFiles.database))
-    repair.exec('ALTER TABLE elsewhere RENAME TO rollout')
-  }
+  mendDatabase(run.folder)
   expect(endedIn(run.folder)).toBe(1)
   expect(existsSync(join(run.folder, runFiles.spool))).toBe(false)
 })
 
 test('a database that fails while nobody waits ends the run as well', async () => {
   await using run = await loneRun()
-  {
-    using damage = new DatabaseSync(join(run.folder, runFiles.database))
-    damage.exec('ALTER TABLE rollout RENAME TO elsewhere')
-  }
-  append(run.journal, 1)
+  breakDatabase(run.folder)
+  appendRollouts(run.journal, [1])
   await run.journal.synced()
   await expect.poll(() => run.store.failure.aborted).toBe(true)
 })

@@ -152,8 +152,12 @@ export class JournalClient extends Resource implements Journal {
 
   durable(): Promise<void> | undefined {
     const synced = this.synced()
-    if (!('bringIn' in this.#port)) return synced
-    const durable = Promise.resolve(synced).then(this.#bringIn)
+    const port = this.#port
+    if (!('bringIn' in port)) return synced
+    const durable = Promise.resolve(synced).then(() => {
+      port.bringIn()
+      this.failure.throwIfAborted()
+    })
     durable.catch(ignore)
     return durable
   }
@@ -245,11 +249,6 @@ export class JournalClient extends Resource implements Journal {
     }
     const encoded = encodeBatch(batch.entries)
     this.#port.postMessage(encoded, encoded.tokens ? [encoded.tokens] : [])
-  }
-
-  readonly #bringIn = (): void => {
-    if ('bringIn' in this.#port) this.#port.bringIn()
-    this.failure.throwIfAborted()
   }
 
   readonly #onAnswer = (failure: WireError | null): void => {

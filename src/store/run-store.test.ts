@@ -11,13 +11,9 @@ import { runFiles } from './run-folder.ts'
 import { RunReader } from './run-reader.ts'
 import { RunStore } from './run-store.ts'
 import { JournalClient } from './journal-client.ts'
-import type { Journal } from './journal.ts'
 import { runningThreads, threadsSince } from '../kit/_testing/running-threads.ts'
 import { newRun, nodeEntry, rolloutEntries, temporaryFolder } from '../../test/store/_fixtures.ts'
-
-function appendRollouts(journal: Journal, tasks: readonly number[], shape = {}): void {
-  for (const task of tasks) for (const entry of rolloutEntries(task, shape)) journal.append(entry)
-}
+import { appendRollouts } from '../../test/store/_stored-rollouts.ts'
 
 /** How many transactions the write-ahead log holds: a frame that ends one carries the size of the database. */
 function commitsIn(path: string): number {

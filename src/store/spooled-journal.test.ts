@@ -3,7 +3,6 @@ import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { expect, test } from 'vitest'
 import { MillraceError } from '../errors/index.ts'
-import type { Journal } from './journal.ts'
 import type { NodeEntry } from './journal-entry.ts'
 import { encodeFrame } from './_frame-codec.ts'
 import { RunLock } from './_run-lock.ts'
@@ -14,6 +13,7 @@ import { RunReader } from './run-reader.ts'
 import { RunStore } from './run-store.ts'
 import type { SessionStart } from './session-entry.ts'
 import { newRun, nodeEntry, openFiles, rolloutEntries, temporaryFolder } from '../../test/store/_fixtures.ts'
+import { appendRollouts, breakDatabase, endedIn, mendDatabase } from '../../test/store/_stored-rollouts.ts'
 
 /** A spooled run, and a way to keep its writer from committing anything. */
 async function spooledRun() {
@@ -39,10 +39,6 @@ async function spooledRun() {
   }
 }
 
-const append = (journal: Journal, ...tasks: number[]): void => {
-  for (const task of tasks) journal.appendAll(rolloutEntries(task))
-}
-
 const sessionStart = (number: number): SessionStart => ({
   kind: 'session-start',
   session: `ses_${number}`,
@@ -53,18 +49,12 @@ const sessionStart = (number: number): SessionStart => ({
   data: '{}',
 })
 
-const endedIn = (folder: string): number => {
-  using reader = RunReader.open(folder)
-  expect(reader.integrity()).toEqual([])
-  return reader.counts().ended
-}
-
 test('what is written is not in the database yet, and whoever opens what is left of the run finds it', async () => {
   await using run = await spooledRun()
   run.block()
-  append(run.journal, 1)
+  appendRollouts(run.journal, [1])
   await run.journal.written()
-  append(run.journal, 2, 3)
+  appendRollouts(run.journal, [2, 3])
   await run.journal.written()
   expect(run.journal.written(), 'all is').toBeUndefined()
   expect(run.store.reader.counts().ended).toBe(0)
@@ -75,7 +65,7 @@ test('what is written is not in the database yet, and whoever opens what is left
 
   expect(endedIn(`${run.copy}-read`)).toBe(3)
   await using continued = await RunStore.open({ folder: `${run.copy}-continued`, isSpooled: true })
-  append(continued.journal, 4)
+  appendRollouts(continued.journal, [4])
   await continued.journal.durable()
   expect(continued.reader.counts().ended).toBe(4)
   expect(continued.reader.integrity()).toEqual([])
@@ -83,9 +73,9 @@ test('what is written is not in the database yet, and whoever opens what is left
 
 test('frames that are in the database are not taken in once more, and numbers go on from one sitting to the next', async () => {
   await using run = await spooledRun()
-  append(run.journal, 1)
+  appendRollouts(run.journal, [1])
   await run.journal.durable()
-  append(run.journal, 2)
+  appendRollouts(run.journal, [2])
   await run.journal.durable()
   // As if it was killed now, twice: the spool holds both.
   cpSync(run.folder, run.copy, { recursive: true })
@@ -93,7 +83,7 @@ test('frames that are in the database are not taken in once more, and numbers go
   cpSync(spool, `${run.copy}.spool`)
   for (let task = 3; task < 6; task += 1) {
     await using store = await RunStore.open({ folder: run.copy, isSpooled: true })
-    append(store.journal, task)
+    appendRollouts(store.journal, [task])
     await store.journal.written()
     await store.close()
     cpSync(`${run.copy}.spool`, spool)
@@ -131,7 +121,7 @@ test('a damaged frame in the middle of the spool is recorded, and those after it
 test('a reader leaves the spool of a run alone that somebody works on', async () => {
   await using run = await spooledRun()
   run.block()
-  append(run.journal, 1)
+  appendRollouts(run.journal, [1])
   await run.journal.written()
   expect(endedIn(run.folder)).toBe(0)
   expect(existsSync(run.spool)).toBe(true)
@@ -140,7 +130,7 @@ test('a reader leaves the spool of a run alone that somebody works on', async ()
 
 test('what nobody waits for is written and committed by itself', async () => {
   await using run = await spooledRun()
-  append(run.journal, 1)
+  appendRollouts(run.journal, [1])
   await expect.poll(() => run.store.reader.counts().ended).toBe(1)
   expect(statSync(run.spool).size).toBeGreaterThan(100)
 })
@@ -149,7 +139,7 @@ test('many who wait share few commits', async () => {
   await using run = await spooledRun()
   const before = run.store.status().commits
   for (let task = 0; task < 200; task += 1) {
-    append(run.journal, task)
+    appendRollouts(run.journal, [task])
     await run.journal.written()
   }
   await run.journal.durable()
@@ -187,7 +177,7 @@ test('a spool that is full is emptied first, and one who waits waits for that', 
 test('what is large goes past the spool, and nothing is written before it is in the database', async () => {
   await using run = await spooledRun()
   run.block()
-  append(run.journal, 1)
+  appendRollouts(run.journal, [1])
   await run.journal.written()
   run.journal.appendAll(rolloutEntries(2, { messages: ['x'.repeat(5_000_000), 'y'] }))
   /** In the order they came about, each with what was in the database then. */
@@ -196,7 +186,7 @@ test('what is large goes past the spool, and nothing is written before it is in 
   const large = run.journal.written()?.then(see('large'))
   await new Promise(setImmediate)
   expect(run.journal.written(), 'with nothing new').toBeDefined()
-  append(run.journal, 3)
+  appendRollouts(run.journal, [3])
   const next = run.journal.written()?.then(see('next'))
   const durable = run.journal.durable()?.then(see('durable'))
   // More turns than a frame takes that is spooled.
@@ -215,11 +205,11 @@ test('what is large goes past the spool, and nothing is written before it is in 
 
 test('closing brings all of it into the database and leaves no spool', async () => {
   await using run = await spooledRun()
-  append(run.journal, 1)
+  appendRollouts(run.journal, [1])
   await run.journal.written()
-  append(run.journal, 2)
+  appendRollouts(run.journal, [2])
   await run.store.close()
-  append(run.journal, 3)
+  appendRollouts(run.journal, [3])
   expect(existsSync(run.spool)).toBe(false)
   expect(endedIn(run.folder)).toBe(2)
   await expect(run.journal.written()).rejects.toMatchObject({ code: 'closed' })
@@ -227,11 +217,8 @@ test('closing brings all of it into the database and leaves no spool', async () 
 
 test('a store that fails tells everybody, and what was written before stays in the spool', async () => {
   await using run = await spooledRun()
-  {
-    using damage = new DatabaseSync(join(run.folder, runFiles.database))
-    damage.exec('ALTER TABLE rollout RENAME TO elsewhere')
-  }
-  append(run.journal, 1)
+  breakDatabase(run.folder)
+  appendRollouts(run.journal, [1])
   await run.journal.written()
   run.journal.appendAll(rolloutEntries(2, { messages: ['x'.repeat(5_000_000)] }))
   const written = run.journal.written()
@@ -241,10 +228,7 @@ test('a store that fails tells everybody, and what was written before stays in t
   await expect(run.journal.written()).rejects.toMatchObject({ code: 'store_failed' })
   expect(run.store.failure.reason).toBeInstanceOf(MillraceError)
   await run.store.close()
-  {
-    using repair = new DatabaseSync(join(run.folder, runFiles.database))
-    repair.exec('ALTER TABLE elsewhere RENAME TO rollout')
-  }
+  mendDatabase(run.folder)
   expect(RunLock.isHeld(run.folder)).toBe(false)
   expect(endedIn(run.folder)).toBe(1)
   expect(existsSync(run.spool)).toBe(false)
@@ -252,7 +236,7 @@ test('a store that fails tells everybody, and what was written before stays in t
 
 test('a spool that is gone or cannot be read keeps nobody from the record', async () => {
   await using run = await spooledRun()
-  append(run.journal, 1)
+  appendRollouts(run.journal, [1])
   await run.journal.durable()
   cpSync(run.folder, run.copy, { recursive: true })
   const spool = join(run.copy, runFiles.spool)
@@ -267,7 +251,7 @@ test('a spool that is gone or cannot be read keeps nobody from the record', asyn
 
 test('a spool alone is not a run', async () => {
   await using run = await spooledRun()
-  append(run.journal, 1)
+  appendRollouts(run.journal, [1])
   await run.journal.written()
   mkdirSync(run.copy)
   cpSync(run.spool, join(run.copy, runFiles.spool))
@@ -300,7 +284,7 @@ test('no text of an entry is too long for it, whichever it is', async () => {
 
 test('frames that do not follow on what is in the database are refused, and those who read do without them', async () => {
   await using run = await spooledRun()
-  append(run.journal, 1)
+  appendRollouts(run.journal, [1])
   await run.journal.durable()
   cpSync(run.folder, run.copy, { recursive: true })
   const path = join(run.copy, runFiles.spool)
@@ -323,7 +307,7 @@ test('frames that do not follow on what is in the database are refused, and thos
 test('closing during a pause brings in what was held back, and one who asks then waits for that', async () => {
   await using run = await spooledRun()
   run.block()
-  append(run.journal, 1)
+  appendRollouts(run.journal, [1])
   run.journal.appendAll(rolloutEntries(2, { messages: ['x'.repeat(5_000_000)] }))
   void run.journal.written()
   await new Promise(setImmediate)

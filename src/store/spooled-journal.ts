@@ -103,7 +103,7 @@ export class SpooledJournal extends Resource implements Journal {
       return
     }
     const frame = bytes && { number: this.#number + 1, bytes }
-    if (!frame || !this.#isSpooled(frame)) {
+    if (!frame || !this.#trySpool(frame)) {
       this.#passOn()
       return
     }
@@ -112,7 +112,7 @@ export class SpooledJournal extends Resource implements Journal {
     this.#take()?.resolve()
   }
 
-  #isSpooled(frame: SpooledFrame): boolean {
+  #trySpool(frame: SpooledFrame): boolean {
     try {
       this.#spool.append(frame)
       return true

@@ -4,6 +4,7 @@ import { DatabaseSync } from 'node:sqlite'
 import { expect, test } from 'vitest'
 import { runFiles, RunReader, RunStore } from '../../src/store/index.ts'
 import { newRun, rolloutEntries, temporaryFolder } from './_fixtures.ts'
+import { breakDatabase } from './_stored-rollouts.ts'
 
 const cycles = 80
 
@@ -41,10 +42,7 @@ test('neither does a run that is written by the thread that runs it, also if its
   using root = temporaryFolder()
   const live = async (index: number): Promise<void> => {
     await using store = await RunStore.open({ folder: join(root.path, `${index}`), create: newRun(), isLone: true })
-    if (index % 4 === 3) {
-      using database = new DatabaseSync(join(store.folder, runFiles.database))
-      database.exec('ALTER TABLE rollout RENAME TO elsewhere')
-    }
+    if (index % 4 === 3) breakDatabase(store.folder)
     store.journal.appendAll(rolloutEntries(index))
     if (index % 4 === 0) await store.journal.durable()
     // Closed with a frame in the spool, and the timer that brings it in.
