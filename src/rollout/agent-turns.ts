@@ -3,10 +3,9 @@ import type { Session, SessionReply } from '../inference/index.ts'
 import { ArraySet } from '../kit/index.ts'
 import type { Message, Sampling } from '../schema/index.ts'
 import { toolAnswersIn, type AgentCalls } from './agent-calls.ts'
-import type { AgentRequests } from './agent-requests.ts'
 import type { AgentTime } from './agent-time.ts'
-import { checkChildRequest } from './check-child-request.ts'
 import { ContextCopy, contextEvent, type SentCopy } from './context-copy.ts'
+import type { LiveContext } from './live-context.ts'
 import type { RunServices } from './run-services.ts'
 import type { Tally } from './tally.ts'
 
@@ -17,7 +16,7 @@ export interface TurnsHost {
   readonly time: AgentTime
   readonly tally: Tally
   readonly tools: AgentCalls
-  readonly requests: AgentRequests
+  readonly context: Pick<LiveContext, 'child'>
   readonly trace: object | undefined
   readonly isRepeatingJournal: boolean
   record(name: string, data: object): void
@@ -116,7 +115,7 @@ export class AgentTurns {
   }
 
   #contextView(): ContextView {
-    const { session, requests, time } = this.#host
+    const { session, context, time } = this.#host
     this.#policyMemory ??= new Map()
     return {
       messages: session.messages,
@@ -124,10 +123,7 @@ export class AgentTurns {
       isToolResult: (message) => message.role === 'tool' || toolAnswersIn(message) !== undefined,
       memory: this.#policyMemory,
       openingLength: this.#openingLength,
-      child: async (request) => {
-        checkChildRequest(request)
-        return await requests.startChild(request, time.signal)
-      },
+      child: (request) => context.child(request, time.signal),
       signal: time.signal,
     }
   }
