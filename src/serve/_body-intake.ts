@@ -1,5 +1,6 @@
 import type { IncomingMessage } from 'node:http'
 import { MillraceError } from '../errors/index.ts'
+import { TurnBatches } from '../kit/index.ts'
 import { clientGone } from './_client-gone.ts'
 
 /** A body that has arrived. What it takes up counts until it is released, which whoever got it does once. */
@@ -82,6 +83,9 @@ export class BodyIntake {
 const maxLoose = 256
 const smallPart = 4096
 
+/** All bodies of this thread that have arrived and are to be worked on. */
+const wholeBodies = new TurnBatches()
+
 /** One body on its way in. */
 class Upload implements HeldBody {
   readonly #intake: BodyIntake
@@ -123,7 +127,7 @@ class Upload implements HeldBody {
     // What is too much is refused before it is read. Only what has come counts: anybody can announce anything.
     const problem = packed(request) ?? this.#intake.refusal(declaredBytes, declaredBytes)
     if (problem) {
-      this.#decide(problem, undefined)
+      this.#refuse(problem)
       request.resume()
       return
     }
@@ -142,17 +146,20 @@ class Upload implements HeldBody {
   readonly #onData = (part: Buffer): void => {
     if (this.#isDecided) return
     const problem = this.#intake.take(part.length, this.#arrived + part.length)
-    if (problem) return this.#decide(problem, undefined)
+    if (problem) return this.#refuse(problem)
     this.#arrived += part.length
     this.#keep(part)
   }
 
   readonly #onEnd = (): void => {
-    if (!this.#isDecided) this.#decide(undefined, this)
+    if (this.#isDecided) return
+    // Whatever becomes of the connection now, the body is here.
+    this.#isDecided = true
+    wholeBodies.add(() => this.#onBody(undefined, this))
   }
 
   readonly #onClose = (): void => {
-    if (!this.#isDecided) this.#decide(undefined, undefined)
+    if (!this.#isDecided) this.#refuse(undefined)
   }
 
   #keep(part: Buffer): void {
@@ -166,10 +173,10 @@ class Upload implements HeldBody {
     this.#looseBytes = 0
   }
 
-  #decide(problem: MillraceError | undefined, body: HeldBody | undefined): void {
+  #refuse(problem: MillraceError | undefined): void {
     this.#isDecided = true
-    if (!body) this[Symbol.dispose]()
-    this.#onBody(problem, body)
+    this[Symbol.dispose]()
+    this.#onBody(problem, undefined)
   }
 }
 

@@ -1,12 +1,11 @@
 import type { Dispatcher } from 'undici'
 import { MillraceError } from '../../errors/index.ts'
-import { type EventLimit, jsonOrText, offAbort, onAbort, openBrace, SseDecoder } from '../../kit/index.ts'
+import { type EventLimit, jsonOrText, offAbort, onAbort, openBrace, SseDecoder, TurnBatches } from '../../kit/index.ts'
 import type { Message } from '../../schema/index.ts'
 import type { BackendReply, ReplySink } from '../backend.ts'
 import type { Shard } from './connections.ts'
 import { lostReply, malformedReply, truncatedReply } from '../wire/broken-reply.ts'
 import type { AnswerContext, AnswerReader, StreamAssembler } from '../wire/dialect.ts'
-import { loopShare } from './_loop-share.ts'
 import type { PromptMemory } from '../tokens/prompt-memory.ts'
 import { ReplyBytes } from '../tokens/reply-bytes.ts'
 import { ReplyClock, type ClockLimit, type ReplyClockLimits, type ReplyClockOwner } from './_reply-clock.ts'
@@ -33,6 +32,9 @@ const eventLimit: EventLimit = {
 const maxTurnBytes = 512 * 1024
 /** The most that is kept of an error's body. */
 const maxErrorBytes = 64 * 1024
+
+/** All replies of this thread that have arrived whole and are to be read. */
+const wholeReplies = new TurnBatches()
 
 type Controller = Dispatcher.DispatchController
 
@@ -237,13 +239,13 @@ export class BackendExchange implements Dispatcher.DispatchHandler, ReplyClockOw
     this.#state = 'decoding'
     const body = this.#status < 300 ? this.#body : undefined
     if (body && isForThread(body, this.#reading)) void this.#awaitThread(scanOnThread(body, this.#reading))
-    else loopShare.run(() => this.#resolveWith())
+    else wholeReplies.add(() => this.#resolveWith())
   }
 
   async #awaitThread(scanning: Promise<ScannedReply>): Promise<void> {
     try {
       const scanned = await scanning
-      loopShare.run(() => this.#resolveWith(scanned))
+      wholeReplies.add(() => this.#resolveWith(scanned))
     } catch (error) {
       this.#fail(lostReply(this.#wire.source, error))
     }

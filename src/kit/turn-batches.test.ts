@@ -1,0 +1,76 @@
+import { setImmediate as nextTurn } from 'node:timers/promises'
+import { expect, test } from 'vitest'
+import { TurnBatches } from './turn-batches.ts'
+
+/** Batches whose clock goes on only while something works. */
+function clockedBatches() {
+  let nowMs = 0
+  return {
+    batches: new TurnBatches(() => nowMs),
+    work: (ms: number): void => {
+      nowMs += ms
+    },
+  }
+}
+
+test('what comes in a turn of the loop is done at its end, together', async () => {
+  const { batches } = clockedBatches()
+  const order: string[] = []
+  for (const name of ['one', 'other']) {
+    batches.add(() => {
+      order.push(name)
+      queueMicrotask(() => order.push(`what follows from ${name}`))
+    })
+  }
+  expect(order).toEqual([])
+  await nextTurn()
+  expect(order).toEqual(['one', 'other', 'what follows from one', 'what follows from other'])
+})
+
+test('a crowd is worked off in order, over several turns of the loop', async () => {
+  const { batches } = clockedBatches()
+  const order: number[] = []
+  const count = 100
+  for (let index = 0; index < count; index += 1) batches.add(() => order.push(index))
+  let turns = 0
+  let most = 0
+  while (order.length < count) {
+    const before = order.length
+    await nextTurn()
+    turns += 1
+    most = Math.max(most, order.length - before)
+    // One that comes meanwhile does not overtake those that wait.
+    if (turns === 1) batches.add(() => order.push(count))
+  }
+  expect(most).toBe(16)
+  await expect.poll(() => order).toEqual(Array.from({ length: count + 1 }, (_, index) => index))
+})
+
+test('work that takes long leaves the rest to the next turns', async () => {
+  const { batches, work } = clockedBatches()
+  const done: number[] = []
+  for (let index = 0; index < 10; index += 1) {
+    batches.add(() => {
+      work(3)
+      done.push(index)
+    })
+  }
+  await nextTurn()
+  expect(done).toEqual([0, 1])
+  await nextTurn()
+  expect(done).toEqual([0, 1, 2, 3])
+  await expect.poll(() => done.length).toBe(10)
+})
+
+test('work that adds work does not keep the loop', async () => {
+  const { batches } = clockedBatches()
+  let done = 0
+  const again = (): void => {
+    done += 1
+    if (done < 3) batches.add(again)
+  }
+  batches.add(again)
+  await nextTurn()
+  expect(done).toBe(1)
+  await expect.poll(() => done).toBe(3)
+})

@@ -1,0 +1,51 @@
+import { RingQueue } from './ring-queue.ts'
+
+/** So many pieces of work are done in one turn of the loop, and the loop sees to everything else in between. */
+const maxAtOnce = 16
+/** No further piece is begun after so long. */
+const maxMs = 4
+
+/**
+ * Does work of one kind in batches and in order: what comes in a turn of the loop is done at its end, and what is too much
+ * for one turn in the next ones.
+ *
+ * Node calls back for each socket that it reads. Work that is done right there runs once through all the code there is for a
+ * message, and finds nothing of it in the processor's caches when the next message comes; piece after piece takes a tenth to a
+ * fifth less CPU. And turns stay short: the work for a reply (reading it, the agent's next step, the next request) takes several
+ * times as long as the read, and a thousand replies that arrive together would hold up timers and everything else for a third
+ * of a second.
+ *
+ * It needs no limit of its own, because there is never more work than requests under way.
+ */
+export class TurnBatches {
+  readonly #waiting = new RingQueue<() => void>()
+  readonly #now: () => number
+  #isDue = false
+
+  constructor(now: () => number = () => performance.now()) {
+    this.#now = now
+  }
+
+  /** Does the work soon. It must not throw. */
+  add(work: () => void): void {
+    this.#waiting.push(work)
+    if (!this.#isDue) this.#await()
+  }
+
+  #await(): void {
+    this.#isDue = true
+    setImmediate(this.#onTurnEnd)
+  }
+
+  readonly #onTurnEnd = (): void => {
+    const endsAt = this.#now() + maxMs
+    // What this work adds comes in a later turn.
+    let left = Math.min(this.#waiting.size, maxAtOnce)
+    do {
+      this.#waiting.shift()?.()
+      left -= 1
+    } while (left > 0 && this.#now() < endsAt)
+    this.#isDue = false
+    if (this.#waiting.size > 0) this.#await()
+  }
+}
