@@ -25,12 +25,17 @@ export class LastPath<Node> {
     return this.#chars
   }
 
-  /** How many messages at the start of the conversation are those of the path. */
-  commonWith(messages: readonly Message[], before?: KnownBeginning<Node>): number {
+  /**
+   * How many messages at the start of the conversation are those of the path. From now on the path holds them as the
+   * conversation does, which is kept for longer: a reply that its client sends back is not held twice.
+   */
+  follow(messages: readonly Message[], before?: KnownBeginning<Node>): number {
     const length = Math.min(messages.length, this.#meanings.length)
     let common = before && this.nodeAfter(before.count) === before.node ? before.count : 0
-    while (common < length && isSame(this.#meanings[common] as Meaning, meaningOf(messages[common] as Message))) {
-      common += 1
+    for (; common < length; common += 1) {
+      const meaning = meaningOf(messages[common] as Message)
+      if (!isSame(this.#meanings[common] as Meaning, meaning)) break
+      this.#meanings[common] = meaning
     }
     return common
   }

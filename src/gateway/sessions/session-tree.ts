@@ -108,7 +108,7 @@ export class SessionTree {
   /** Finds the known part of a conversation. `names`: the client's names for replies among the messages, by their index. */
   match(messages: readonly Message[], before?: KnownBeginning<TreeNode>, names = noNames): Match {
     if (this.#hasTwins) return this.#matchTwins(messages, { count: 0, node: root }, names)
-    const common = this.#lastPath.commonWith(messages, before)
+    const common = this.#lastPath.follow(messages, before)
     const nodes: TreeNode[] = []
     const said: SaidMessage[] = []
     let known = common
