@@ -7,7 +7,7 @@ export function parseQuery<Schema extends z.ZodType>(schema: Schema, request: Fa
   requireValues(request.query as Readonly<Record<string, unknown>>)
   const checked = schema.safeParse(request.query)
   if (checked.success) return checked.data
-  throw new MillraceError('usage', `the query does not fit: ${describeIssues(checked.error.issues)}`)
+  throw new MillraceError('usage', `the query does not fit: ${describeIssues(checked.error.issues, request.query)}`)
 }
 
 /** An unset variable in somebody's shell leaves a name without a value, which as a number would be 0. */

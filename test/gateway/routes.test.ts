@@ -240,6 +240,19 @@ test('an export comes as it was asked for', async () => {
   expect(missing.status).toBe(404)
 })
 
+test('a query that does not fit is refused with what was sent', async () => {
+  await using gateway = await TestGateway.start()
+  for (const [path, said] of [
+    ['/v1/export?rows=merge', 'rows: expected one of "interactions"|"merged", got "merge" (did you mean "merged"?)'],
+    ['/v1/export?discount=half', 'discount: expected number, got "half"'],
+    ['/v1/sessions?limit=all', 'limit: expected number, got "all"'],
+  ] as const) {
+    const { status, body } = await gateway.ask(path)
+    const error = { code: 'usage', message: `the query does not fit: ${said}` }
+    expect({ status, body }).toEqual({ status: 400, body: { error } })
+  }
+})
+
 test('a method that a path does not take is refused with those it takes, in the words of its API', async () => {
   await using gateway = await TestGateway.start()
   for (const { path: pattern } of gatewayOperations) {
