@@ -169,6 +169,7 @@ test('an ended session is sealed: 410 for requests, rewards still count, ending 
   expect(await open.gateway.reward(caller, id, { reward: 1, interactionId })).toBe(1)
   await expect(open.gateway.reward(caller, id, { reward: 1, interactionId: 'no' })).rejects.toMatchObject({
     code: 'usage',
+    message: expect.stringContaining('has no reply no; `interactionId` is the `id` of a reply') as string,
   })
   // Sums of larger ones might be none any more.
   for (const reward of [Number.NaN, Infinity, 1e31, -1e308]) {

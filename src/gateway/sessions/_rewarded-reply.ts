@@ -58,7 +58,8 @@ async function replyNamed(
     await store.journal.durable()
     const discarded = await discardedNamed(store.reader.sessions, id, replyId)
     if (discarded) throw discardedReply(`reply ${called}`, id, discarded)
-    const message = `session ${id} has no reply ${called}; it is named as its client knows it`
+    const which = '`interactionId` is the `id` of a reply as its client got it, which an export has as `interaction`'
+    const message = `session ${id} has no reply ${called}; ${which}`
     throw new MillraceError('usage', message, { data: { status: 404 } })
   }
   if (others.length === 0) return first
