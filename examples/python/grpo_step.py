@@ -30,6 +30,8 @@ def training_rows(path):
     for row in read_rows(path):
         if row["kind"] == "end":
             end = row
+        elif row["kind"] == "interaction":
+            raise SystemExit(f"{path} has interactions, not training rows; export with --rows merged")
         elif row["kind"] == "damaged":
             damaged.add(row["session"])
         elif row["kind"] == "empty" and row["reward"] is not None:

@@ -148,6 +148,14 @@ test('a group of one session has nothing to compare, however its branches did', 
   expect(new Set(advantages)).toEqual(new Set([0]))
 })
 
+test('the GRPO step says which rows it takes', async () => {
+  using files = await exportedFiles({ rows: 'interactions' })
+  await expect(python([], 'grpo_step.py', files.file)).rejects.toMatchObject({
+    code: 1,
+    stderr: `${files.file} has interactions, not training rows; export with --rows merged\n`,
+  })
+})
+
 test.each(['millrace_rows.py', 'grpo_step.py'])('%s says how it is used, and what it cannot read', async (script) => {
   using folder = temporaryFolder()
   expect(await python([], script, '--help')).toContain(`python3 ${script} train.rows`)
