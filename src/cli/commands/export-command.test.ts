@@ -78,8 +78,11 @@ test('an export that is refused says why, and leaves the file alone', async () =
     stderr: expect.stringContaining('there is no session nobody'),
   })
   expect(readFileSync(file, 'utf8')).toBe('yesterday')
-  expect((await run(runs.root, 'gateway', '--rows', 'merged', '--skip-without-tokens', '-o', file)).code).toBe(0)
-  expect(readJsonRows(readFileSync(file)).at(-1)).toMatchObject({ kind: 'end', sessions: 12 })
+  const { code, stderr } = await run(runs.root, 'gateway', '--rows', 'merged', '--skip-without-tokens', '-o', file)
+  expect(code).toBe(0)
+  const end = readJsonRows(readFileSync(file)).at(-1)
+  expect(end).toMatchObject({ kind: 'end', sessions: 12 })
+  expect(stderr).toContain(`of 12 sessions (${String(end?.['withoutTokens'])} replies without tokens left out) to `)
 })
 
 test('of many damaged sessions twenty are named', async () => {

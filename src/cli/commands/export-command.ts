@@ -201,10 +201,11 @@ async function* sessionChunks(
   const { tenant, session, group, discount } = flags
   if (tenant !== undefined) requireTenant(reader, tenant)
   else if (group !== undefined) requireOneTenant(reader, group)
-  const { rows, sessions, emptySessions, damagedSessions } = yield* exportSessions(reader, {
+  const skipWithoutTokens = flags['skip-without-tokens'] === true
+  const { rows, sessions, emptySessions, damagedSessions, withoutTokens } = yield* exportSessions(reader, {
     rows: flags.rows ?? 'interactions',
     format: flags.format ?? 'jsonl',
-    skipWithoutTokens: flags['skip-without-tokens'] === true,
+    skipWithoutTokens,
     onDamaged,
     ...(tenant !== undefined && { tenant }),
     ...(session !== undefined && { session }),
@@ -212,9 +213,12 @@ async function* sessionChunks(
     ...(discount !== undefined && { discount }),
     ...(flags['include-discarded'] && { include: 'discarded' }),
   })
+  // Only training rows leave them out.
+  const leftOut = flags.rows === 'merged' && skipWithoutTokens ? withoutTokens : 0
   const odd = [
     ...(emptySessions > 0 ? [`${formatCount(emptySessions)} empty`] : []),
     ...(damagedSessions > 0 ? [`${formatCount(damagedSessions)} damaged`] : []),
+    ...(leftOut > 0 ? [`${formatCount(leftOut)} ${leftOut === 1 ? 'reply' : 'replies'} without tokens left out`] : []),
   ]
   const among = odd.length > 0 ? ` (${odd.join(', ')})` : ''
   return `${formatQuantity(rows, 'row')} of ${formatQuantity(sessions, 'session')}${among}`
