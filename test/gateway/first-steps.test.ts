@@ -1,6 +1,7 @@
 import { once } from 'node:events'
-import { readdirSync } from 'node:fs'
+import { mkdirSync, readdirSync, rmSync } from 'node:fs'
 import { createServer, type AddressInfo } from 'node:net'
+import { join } from 'node:path'
 import { temporaryRuns } from 'millrace/testing'
 import { expect, test } from 'vitest'
 import { findModels, GatewayServer, type GatewayServerOptions } from '../../src/serve/index.ts'
@@ -114,4 +115,12 @@ test('the key that a gateway made is not dropped without a word', async () => {
   expect(notice).toContain(`MILLRACE_ADMIN_KEY=$(cat ${runs.root}/gateway/admin.key)`)
   expect(notice).not.toContain(madeKey)
   expect((await start([acme, { tenant: 'default', key: madeKey }])).notices).toEqual([])
+  const [replaced] = (await start([{ tenant: 'default', key: 'another-key' }])).notices
+  expect(replaced).toContain(`the key in ${runs.root}/gateway/admin.key is not taken: tenant default has another one`)
+  expect(replaced).not.toContain('another-key')
+  // As another user's cannot be read; keys that are given are the way out of that.
+  const file = join(runs.root, 'gateway', 'admin.key')
+  rmSync(file)
+  mkdirSync(file)
+  expect((await start([{ tenant: 'default', key: 'another-key' }])).notices).toEqual([])
 })

@@ -38,11 +38,25 @@ export function keptAdminKey(folder: string): string {
   return key
 }
 
-/** What to tell whoever starts a gateway with keys of others where it once made its own, which then opens nothing. */
+/** What to tell whoever starts a gateway with other keys where it once made its own, which then opens nothing. */
 export function unusedKeyNotice(folder: string, keys: readonly TenantKey[]): string | undefined {
   const path = join(folder, keyFile)
-  if (keys.length === 0 || keys.some(({ tenant }) => tenant === defaultTenant) || !existsSync(path)) return undefined
-  return `the key in ${path} is not taken any more, because other keys are given and none is of tenant ${defaultTenant}, whose sessions nobody can manage now; to keep it, start with MILLRACE_ADMIN_KEY=$(cat ${path})`
+  if (keys.length === 0 || !existsSync(path)) return undefined
+  const ofDefault = keys.filter(({ tenant }) => tenant === defaultTenant)
+  if (ofDefault.length === 0) {
+    return `the key in ${path} is not taken any more, because other keys are given and none is of tenant ${defaultTenant}, whose sessions nobody can manage now; to keep it, start with MILLRACE_ADMIN_KEY=$(cat ${path})`
+  }
+  if (ofDefault.some(({ key }) => mayBeKept(path, key))) return undefined
+  return `the key in ${path} is not taken: tenant ${defaultTenant} has another one; remove the file, so that nobody tries it`
+}
+
+/** Of a file that cannot be read nothing is known, and a gateway that was given its keys starts without it. */
+function mayBeKept(path: string, key: string): boolean {
+  try {
+    return readKept(path) === key
+  } catch {
+    return true
+  }
 }
 
 function readKept(path: string): string | undefined {
