@@ -45,7 +45,7 @@ test('dotted and nested options of one group add up', () => {
 
 test('a change keeps what it does not name', () => {
   const before = parseSimulatorOptions({ skill: 0.5, 'faults.cut': 0.1 })
-  expect(parseSimulatorOptions({ 'faults.hang': 0.3 }, before)).toEqual({
+  expect(parseSimulatorOptions({ 'faults.hang': 0.3 }, { base: before })).toEqual({
     ...before,
     faults: { ...before.faults, hang: 0.3 },
   })

@@ -97,12 +97,22 @@ export type SimulatorOptions = Readonly<Record<string, unknown>> & {
   readonly overload?: { readonly [Name in keyof SimulatorSettings['overload']]?: number | string }
 }
 
-/** Validates options over `base`, the settings in force (or nothing, for the defaults). */
-export function parseSimulatorOptions(options: SimulatorOptions, base?: SimulatorSettings): SimulatorSettings {
+interface SimulatorOptionsContext {
+  /** The settings in force, over which the options are laid; the defaults if there are none. */
+  readonly base?: SimulatorSettings
+  /** What a mistake is reported under. */
+  readonly place?: string
+}
+
+/** All settings that the options make, or `config_invalid` with every mistake in them. */
+export function parseSimulatorOptions(
+  options: SimulatorOptions,
+  { base, place = 'simulator options' }: SimulatorOptionsContext = {},
+): SimulatorSettings {
   const given = nested(options, base)
   const parsed = settingsSchema.safeParse(given)
   if (parsed.success) return parsed.data
-  throw new MillraceError('config_invalid', `simulator options: ${describeIssues(parsed.error.issues, given)}`, {
+  throw new MillraceError('config_invalid', `${place}: ${describeIssues(parsed.error.issues, given)}`, {
     cause: parsed.error,
   })
 }

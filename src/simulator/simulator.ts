@@ -66,7 +66,7 @@ export class Simulator extends Resource implements Backend, JobHost {
 
   /** Changes any options while it runs. The times of an overload given here count from now. */
   change(options: SimulatorOptions): void {
-    this.#settings = parseSimulatorOptions(options, this.#settings)
+    this.#settings = parseSimulatorOptions(options, { base: this.#settings })
     if (Object.keys(options).some((key) => key === 'overload' || key.startsWith('overload.'))) this.#scheduleOverload()
   }
 

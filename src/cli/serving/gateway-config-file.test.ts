@@ -14,6 +14,11 @@ test.each([
     'it is not YAML: Excessive alias count',
   ],
   ['half a list', 'keys: [', 'it is not YAML: Flow sequence'],
+  [
+    'a misspelt option of the simulator',
+    'models: { toy: { simulator: { skil: 0.5 } } }',
+    'gateway.yaml: models.toy.simulator: `skil` is not known; did you mean `skill`?',
+  ],
 ])('%s is a mistake in the file', async (_what, text, message) => {
   using folder = mkdtempDisposableSync(join(tmpdir(), 'millrace-config-'))
   writeFileSync(join(folder.path, 'gateway.yaml'), text)

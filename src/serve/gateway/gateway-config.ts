@@ -2,6 +2,7 @@ import { z } from 'zod'
 import { MillraceError } from '../../errors/index.ts'
 import { namedModelSchema, type NamedModelInput } from '../../inference/index.ts'
 import { closedObject, describeIssues } from '../../schema/index.ts'
+import { parseSimulatorOptions } from '../../simulator/index.ts'
 
 const bound = z.int().min(1).exactOptional()
 
@@ -45,6 +46,9 @@ export function parseGatewayConfig(written: unknown): GatewayConfig {
   const checked = schema.safeParse(input)
   if (!checked.success) throw new MillraceError('config_invalid', describeIssues(checked.error.issues, input))
   const { models = {} } = input as GatewayConfigInput
+  for (const [name, { simulator }] of Object.entries(models)) {
+    if (simulator) parseSimulatorOptions(simulator, { place: `models.${name}.simulator` })
+  }
   return { ...checked.data, models }
 }
 
