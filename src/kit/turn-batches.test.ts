@@ -74,3 +74,22 @@ test('work that adds work does not keep the loop', async () => {
   expect(done).toBe(1)
   await expect.poll(() => done).toBe(3)
 })
+
+test('what throws is uncaught, and takes nothing else along', async () => {
+  const { batches } = clockedBatches()
+  const order: string[] = []
+  const uncaught: unknown[] = []
+  process.setUncaughtExceptionCaptureCallback((error) => uncaught.push(error))
+  try {
+    const fault = new Error('a fault')
+    batches.add(() => {
+      throw fault
+    })
+    batches.add(() => order.push('waited with it'))
+    await expect.poll(() => uncaught).toEqual([fault])
+    batches.add(() => order.push('came later'))
+    await expect.poll(() => order).toEqual(['waited with it', 'came later'])
+  } finally {
+    process.setUncaughtExceptionCaptureCallback(null)
+  }
+})

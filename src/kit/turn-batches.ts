@@ -1,8 +1,11 @@
 import { RingQueue } from './ring-queue.ts'
 
-/** So many pieces of work are done in one turn of the loop, and the loop sees to everything else in between. */
+/**
+ * So many pieces of work are done in one turn of the loop, and the loop sees to everything else in between. What only follows
+ * from a piece, through a promise that it settles, runs after the batch: this number bounds it, not `maxMs`.
+ */
 const maxAtOnce = 16
-/** No further piece is begun after so long. */
+/** No further piece is begun in a turn after so long. */
 const maxMs = 4
 
 /**
@@ -26,7 +29,7 @@ export class TurnBatches {
     this.#now = now
   }
 
-  /** Does the work soon. It must not throw. */
+  /** Does the work soon. What it throws is an uncaught exception; the rest of the work is done all the same. */
   add(work: () => void): void {
     this.#waiting.push(work)
     if (!this.#isDue) this.#await()
@@ -41,11 +44,14 @@ export class TurnBatches {
     const endsAt = this.#now() + maxMs
     // What this work adds comes in a later turn.
     let left = Math.min(this.#waiting.size, maxAtOnce)
-    do {
-      this.#waiting.shift()?.()
-      left -= 1
-    } while (left > 0 && this.#now() < endsAt)
-    this.#isDue = false
-    if (this.#waiting.size > 0) this.#await()
+    try {
+      do {
+        this.#waiting.shift()?.()
+        left -= 1
+      } while (left > 0 && this.#now() < endsAt)
+    } finally {
+      this.#isDue = false
+      if (this.#waiting.size > 0) this.#await()
+    }
   }
 }
