@@ -26,16 +26,20 @@ export class LastPath<Node> {
   }
 
   /**
-   * How many messages at the start of the conversation are those of the path. From now on the path holds them as the
-   * conversation does, which is kept for longer: a reply that its client sends back is not held twice.
+   * How many messages at the start of the conversation are those of the path. `before`: the beginning that the conversation
+   * shares with the body that is kept of it. What follows there, mostly a reply that its client sends back, is then held in
+   * the conversation's own strings, which are kept with the body: otherwise it would be held twice. Without a kept body the
+   * path holds on to the strings it has: new ones in their place, request after request, would all outlive young collections.
    */
   follow(messages: readonly Message[], before?: KnownBeginning<Node>): number {
     const length = Math.min(messages.length, this.#meanings.length)
-    let common = before && this.nodeAfter(before.count) === before.node ? before.count : 0
+    const isKept = before !== undefined && this.nodeAfter(before.count) === before.node
+    let common = isKept ? before.count : 0
     for (; common < length; common += 1) {
       const meaning = meaningOf(messages[common] as Message)
       if (!isSame(this.#meanings[common] as Meaning, meaning)) break
-      this.#meanings[common] = meaning
+      // The same text, so what was taken of the allowance stays right.
+      if (isKept) this.#meanings[common] = meaning
     }
     return common
   }
