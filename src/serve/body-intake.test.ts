@@ -11,10 +11,14 @@ interface Outcome {
 }
 
 /** A server that takes bodies in and answers with what came of them. */
-async function intakeServer(bounds: { maxBodyBytes?: number; maxBodiesBytes?: number }) {
+async function intakeServer(
+  bounds: { maxBodyBytes?: number; maxBodiesBytes?: number },
+  onRequest: (request: IncomingMessage) => void = () => {},
+) {
   const intake = new BodyIntake({ maxBodyBytes: 1000, maxBodiesBytes: 2000, fullStatus: 503, ...bounds })
   const outcomes: Outcome[] = []
   const server = createServer((incoming, response) => {
+    onRequest(incoming)
     intake.read(incoming, (problem, body) => {
       outcomes.push({ problem, body })
       response.end(problem ? String(problem.data['status']) : String(body?.length))
@@ -128,5 +132,19 @@ test('a client that leaves in the middle is neither a body nor a problem', async
   client.destroy()
   await expect.poll(() => server.outcomes.length).toBe(1)
   expect(server.outcomes).toEqual([{ problem: undefined, body: undefined }])
+  expect(server.intake.heldBytes).toBe(0)
+})
+
+test('a client that leaves when its whole body is there leaves a body, once', async () => {
+  const closed = Promise.withResolvers<number>()
+  await using server = await intakeServer({}, (incoming) => {
+    incoming.once('end', () => incoming.destroy())
+    incoming.once('close', () => closed.resolve(server.outcomes.length))
+  })
+  server.open({}).end('whole')
+  // It is handed over at the end of the turn of the loop, when the client has gone.
+  expect(await closed.promise).toBe(0)
+  await expect.poll(() => server.outcomes.map(({ body }) => body?.bytes.toString())).toEqual(['whole'])
+  server.outcomes[0]?.body?.[Symbol.dispose]()
   expect(server.intake.heldBytes).toBe(0)
 })

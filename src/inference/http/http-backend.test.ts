@@ -1,3 +1,4 @@
+import { subscribe, unsubscribe } from 'node:diagnostics_channel'
 import { getEventListeners } from 'node:events'
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import { describe, expect, test } from 'vitest'
@@ -310,6 +311,25 @@ describe('an abort', () => {
     controller.abort(new Error('enough'))
     expect(String(await failed)).toContain('enough')
     await server.requests[0]?.closed
+  })
+
+  test('when the reply is there and waits to be read, too; the connection stays', async () => {
+    await using server = await ScriptedServer.start((response) => sendJson(response, chatReply('x')))
+    await using backend = openBackend(server.url, { options: { connections: 1 } })
+    const controller = new AbortController()
+    const reason = new Error('enough')
+    // After the end of the reply was seen, and before the turn of the loop ends.
+    const onArrival = (): void => queueMicrotask(() => controller.abort(reason))
+    subscribe('undici:request:trailers', onArrival)
+    try {
+      expect(await failureOf(() => backend.send(ask({ signal: controller.signal })))).toBe(reason)
+    } finally {
+      unsubscribe('undici:request:trailers', onArrival)
+    }
+    expect(getEventListeners(controller.signal, 'abort')).toEqual([])
+    expect((await backend.send(ask())).message.content).toBe('x')
+    const [first, second] = server.requests
+    expect(second?.closed).toBe(first?.closed)
   })
 
   test('takes back a request that still waits for a connection', async () => {
