@@ -1,3 +1,4 @@
+import { AsyncLocalStorage } from 'node:async_hooks'
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import { expect, test } from 'vitest'
 import { TurnBatches } from './turn-batches.ts'
@@ -25,6 +26,17 @@ test('what comes in a turn of the loop is done at its end, together', async () =
   expect(order).toEqual([])
   await nextTurn()
   expect(order).toEqual(['one', 'other', 'what follows from one', 'what follows from other'])
+})
+
+test('each piece runs in the async context that it came in', async () => {
+  const { batches } = clockedBatches()
+  const context = new AsyncLocalStorage<string>()
+  const seen: (string | undefined)[] = []
+  for (const name of ['one', 'other']) {
+    context.run(name, () => batches.add(() => seen.push(context.getStore())))
+  }
+  await nextTurn()
+  expect(seen).toEqual(['one', 'other'])
 })
 
 test('a crowd is worked off in order, over several turns of the loop', async () => {

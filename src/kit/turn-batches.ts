@@ -1,3 +1,4 @@
+import { AsyncResource } from 'node:async_hooks'
 import { RingQueue } from './ring-queue.ts'
 
 /**
@@ -12,16 +13,16 @@ const maxMs = 4
  * Does work of one kind in batches and in order: what comes in a turn of the loop is done at its end, and what is too much
  * for one turn in the next ones.
  *
- * Node calls back for each socket that it reads. Work that is done right there runs once through all the code there is for a
- * message, and finds nothing of it in the processor's caches when the next message comes; piece after piece takes a tenth to a
- * fifth less CPU. And turns stay short: the work for a reply (reading it, the agent's next step, the next request) takes several
- * times as long as the read, and a thousand replies that arrive together would hold up timers and everything else for a third
- * of a second.
+ * Node calls back for each socket that it reads. Done right there, each piece runs through all the code there is for a message,
+ * and little of that code is still in the processor's caches when the next message comes; piece after piece takes a tenth to
+ * a fifth less CPU. And turns stay short: the work for a reply (reading it, the agent's next step, the next request) takes
+ * several times as long as the read, and a thousand replies that arrive together would hold up timers and everything else for
+ * a third of a second.
  *
  * It needs no limit of its own, because there is never more work than requests under way.
  */
 export class TurnBatches {
-  readonly #waiting = new RingQueue<() => void>()
+  readonly #waiting = new RingQueue<Piece>()
   readonly #now: () => number
   #isDue = false
 
@@ -31,11 +32,11 @@ export class TurnBatches {
 
   /** Does the work soon. What it throws is an uncaught exception; the rest of the work is done all the same. */
   add(work: () => void): void {
-    this.#waiting.push(work)
-    if (!this.#isDue) this.#await()
+    this.#waiting.push(new Piece(work))
+    if (!this.#isDue) this.#schedule()
   }
 
-  #await(): void {
+  #schedule(): void {
     this.#isDue = true
     setImmediate(this.#onTurnEnd)
   }
@@ -46,12 +47,26 @@ export class TurnBatches {
     let left = Math.min(this.#waiting.size, maxAtOnce)
     try {
       do {
-        this.#waiting.shift()?.()
+        this.#waiting.shift()?.run()
         left -= 1
       } while (left > 0 && this.#now() < endsAt)
     } finally {
       this.#isDue = false
-      if (this.#waiting.size > 0) this.#await()
+      if (this.#waiting.size > 0) this.#schedule()
     }
+  }
+}
+
+/** One piece of work. It runs in the async context in which it was added, where tracers look for what it belongs to. */
+class Piece extends AsyncResource {
+  readonly #work: () => void
+
+  constructor(work: () => void) {
+    super('TurnBatches')
+    this.#work = work
+  }
+
+  run(): void {
+    this.runInAsyncScope(this.#work)
   }
 }
