@@ -16,10 +16,10 @@ const kinds: Readonly<Record<string, ItemKind>> = { reasoning: 'rs', message: 'm
 /** The backend's ids of a Responses reply's items, from a whole reply or the last event of a stream. */
 export function itemIdsIn(document: object): ItemIds | undefined {
   const { output, response }: OutputWire = document
-  if (!Array.isArray(output))
-    return isJsonObject(response) ? itemIdsIn({ ...response, response: undefined }) : undefined
+  const items = output ?? (isJsonObject(response) ? response['output'] : undefined)
+  if (!Array.isArray(items)) return undefined
   const ids: Partial<Record<ItemKind, string[]>> = {}
-  for (const item of output) {
+  for (const item of items) {
     const { type, id }: ItemWire = isJsonObject(item) ? item : {}
     const kind = typeof type === 'string' ? kinds[type] : undefined
     // Items without an id count, too, because items are found by their number.

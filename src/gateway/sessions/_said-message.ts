@@ -8,7 +8,7 @@ export class SaidMessage {
   readonly message: Message
   #meaning: Meaning | undefined
   #digest: string | undefined
-  #loose: { readonly digest: string | undefined } | undefined
+  #looseDigest: string | undefined
 
   constructor(message: Message) {
     this.message = message
@@ -24,11 +24,12 @@ export class SaidMessage {
 
   /** A digest that is the same however the tool calls are spelled. Undefined for messages without tool calls. */
   looseDigest(): string | undefined {
-    if (!this.#loose) {
+    if (this.#looseDigest === undefined) {
+      // Without tool calls this is only asked, not worked out, so there is nothing to remember.
       const loose = looseMeaningOf(this.message)
-      this.#loose = { digest: loose && digestOf(loose) }
+      this.#looseDigest = loose && digestOf(loose)
     }
-    return this.#loose.digest
+    return this.#looseDigest
   }
 
   /** The digests of a reply; undefined for other messages. */
