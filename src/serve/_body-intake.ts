@@ -35,8 +35,9 @@ export class BodyIntake {
   }
 
   /**
-   * Calls `onBody` once: with a body, with what is wrong with it, or with neither when the client left. What is left of a
-   * body that was refused is read and dropped, because closing on a client that still writes would cost it the answer.
+   * Calls `onBody` once: with a body, with what is wrong with it, or with neither when the client left. A body comes at the
+   * end of the turn of the loop in which it was complete, or soon after, and its client may have left by then. What is left of
+   * a body that was refused is read and dropped, because closing on a client that still writes would cost it the answer.
    */
   read(request: IncomingMessage, onBody: OnBody): void {
     new Upload(this, request, onBody).start(Number(request.headers['content-length'] ?? 0))
