@@ -1,4 +1,5 @@
 import type { AddressInfo, Socket } from 'node:net'
+import { setImmediate as nextTurn } from 'node:timers/promises'
 import type * as Fastify from 'fastify'
 import { onFirstUse, Resource } from '../kit/index.ts'
 import { replyWithError } from './_door-error.ts'
@@ -33,6 +34,8 @@ export abstract class Door extends Resource {
   readonly #host: string
   /** Those that are open, as many as the server takes. */
   readonly #sockets = new Set<Socket>()
+  /** How many connections there ever were. */
+  #accepted = 0
 
   protected constructor(host: string, options: DoorServerOptions = {}) {
     super()
@@ -55,6 +58,7 @@ export abstract class Door extends Resource {
     })
     this.knownRoutes = new KnownRoutes(this.app)
     this.app.server.on('connection', (socket: Socket) => {
+      this.#accepted += 1
       this.#sockets.add(socket)
       socket.once('close', () => this.#sockets.delete(socket))
     })
@@ -84,10 +88,28 @@ export abstract class Door extends Resource {
   /** Lets replies that are being made go out, for a while; those that wait for something end with what they wait for. */
   protected async onClose(): Promise<void> {
     const timer = setTimeout(() => this.app.server.closeAllConnections(), closeGraceMs)
+    await this.#acceptQueued()
+    // The last to be accepted has as long as the others.
+    timer.refresh()
     const closing = this.app.close()
     // Node takes a connection for busy on which nothing was ever asked.
     for (const socket of this.#sockets) if (!responseOn(socket)) socket.destroySoon()
     await closing
     clearTimeout(timer)
+  }
+
+  /**
+   * Accepts the connections that wait in the kernel, because those that wait when the port is closed are reset, with the
+   * requests on them. Node accepts one in each turn of the loop, and reads what was asked on it in the next.
+   */
+  async #acceptQueued(): Promise<void> {
+    // The turn that is under way may have looked for connections already.
+    await nextTurn()
+    // While clients keep coming there is always another one: a queue's length of them is enough.
+    for (let turn = 0; turn < backlog; turn += 1) {
+      const before = this.#accepted
+      await nextTurn()
+      if (this.#accepted === before) return
+    }
   }
 }

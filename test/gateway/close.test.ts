@@ -1,7 +1,7 @@
 import { once } from 'node:events'
 import { connect, type Socket } from 'node:net'
 import { expect, test } from 'vitest'
-import { TestGateway } from './_test-gateway.ts'
+import { adminKey, TestGateway } from './_test-gateway.ts'
 
 /** Less than a door waits for replies that are on their way. */
 const notLong = { timeout: 8_000 }
@@ -24,3 +24,31 @@ test('a gateway that closes does not wait for connections on which nothing is as
   await closed
   expect(sockets.map(({ destroyed }) => destroyed)).toEqual([true, true, true])
 })
+
+test('a request that reached the machine before the gateway closed is refused, not cut off', notLong, async () => {
+  await using gateway = await TestGateway.start()
+  await gateway.server.drain()
+  const body = JSON.stringify({ model: 'sim', messages: [{ role: 'user', content: 'Hello?' }] })
+  const request = `POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nx-api-key: ${adminKey}\r\ncontent-length: ${body.length}\r\n\r\n${body}`
+  // The kernel has all of these before the loop, which takes one connection a turn, has seen them.
+  const sockets = Array.from({ length: 100 }, () => {
+    const socket = connect(Number(new URL(gateway.url).port), '127.0.0.1')
+    socket.write(request)
+    return socket
+  })
+  const replies = sockets.map(firstLineOn)
+  await Promise.all(sockets.map((socket) => once(socket, 'connect')))
+  await gateway.server.close()
+  expect(new Set(await Promise.all(replies))).toEqual(new Set(['HTTP/1.1 503 Service Unavailable']))
+})
+
+/** The first line of what a server says until it closes, or how the connection failed. */
+async function firstLineOn(socket: Socket): Promise<string> {
+  let heard = ''
+  try {
+    for await (const bytes of socket) heard += String(bytes)
+  } catch (error) {
+    return String(error)
+  }
+  return heard.slice(0, heard.indexOf('\r\n'))
+}
