@@ -1,6 +1,6 @@
 import { once } from 'node:events'
 import { connect, type Socket } from 'node:net'
-import { expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { SimulatorServer } from 'millrace'
 import { adminKey, apis, asked, TestGateway } from './_test-gateway.ts'
 
@@ -53,6 +53,44 @@ test('a body that does not come in time is not waited for', async () => {
   const text = await exchange(gateway.url, head)
   expect(text).toContain('HTTP/1.1 408 ')
   expect(JSON.parse(text.slice(text.indexOf('\r\n\r\n')))).toMatchObject({ type: 'error', error: errorText('50 ms') })
+})
+
+describe('a client that goes on sending after it was told that it is late', () => {
+  /** A client that was told. It does not hang up itself. */
+  async function late(gateway: TestGateway, key: string, length: number, start: string): Promise<Socket> {
+    const { hostname, port } = new URL(gateway.url)
+    const socket = connect({ port: Number(port), host: hostname, allowHalfOpen: true }).on('error', () => undefined)
+    const { path } = asked.chat
+    socket.write(`POST ${path} HTTP/1.1\r\nhost: x\r\nx-api-key: ${key}\r\ncontent-length: ${length}\r\n\r\n${start}`)
+    const [told] = (await once(socket, 'data')) as [Buffer]
+    expect(String(told)).toContain('HTTP/1.1 408 ')
+    return socket
+  }
+
+  async function sendUntilClosed(socket: Socket): Promise<void> {
+    const sending = setInterval(() => socket.write(' '), 20)
+    // However it is closed: `once` would fail where that is by a reset.
+    await new Promise((resolve) => socket.once('close', resolve))
+    clearInterval(sending)
+  }
+
+  test('takes up no memory, and its connection is closed', async () => {
+    await using gateway = await TestGateway.start({ bounds: { maxUploadMs: 50 } })
+    const socket = await late(gateway, adminKey, 1e6, '{"model":')
+    expect((await gateway.ask('/metrics')).text).toMatch(/^millrace_gateway_body_bytes 0$/m)
+    await sendUntilClosed(socket)
+  })
+
+  test('is not answered, and nothing is recorded', async () => {
+    await using gateway = await TestGateway.start({ bounds: { maxUploadMs: 50 } })
+    const { id, key } = await gateway.startSession()
+    const body = JSON.stringify(asked.chat.body)
+    const socket = await late(gateway, key, body.length, body.slice(0, 5))
+    socket.write(body.slice(5))
+    await sendUntilClosed(socket)
+    const { body: session } = await gateway.ask(`/v1/sessions/${id}`)
+    expect(session).toMatchObject({ interactions: 0, discarded: 0, used: { requests: 0 } })
+  })
 })
 
 test('a client’s own id for its request is kept if it is one', async () => {

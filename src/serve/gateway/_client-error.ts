@@ -36,10 +36,20 @@ export function clientErrorAnswers(
       return
     }
     socket.end(asText(answers.get(code ?? '') ?? malformed))
+    giveUpRequestOn(socket)
     // On a connection that closes with something unread, the answer would be lost.
     socket.resume()
-    socket.setTimeout(lingerMs, () => socket.destroy())
+    // Not the socket's own timeout, which begins anew with everything that still comes.
+    const lingering = setTimeout(() => socket.destroy(), lingerMs)
+    socket.once('close', () => clearTimeout(lingering))
   }
+}
+
+/** Nothing can be said on the connection any more: for whoever reads or answers a request that came on it, its client has gone. */
+function giveUpRequestOn(socket: Socket): void {
+  const response = responseOn(socket)
+  response?.req.emit('close')
+  response?.emit('close')
 }
 
 function asText({ status, headers, body }: PlainError): string {
