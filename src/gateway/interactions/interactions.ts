@@ -228,7 +228,9 @@ export class Interactions {
       if (earlier) memory.unheard.hear(earlier.reply.seq)
       const record = (): SessionPlace => {
         const leaf = memory.tree.append(messages, match)
-        if (call.api === 'chat' && leaf) memory.lastBody.keep(call.body, { request, node: leaf, continued })
+        if (call.api === 'chat' && leaf && memory.lastBody.keep(call.body, { request, node: leaf, continued })) {
+          memory.tree.shareTextWith(messages, continued?.known.length ?? 0)
+        }
         const key = requestKey(call.api, leaf?.seq ?? noLeaf, request.body, call.body.length)
         return new SessionPlace({ session, memory, journal, leaf, key })
       }

@@ -70,22 +70,23 @@ export class LastBody<Node> {
     return continued
   }
 
-  /** Makes this the last body, if that is worth it and there is room. */
-  keep(body: Buffer, { request, node, continued }: ReadBody<Node>): void {
+  /** Makes this the last body, if that is worth it and there is room, and returns whether it is. */
+  keep(body: Buffer, { request, node, continued }: ReadBody<Node>): boolean {
     // A short body between long ones leaves the last one in place.
-    if (isShort(body)) return
+    if (isShort(body)) return false
     const { messages, untranslatable } = request
     // Problems of a message are reported each time, so its body has to be read whole each time.
     const isPlain = !untranslatable.some((name) => name.startsWith('messages['))
     if (!isPlain || this.#misses === maxMisses || !this.#makeRoom(body.length)) {
       this.clear()
-      return
+      return false
     }
     const from = continued?.knownBytes ?? 0
     body.copy(this.#memory, from, from)
     this.#length = body.length
     this.#said = { messages, node }
     this.#place = continued?.place
+    return true
   }
 
   clear(): void {

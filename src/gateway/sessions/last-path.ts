@@ -25,23 +25,24 @@ export class LastPath<Node> {
     return this.#chars
   }
 
-  /**
-   * How many messages at the start of the conversation are those of the path. `before`: the beginning that the conversation
-   * shares with the body that is kept of it. What follows there, mostly a reply that its client sends back, is then held in
-   * the conversation's own strings, which are kept with the body: otherwise it would be held twice. Without a kept body the
-   * path holds on to the strings it has: new ones in their place, request after request, would all outlive young collections.
-   */
-  follow(messages: readonly Message[], before?: KnownBeginning<Node>): number {
+  /** How many messages at the start of the conversation are those of the path. */
+  commonWith(messages: readonly Message[], before?: KnownBeginning<Node>): number {
     const length = Math.min(messages.length, this.#meanings.length)
-    const isKept = before !== undefined && this.nodeAfter(before.count) === before.node
-    let common = isKept ? before.count : 0
-    for (; common < length; common += 1) {
-      const meaning = meaningOf(messages[common] as Message)
-      if (!isSame(this.#meanings[common] as Meaning, meaning)) break
-      // The same text, so what was taken of the allowance stays right.
-      if (isKept) this.#meanings[common] = meaning
+    let common = before && this.nodeAfter(before.count) === before.node ? before.count : 0
+    while (common < length && isSame(this.#meanings[common] as Meaning, meaningOf(messages[common] as Message))) {
+      common += 1
     }
     return common
+  }
+
+  /**
+   * Holds the messages of the path, from the given one on, in the strings of this conversation, which says the same and is kept
+   * elsewhere: a reply that its client sends back would otherwise be held twice.
+   */
+  shareTextWith(messages: readonly Message[], from: number): void {
+    // The same text, so what was taken of the allowance stays right.
+    const end = Math.min(messages.length, this.#meanings.length)
+    for (let index = from; index < end; index += 1) this.#meanings[index] = meaningOf(messages[index] as Message)
   }
 
   /** The node of the last of the first `count` messages. */

@@ -108,7 +108,7 @@ export class SessionTree {
   /** Finds the known part of a conversation. `names`: the client's names for replies among the messages, by their index. */
   match(messages: readonly Message[], before?: KnownBeginning<TreeNode>, names = noNames): Match {
     if (this.#hasTwins) return this.#matchTwins(messages, { count: 0, node: root }, names)
-    const common = this.#lastPath.follow(messages, before)
+    const common = this.#lastPath.commonWith(messages, before)
     const nodes: TreeNode[] = []
     const said: SaidMessage[] = []
     let known = common
@@ -139,6 +139,11 @@ export class SessionTree {
     }
     if (!this.#hasTwins) this.#lastPath.replaceAfter(common, words, path)
     return last === root ? undefined : last
+  }
+
+  /** Shares the text of the conversation that was just appended, from the given message on, because it is kept elsewhere. */
+  shareTextWith(messages: readonly Message[], from: number): void {
+    this.#lastPath.shareTextWith(messages, from)
   }
 
   /** Records a sample after `parent`. A lost one is recorded, too, but is part of no conversation. */
