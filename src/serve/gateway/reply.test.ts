@@ -45,6 +45,24 @@ async function answered(client: ClientRequest): Promise<IncomingMessage> {
   return response.setEncoding('utf8')
 }
 
+/** A connection on which nothing reads HTTP. */
+async function rawClient(port: number) {
+  const socket = connect(port, '127.0.0.1').setEncoding('utf8')
+  await once(socket, 'connect')
+  let text = ''
+  socket.on('data', (piece: string) => (text += piece))
+  return {
+    write: (bytes: string) => socket.write(bytes),
+    /** The bodies of the replies so far, as they came. */
+    bodies: () => text.split(/HTTP\/1\.1 200 OK\r\n.*?\r\n\r\n/s).slice(1),
+    async [Symbol.asyncDispose]() {
+      const closed = socket.closed ? undefined : once(socket, 'close')
+      socket.destroy()
+      await closed
+    },
+  }
+}
+
 const nothing = (): void => {}
 /** Two sockets on one machine hold a few megabytes between them. */
 const moreThanBuffers = 'x'.repeat(32 * 1024 * 1024)
@@ -89,6 +107,36 @@ test('the head of a stream leaves before anything else of it, and each piece whe
   }
   reply.endStream()
   expect((await body.next()).done).toBe(true)
+})
+
+test('a stream is chunks of as many bytes as they say, an empty piece is none, and the connection goes on', async () => {
+  await using server = await replyServer()
+  await using socket = await rawClient(server.port)
+  for (const round of [1, 2]) {
+    socket.write('GET / HTTP/1.1\r\nhost: here\r\n\r\n')
+    await expect.poll(() => server.replies.length).toBe(round)
+    const reply = server.replies[round - 1]
+    reply?.beginStream({})
+    for (const piece of ['data: é🙂\n\n', '', `data: ${'x'.repeat(20)}\n\n`])
+      expect(reply?.write(piece, nothing)).toBe(true)
+    reply?.endStream()
+    const chunks = `e\r\ndata: é🙂\n\n\r\n1c\r\ndata: ${'x'.repeat(20)}\n\n\r\n0\r\n\r\n`
+    await expect.poll(() => socket.bodies()).toEqual(Array.from({ length: round }, () => chunks))
+  }
+  expect(await server.connections()).toBe(1)
+})
+
+test('a client of HTTP/1.0 gets the stream as it is, and its end is the end of the connection', async () => {
+  await using server = await replyServer()
+  await using socket = await rawClient(server.port)
+  socket.write('GET / HTTP/1.0\r\n\r\n')
+  await expect.poll(() => server.replies.length).toBe(1)
+  const [reply] = server.replies
+  reply?.beginStream({})
+  reply?.write('data: 1\n\n', nothing)
+  reply?.endStream()
+  await expect.poll(() => server.connections()).toBe(0)
+  expect(socket.bodies()).toEqual(['data: 1\n\n'])
 })
 
 test('a client that goes away is noticed at once, also by those who ask later', async () => {
