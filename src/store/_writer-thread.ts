@@ -1,7 +1,6 @@
 /** The entry of the thread that writes a run. No other thread writes to the database and `rollouts.jsonl`. */
 import { type MessagePort, parentPort, receiveMessageOnPort, workerData } from 'node:worker_threads'
 import { MillraceError, type WireError } from '../errors/index.ts'
-import { LoopLag } from '../kit/index.ts'
 import { type Batch, decodeBatch } from './_batch-codec.ts'
 import { BatchCommits } from './_batch-commits.ts'
 import { WriterFigures } from './_writer-figures.ts'
@@ -20,9 +19,13 @@ const figures = new WriterFigures(options.figures)
 const ports = new Set<MessagePort>()
 let commits: BatchCommits | undefined
 
-const lagWindowMs = 500
-const lag = new LoopLag(lagWindowMs)
-setInterval(() => figures.endWindow(lag.snapshot()), lagWindowMs).unref()
+const windowMs = 500
+let windowStart = performance.eventLoopUtilization()
+setInterval(() => {
+  const now = performance.eventLoopUtilization()
+  figures.endWindow(performance.eventLoopUtilization(now, windowStart).utilization)
+  windowStart = now
+}, windowMs).unref()
 
 try {
   commits = BatchCommits.open(options.folder, figures)
