@@ -9,9 +9,9 @@ export class WatchedSink implements ReplySink {
     this.#sink = sink
   }
 
-  onEvent(event: ReplyEvent, resume: () => void): boolean {
+  onEvents(events: readonly ReplyEvent[], resume: () => void): boolean {
     this.hasTaken = true
-    return this.#sink.onEvent(event, resume)
+    return this.#sink.onEvents(events, resume)
   }
 
   onPartial(partial: PartialReply): void {

@@ -97,11 +97,11 @@ export interface ReplyEvent {
  */
 export interface ReplySink {
   /**
-   * False if the sink can take no more for now: the backend is then not read from until `resume` is called, or for as long as
-   * a request may take at most. Events that were read already, from one read of the socket at most, still come. A connection
-   * that the backend closes meanwhile is noticed only when it is read again.
+   * Called with the events that came together, in one read of the socket. False if the sink can take no more for now: the backend
+   * is then not read from until `resume` is called, or for as long as a request may take at most. A connection that the backend
+   * closes meanwhile is noticed only when it is read again.
    */
-  onEvent(event: ReplyEvent, resume: () => void): boolean
+  onEvents(events: readonly ReplyEvent[], resume: () => void): boolean
   /** The reply broke off, or was given up, after the first event. Called once, before the call ends. */
   onPartial?(partial: PartialReply): void
 }

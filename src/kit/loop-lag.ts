@@ -11,7 +11,7 @@ export interface LoopLagWindow {
 
 type Monitor = ReturnType<typeof monitorEventLoopDelay>
 
-/** The time between two ticks, each of which wakes the thread: at 10 ms an idle gateway takes 0.7% of a core for two threads. */
+/** The time between two ticks, each of which wakes the thread, also an idle one. */
 const resolutionMs = 20
 
 /**

@@ -41,10 +41,6 @@ export abstract class PendingSend {
 
   protected abstract readonly job: PacedJob
 
-  protected get isSettled(): boolean {
-    return this.#isSettled
-  }
-
   /** Called before the caller hears of the failure. */
   protected onFail(): void {}
 

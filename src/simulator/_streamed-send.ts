@@ -69,15 +69,10 @@ export class StreamedSend extends PendingSend implements StreamListener {
 
   /** Returns whether the sink takes more. All events of one piece are handed over, as if they had arrived together. */
   #hand({ events, deltas }: StreamStep, isEnd: boolean): boolean {
-    let takesMore = true
-    for (const [index, { data }] of events.entries()) {
-      // The sink gave up on the event it just got.
-      if (this.isSettled) return false
-      const said = index === 0 ? deltas : noDeltas
-      this.#hasBegun = true
-      takesMore = this.#sink.onEvent(eventOf(data, said, isEnd), this.#resume)
-    }
-    return takesMore
+    if (events.length === 0) return true
+    this.#hasBegun = true
+    const told = events.map(({ data }, index) => eventOf(data, index === 0 ? deltas : noDeltas, isEnd))
+    return this.#sink.onEvents(told, this.#resume)
   }
 
   readonly #resume = (): void => this.job.resume()

@@ -197,8 +197,9 @@ export class LiveInteraction implements ReplySink, CallHooks {
     return new Heartbeat(client, { everyMs: this.#waitRules.beatMs, isUndecided: () => this.#wait?.isOn === true })
   }
 
-  onEvent(event: ReplyEvent, resume: () => void): boolean {
-    const text = this.#streamText(event)
+  onEvents(events: readonly ReplyEvent[], resume: () => void): boolean {
+    let text = ''
+    for (const event of events) text += this.#streamText(event)
     if (text === '' || !this.#client || this.#client.write(text, resume)) return true
     this.#resume = resume
     return false

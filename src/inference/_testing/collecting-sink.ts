@@ -1,9 +1,11 @@
 import type { AssistantMessage } from '../../schema/index.ts'
 import type { PartialReply, ReplyDelta, ReplyEvent, ReplySink } from '../backend.ts'
 
-/** Takes everything, or only as a test says, and remembers it. */
+/** Takes everything, or only as a test says about each event, and remembers it. */
 export class CollectingSink implements ReplySink {
   readonly events: ReplyEvent[] = []
+  /** How many came together. */
+  readonly reads: number[] = []
   readonly partials: PartialReply[] = []
   readonly #takes: (event: ReplyEvent, resume: () => void) => boolean
 
@@ -11,9 +13,14 @@ export class CollectingSink implements ReplySink {
     this.#takes = takes
   }
 
-  onEvent(event: ReplyEvent, resume: () => void): boolean {
-    this.events.push(event)
-    return this.#takes(event, resume)
+  onEvents(events: readonly ReplyEvent[], resume: () => void): boolean {
+    this.reads.push(events.length)
+    let takesMore = true
+    for (const event of events) {
+      this.events.push(event)
+      takesMore = this.#takes(event, resume)
+    }
+    return takesMore
   }
 
   onPartial(partial: PartialReply): void {

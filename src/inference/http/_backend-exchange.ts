@@ -198,19 +198,28 @@ export class BackendExchange implements Dispatcher.DispatchHandler, ReplyClockOw
 
   #decode(decoder: SseDecoder, chunk: Buffer): void {
     try {
-      decoder.push(chunk)
+      this.#readEvents(decoder, chunk)
     } catch (error) {
       const { source } = this.#wire
       this.#fail(error instanceof RangeError ? malformedReply(source, error.message, error) : error)
       return
     }
-    // A sink can give the exchange up in the middle of an event.
+    // A sink can give the exchange up.
     if (this.#state === 'settled') return
     if (this.#firstTokenMs === undefined && this.#assembler?.hasOutput) {
       this.#firstTokenMs = performance.now() - this.#startedAt
     }
     if (this.#feed?.isHeld) this.#pause()
     else this.#clock.onPiece()
+  }
+
+  /** The sink also gets what came before a failure. */
+  #readEvents(decoder: SseDecoder, chunk: Buffer): void {
+    try {
+      decoder.push(chunk)
+    } finally {
+      this.#feed?.endRead()
+    }
   }
 
   #pause(): void {

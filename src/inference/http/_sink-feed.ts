@@ -13,8 +13,9 @@ export class SinkFeed implements EventSink {
   readonly #assembler: StreamAssembler
   readonly #sink: ReplySink
   readonly #owner: FeedOwner
-  /** `broken`: the reply was given up, even if data that was read already holds more events. */
-  #state: 'fresh' | 'taking' | 'broken' = 'fresh'
+  /** What has come of the read that is under way. Bounded by what one read brings. */
+  #events: EventDraft[] = []
+  #hasTaken = false
   #isHeld = false
 
   constructor(assembler: StreamAssembler, sink: ReplySink, owner: FeedOwner) {
@@ -29,21 +30,26 @@ export class SinkFeed implements EventSink {
   }
 
   onEvent(data: string): void {
-    if (this.#state === 'broken') return
     const event = new EventDraft(data)
     this.#assembler.onEvent(data, event)
     event.isEnd = this.#assembler.isComplete
-    this.#state = 'taking'
+    this.#events.push(event)
+  }
+
+  /** Hands the events of one read over: together, so that the sink can pass them on in one write. */
+  endRead(): void {
+    if (this.#events.length === 0) return
+    const events = this.#events
+    this.#events = []
+    this.#hasTaken = true
     // Set before the sink is asked, because a sink may call `resume` before it returns.
     this.#isHeld = true
-    if (this.#sink.onEvent(event, this.#resume)) this.#isHeld = false
+    if (this.#sink.onEvents(events, this.#resume)) this.#isHeld = false
   }
 
   /** Ends the reply without a proper end. */
   breakOff(): void {
-    const hasTaken = this.#state === 'taking'
-    this.#state = 'broken'
-    if (hasTaken) this.#sink.onPartial?.(this.#assembler.partial())
+    if (this.#hasTaken) this.#sink.onPartial?.(this.#assembler.partial())
   }
 
   readonly #resume = (): void => {

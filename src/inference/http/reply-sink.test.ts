@@ -115,6 +115,17 @@ describe('the deltas of a stream', () => {
     expect(reply.message.content).toBe('ab')
   })
 
+  test('come together if they were read together, also those before one that is broken', async () => {
+    const sink = new CollectingSink()
+    const events = chatChunk({ content: 'a' }) + chatChunk({ content: 'b' }) + chatChunk({ content: 'c' })
+    const code = await codeOf(() =>
+      exchange((response) => void beginStream(response).end(`${events}data: {"broken\n\n`), { sink }),
+    )
+    expect(code).toBe('model_malformed')
+    expect(sink.reads).toEqual([3])
+    expect(sink.partials).toMatchObject([{ message: { content: 'abc' } }])
+  })
+
   test('a server that answers whole sends no events', async () => {
     const sink = new CollectingSink()
     const reply = await exchange((response) => sendJson(response, chatReply('plain')), { sink })
@@ -340,13 +351,17 @@ describe('a reply that breaks off', () => {
   test('by an abort from within an event gets no further ones, and leaves nothing', async () => {
     const before = activeResources()
     {
-      await using server = await ScriptedServer.start((response) => {
-        beginStream(response).write(half + chatChunk({ content: ' more' }) + chatChunk({}, 'stop'))
+      const { promise: taken, resolve } = Promise.withResolvers<void>()
+      await using server = await ScriptedServer.start(async (response) => {
+        beginStream(response).write(half)
+        await taken
+        response.write(chatChunk({ content: ' more' }) + chatChunk({}, 'stop'))
       })
       await using backend = openBackend(server.url)
       const controller = new AbortController()
       const sink = new CollectingSink(() => {
         controller.abort(new Error('enough'))
+        resolve()
         return true
       })
       const failed = failureOf(() => backend.send(ask({ stream: true, sink, signal: controller.signal })))

@@ -118,7 +118,7 @@ describe('a stream', () => {
           else response.write(written === '' ? ': nothing\n\n' : written, () => response.destroy())
         }
         const partials: PartialReply[] = []
-        const sink = { onEvent: () => true, onPartial: (partial: PartialReply) => void partials.push(partial) }
+        const sink = { onEvents: () => true, onPartial: (partial: PartialReply) => void partials.push(partial) }
         const end = await backend.send(ask({ sink })).then(
           (reply) => reply.finishReason,
           (error: unknown) => (error as { code: string }).code,
@@ -145,9 +145,9 @@ describe('a stream', () => {
       ask({
         stream: true,
         sink: {
-          onEvent: (event) => {
-            deltas.push(...event.deltas)
-            ends.push(event.isEnd)
+          onEvents: (events) => {
+            deltas.push(...events.flatMap((event) => event.deltas))
+            ends.push(...events.map(({ isEnd }) => isEnd))
             return true
           },
         },

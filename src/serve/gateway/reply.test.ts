@@ -126,6 +126,31 @@ test('a stream is chunks of as many bytes as they say, an empty piece is none, a
   expect(await server.connections()).toBe(1)
 })
 
+test('a stream waits for that of an earlier request on its connection', async () => {
+  await using server = await replyServer()
+  await using socket = await rawClient(server.port)
+  const asked = 'GET / HTTP/1.1\r\nhost: here\r\n\r\n'
+  socket.write(asked + asked)
+  await expect.poll(() => server.replies.length).toBe(2)
+  const [first, second] = server.replies
+  let resumed = 0
+  second?.beginStream({})
+  expect(second?.write('b1', nothing)).toBe(true)
+  expect(second?.write(moreThanBuffers, () => (resumed += 1))).toBe(false)
+  first?.beginStream({})
+  first?.write('a1', nothing)
+  await setImmediate()
+  expect([resumed, socket.bodies()]).toEqual([0, ['2\r\na1\r\n']])
+  first?.endStream()
+  await expect.poll(() => resumed).toBe(1)
+  expect(second?.write('b2', nothing)).toBe(true)
+  second?.endStream()
+  const long = `${moreThanBuffers.length.toString(16)}\r\n${moreThanBuffers}\r\n`
+  const bodies = ['2\r\na1\r\n0\r\n\r\n', `2\r\nb1\r\n${long}2\r\nb2\r\n0\r\n\r\n`]
+  // Not by `toEqual`, which would show all of it.
+  await expect.poll(() => JSON.stringify(socket.bodies()) === JSON.stringify(bodies)).toBe(true)
+})
+
 test('a client of HTTP/1.0 gets the stream as it is, and its end is the end of the connection', async () => {
   await using server = await replyServer()
   await using socket = await rawClient(server.port)
