@@ -11,7 +11,7 @@ import {
 import type { Journal } from '../../store/index.ts'
 import type { LiveInteraction } from './live-interaction.ts'
 import type { OpenSession, SessionMemory } from '../sessions/open-session.ts'
-import type { TreeNode } from '../sessions/session-tree.ts'
+import type { TreeNode } from '../sessions/tree-node.ts'
 import type { ReplyFacts } from '../sessions/unheard-replies.ts'
 
 /** How a reply is known to its client. */

@@ -15,7 +15,7 @@ import { readRequest, refuseHeld, refuseUntranslatable } from './_read-request.t
 import type { Caller } from '../caller.ts'
 import type { ClientReply } from './client-reply.ts'
 import type { GatewayModel, GatewayModels } from '../gateway-models.ts'
-import type { TreeNode } from '../sessions/session-tree.ts'
+import type { TreeNode } from '../sessions/tree-node.ts'
 
 /** One request for a model, as a door hands it over. */
 export interface InteractionCall {

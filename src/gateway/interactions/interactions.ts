@@ -36,7 +36,7 @@ import type { ClientReply } from './client-reply.ts'
 import { gatewayEvents, type InteractionOutcome } from '../gateway-events.ts'
 import type { GatewayModel, GatewayModels } from '../gateway-models.ts'
 import type { SessionBounds } from '../sessions/session-bounds.ts'
-import type { TreeNode } from '../sessions/session-tree.ts'
+import type { TreeNode } from '../sessions/tree-node.ts'
 
 /** The leaf of a conversation without messages. */
 const noLeaf = -1

@@ -1,7 +1,6 @@
 import { hash } from 'node:crypto'
 import type { Message } from '../../schema/index.ts'
 import { looseMeaningOf, meaningOf, type Meaning } from './_meaning.ts'
-import { digestsOf, type ReplyDigests } from './_reply-digests.ts'
 
 /** A message with the digests that tell it from others, each worked out once, when it is first asked for. */
 export class SaidMessage {
@@ -9,6 +8,7 @@ export class SaidMessage {
   #meaning: Meaning | undefined
   #digest: string | undefined
   #looseDigest: string | undefined
+  #wholeDigest: string | undefined
 
   constructor(message: Message) {
     this.message = message
@@ -23,7 +23,7 @@ export class SaidMessage {
   }
 
   /** A digest that is the same however the tool calls are spelled. Undefined for messages without tool calls. */
-  looseDigest(): string | undefined {
+  get looseDigest(): string | undefined {
     if (this.#looseDigest === undefined) {
       // Without tool calls this is only asked, not worked out, so there is nothing to remember.
       const loose = looseMeaningOf(this.message)
@@ -32,10 +32,15 @@ export class SaidMessage {
     return this.#looseDigest
   }
 
-  /** The digests of a reply; undefined for other messages. */
-  digests(): ReplyDigests | undefined {
-    return this.message.role === 'assistant' ? digestsOf(this.message, this.digest) : undefined
+  /** A digest of the message with its reasoning, which does not count for the others. */
+  get wholeDigest(): string {
+    return (this.#wholeDigest ??= withReasoning(this.message, this.digest))
   }
+}
+
+function withReasoning(message: Message, digest: string): string {
+  const reasoning = message.role === 'assistant' ? message.reasoning_content : undefined
+  return reasoning ? hash('sha256', digest + reasoning, 'base64url') : digest
 }
 
 function digestOf({ head, text }: Meaning): string {

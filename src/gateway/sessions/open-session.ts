@@ -9,7 +9,8 @@ import type { Caller } from '../caller.ts'
 import { storedData, type SessionData } from './session-options.ts'
 import type { SessionView } from './session-view.ts'
 import { SessionTally } from './session-tally.ts'
-import type { SessionTree, TreeNode } from './session-tree.ts'
+import type { SessionTree } from './session-tree.ts'
+import type { TreeNode } from './tree-node.ts'
 import { UnheardReplies } from './unheard-replies.ts'
 
 interface SessionMemoryOptions {

@@ -3,7 +3,8 @@ import { seededRandom } from '../../kit/index.ts'
 import type { AssistantMessage, CallRecord, ContentPart, Message, MessageNode } from '../../schema/index.ts'
 import { TextAllowance } from './_text-allowance.ts'
 import { looseMeaningOf, meaningOf, type Meaning } from './_meaning.ts'
-import { SessionTree, type TreeNode } from './session-tree.ts'
+import { SessionTree } from './session-tree.ts'
+import type { TreeNode } from './tree-node.ts'
 
 const call: CallRecord = {
   model: 'm',
@@ -329,7 +330,11 @@ test.each(Array.from({ length: 40 }, (_, seed) => seed))('random conversations, 
   /** Prompts whose reply is still to come. */
   const asked: { leaf: TreeNode | undefined; said: Message[] }[] = []
   for (let step = 0; step < 120; step += 1) {
-    if (random() < 0.05) recorded.restore()
+    if (random() < 0.05) {
+      recorded.restore()
+      // Nothing is read anew while a request is under way: nodes are of the tree that they came from.
+      asked.length = 0
+    }
     if (asked.length > 0 && random() < 0.5) {
       const { leaf, said } = pick(asked)
       const reply = pick([

@@ -2,17 +2,9 @@ import { chainHash, type Recorder } from '../../inference/index.ts'
 import type { AssistantMessage, CallRecord, Message, MessageNode } from '../../schema/index.ts'
 import { LastPath, type KnownBeginning } from './last-path.ts'
 import { replyIn } from './reply-in.ts'
-import { strangenessOf, type ReplyDigests } from './_reply-digests.ts'
 import { SaidMessage } from './_said-message.ts'
 import type { TextAllowance } from './_text-allowance.ts'
-
-/** A node as the tree remembers it: its position, not its message. */
-export interface TreeNode {
-  readonly seq: number
-  readonly hash: string
-  /** The digests of a reply; undefined for other messages. */
-  readonly digests: ReplyDigests | undefined
-}
+import { TreeNode } from './tree-node.ts'
 
 /** The origin of a sample, complete or lost. */
 export type SampleOrigin = Pick<MessageNode, 'call' | 'discarded' | 'tokens'>
@@ -30,11 +22,8 @@ export interface Match {
   readonly said: readonly SaidMessage[]
 }
 
-/** The node before the first message. */
-const root: TreeNode = { seq: -1, hash: '', digests: undefined }
-
-/** Bytes of memory for a node. Measured over 200,000 with tool calls, digests and tables included. */
-const bytesPerNode = 460
+/** Bytes of memory for a node: 280 over 200,000 of plain conversations with tool calls; reasoning and forks take more. */
+const bytesPerNode = 350
 
 /** Bytes of memory for the name of a reply or of an item, with its entry in a table. Measured over 400,000 of 54 characters. */
 const bytesPerName = 140
@@ -56,7 +45,10 @@ const maxTwins = 8
 export class SessionTree {
   readonly #recorder: Recorder
   readonly #lastPath: LastPath<TreeNode>
-  readonly #children = new Map<string, TreeNode[]>()
+  /** The node before the first message. */
+  readonly #root = new TreeNode(-1, '', nothingSaid)
+  /** The nodes of conversations, at their numbers. Lost samples have none. */
+  readonly #nodes: (TreeNode | undefined)[] = []
   /** Replies by the client's name for them, and by that of an item of theirs. */
   readonly #replies = new Map<string, TreeNode>()
   readonly #items = new Map<string, TreeNode>()
@@ -66,10 +58,6 @@ export class SessionTree {
   readonly #namesakes = new Map<string, number[]>()
   #size = 0
   #hasTwins = false
-  /** Nodes that another message follows. */
-  readonly #continued = new Set<number>()
-  /** Replies that no client got, as far as anybody knows. */
-  readonly #unheard = new Set<number>()
   /** How many other spellings of known messages have an entry. */
   #spellings = 0
 
@@ -99,24 +87,27 @@ export class SessionTree {
     const reply = replyIn(node)
     if (node.discarded && !reply) return
     const said = asTold(new SaidMessage(node.message), reply)
-    const restored = { seq: node.seq, hash: node.hash, digests: said.digests() }
-    this.#continued.add(node.parent ?? root.seq)
-    this.#enter(node.parent ?? root.seq, said, { node: restored, sampled: node.sampled })
+    const restored = new TreeNode(node.seq, node.hash, said)
+    const parent = node.parent === null ? this.#root : this.#nodes[node.parent]
+    if (parent) {
+      parent.isContinued = true
+      this.#enter(parent, restored, node.sampled)
+    }
     this.#name(restored, reply)
   }
 
   /** Finds the known part of a conversation. `names`: the client's names for replies among the messages, by their index. */
   match(messages: readonly Message[], before?: KnownBeginning<TreeNode>, names = noNames): Match {
-    if (this.#hasTwins) return this.#matchTwins(messages, { count: 0, node: root }, names)
+    if (this.#hasTwins) return this.#matchTwins(messages, { count: 0, node: this.#root }, names)
     const common = this.#lastPath.commonWith(messages, before)
     const nodes: TreeNode[] = []
     const said: SaidMessage[] = []
     let known = common
-    let end = this.#lastPath.nodeAfter(common) ?? root
+    let end = this.#lastPath.nodeAfter(common) ?? this.#root
     for (; known < messages.length; known += 1) {
       const message = new SaidMessage(messages[known] as Message)
       said.push(message)
-      const [next] = this.#childrenOf(end.seq, message)
+      const [next] = this.#followersOf(end, message)
       if (!next) break
       nodes.push(next)
       end = next
@@ -131,14 +122,15 @@ export class SessionTree {
     let last = end
     for (let index = known; index < messages.length; index += 1) {
       const message = (words[index - common] ??= new SaidMessage(messages[index] as Message))
-      const node = this.#record(last, message, { sampled: false })
-      this.#continued.add(last.seq)
-      this.#enter(last.seq, message, { node, sampled: false })
+      const { seq, hash } = this.#record(last, message.message, { sampled: false })
+      const node = new TreeNode(seq, hash, message)
+      last.isContinued = true
+      this.#enter(last, node, false)
       path.push(node)
       last = node
     }
     if (!this.#hasTwins) this.#lastPath.replaceAfter(common, words, path)
-    return last === root ? undefined : last
+    return last === this.#root ? undefined : last
   }
 
   /** Shares the text of the conversation that was just appended, from the given message on, because it is kept elsewhere. */
@@ -148,12 +140,12 @@ export class SessionTree {
 
   /** Records a sample after `parent`. A lost one is recorded, too, but is part of no conversation. */
   addSample(parent: TreeNode | undefined, message: AssistantMessage, origin: SampleOrigin): TreeNode {
-    const before = parent ?? root
-    const said = new SaidMessage(message)
-    const node = this.#record(before, said, { sampled: true, ...origin })
+    const before = parent ?? this.#root
+    const { seq, hash } = this.#record(before, message, { sampled: true, ...origin })
+    const told = asTold(new SaidMessage(message), origin.call)
+    const node = new TreeNode(seq, hash, told)
     if (origin.discarded) return node
-    const told = asTold(said, origin.call)
-    this.#enter(before.seq, told, { node, sampled: true })
+    this.#enter(before, node, true)
     if (!this.#hasTwins) this.#lastPath.extend(before, told, node)
     this.#name(node, origin.call)
     return node
@@ -185,13 +177,13 @@ export class SessionTree {
 
   /** Whether something was said after this node. */
   isContinued(node: number): boolean {
-    return this.#continued.has(node)
+    return this.#nodes[node]?.isContinued === true
   }
 
   /** Notes whether a client got the reply. Among twins, an unheard one is the last that a conversation continues. */
   setHeard(node: number, isHeard: boolean): void {
-    if (isHeard) this.#unheard.delete(node)
-    else this.#unheard.add(node)
+    const reply = this.#nodes[node]
+    if (reply) reply.isHeard = isHeard
   }
 
   /** Whether a reply of Responses contained the output of this call itself. */
@@ -238,18 +230,17 @@ export class SessionTree {
       const chosen = next.find(({ node }) => node === named)
       ends = chosen ? [chosen] : next
     }
-    return { known, end: ends[0]?.node ?? root, common: before.count, nodes: none, said }
+    return { known, end: ends[0]?.node ?? this.#root, common: before.count, nodes: none, said }
   }
 
   #candidatesAfter(ends: readonly Candidate[], message: SaidMessage): Candidate[] {
-    const digests = message.digests()
     const next: Candidate[] = []
     for (const end of ends) {
-      for (const node of this.#childrenOf(end.node.seq, message)) {
-        next.push({ node, strangeness: end.strangeness + strangenessOf(node.digests, digests) })
+      for (const node of this.#followersOf(end.node, message)) {
+        next.push({ node, strangeness: end.strangeness + node.strangenessOf(message) })
       }
     }
-    const unheard = ({ node }: Candidate): number => (this.#unheard.has(node.seq) ? 1 : 0)
+    const unheard = ({ node }: Candidate): number => (node.isHeard ? 0 : 1)
     // The sort is stable: equal candidates stay in order of preference.
     return next
       .toSorted((one, other) => one.strangeness - other.strangeness || unheard(one) - unheard(other))
@@ -257,66 +248,63 @@ export class SessionTree {
   }
 
   /** The nodes after `parent` that say what the message does, in order of preference. */
-  #childrenOf(parent: number, message: SaidMessage): readonly TreeNode[] {
-    const key = keyOf(parent, message.digest)
-    const found = this.#children.get(key)
-    if (found) return found
-    const loose = message.looseDigest()
-    const same = loose === undefined ? undefined : this.#children.get(keyOf(parent, loose))
-    if (!same) return none
+  #followersOf(parent: TreeNode, message: SaidMessage): readonly TreeNode[] {
+    const found = parent.following(message.digest)
+    const { looseDigest } = message
+    if (found.length > 0 || looseDigest === undefined) return found
+    const same = parent.following(looseDigest)
     // The spelling is remembered, because a client that writes calls in its own way does so each time. Beyond the limit such
     // calls only take longer to find.
-    if (this.#spellings < this.#size) {
+    if (same.length > 0 && this.#spellings < this.#size) {
       this.#spellings += 1
-      this.#children.set(key, same)
+      parent.addSpelling(message.digest, looseDigest)
     }
     return same
   }
 
-  #record(parent: TreeNode, said: SaidMessage, origin: Pick<MessageNode, 'sampled'> & SampleOrigin): TreeNode {
-    const { message } = said
+  #record(
+    parent: TreeNode,
+    message: Message,
+    origin: Pick<MessageNode, 'sampled'> & SampleOrigin,
+  ): Pick<MessageNode, 'seq' | 'hash'> {
     // Not `messageJson`, which keeps the text: it is rarely asked for again, and keeping it takes as long as writing it.
     const json = JSON.stringify(message)
     const seq = this.#size
     const hash = chainHash(parent.hash, json)
-    const before = parent === root ? null : parent.seq
+    const before = parent === this.#root ? null : parent.seq
     this.#size += 1
-    this.#recorder.node({ seq, hash, parent: before, message, at: Date.now(), ...origin }, json)
-    return { seq, hash, digests: said.digests() }
+    const node: MessageNode = { seq, hash, parent: before, message, at: Date.now(), ...origin }
+    this.#recorder.node(node, json)
+    return node
   }
 
-  #enter(parent: number, said: SaidMessage, { node, sampled }: { node: TreeNode; sampled: boolean }): void {
-    const loose = said.looseDigest()
-    const key = keyOf(parent, loose ?? said.digest)
-    const twins = this.#children.get(key)
-    if (!twins) {
-      const only = [node]
-      this.#children.set(key, only)
-      if (loose !== undefined) this.#children.set(keyOf(parent, said.digest), only)
-      return
-    }
+  #enter(parent: TreeNode, node: TreeNode, isSampled: boolean): void {
+    this.#nodes[node.seq] = node
+    const twins = parent.add(node)
+    if (!twins) return
     this.#hasTwins = true
     this.#lastPath.clear()
     // The newest sample is the one that a client most likely continues.
-    if (sampled) twins.unshift(node)
+    if (isSampled) twins.unshift(node)
     else twins.push(node)
-    if (twins.length > maxTwins) twins.splice(this.#leastLikely(twins), 1)
-  }
-
-  /** The oldest twin that was not continued so far; if there is none, the oldest. */
-  #leastLikely(twins: readonly TreeNode[]): number {
-    let chosen = 0
-    for (let index = 1; index < twins.length; index += 1) {
-      const one = twins[chosen] as TreeNode
-      const other = twins[index] as TreeNode
-      const isOneContinued = this.#continued.has(one.seq)
-      if (isOneContinued === this.#continued.has(other.seq) ? other.seq < one.seq : isOneContinued) chosen = index
-    }
-    return chosen
+    if (twins.length > maxTwins) twins.splice(leastLikely(twins), 1)
   }
 }
 
+/** The oldest twin that was not continued so far; if there is none, the oldest. */
+function leastLikely(twins: readonly TreeNode[]): number {
+  let chosen = 0
+  for (let index = 1; index < twins.length; index += 1) {
+    const one = twins[chosen] as TreeNode
+    const other = twins[index] as TreeNode
+    if (one.isContinued === other.isContinued ? other.seq < one.seq : one.isContinued) chosen = index
+  }
+  return chosen
+}
+
 const none: readonly TreeNode[] = []
+/** What the node before the first message says. */
+const nothingSaid = { digest: '', looseDigest: undefined, wholeDigest: '' }
 const noNames: ReadonlyMap<number, string> = new Map()
 
 /** A node that a conversation may have come to. */
@@ -332,8 +320,4 @@ function asTold(said: SaidMessage, call: CallRecord | undefined): SaidMessage {
   if (message.role !== 'assistant' || !message.others || !call) return said
   const { others, ...rest } = message
   return others.every(({ api }) => api === call.api) ? said : new SaidMessage(rest)
-}
-
-function keyOf(parent: number, digest: string): string {
-  return `${parent} ${digest}`
 }
