@@ -21,6 +21,19 @@ export function keyDigest(key: string): string {
   return hash('sha256', key, 'base64url')
 }
 
+/** Refuses a key of two tenants. One tenant may name a key twice, in the configuration file and in the environment, say. */
+export function refuseSharedKeys(admins: readonly AdminKey[]): void {
+  const owners = new Map<string, string>()
+  for (const { tenant, key } of admins) {
+    const owner = owners.get(key) ?? tenant
+    if (owner !== tenant) {
+      const message = `tenants ${owner} and ${tenant} have the same admin key. Give each a key of its own.`
+      throw new MillraceError('config_invalid', message)
+    }
+    owners.set(key, tenant)
+  }
+}
+
 /**
  * Finds the caller that a key belongs to. It is compared with each admin's key in constant time, which says nothing about
  * how much of it was right. A session's key is looked up by its digest: the time of that lookup says nothing that helps to
@@ -36,9 +49,7 @@ export class KeyRing {
 
   constructor(admins: readonly AdminKey[], sessionCaller: (digest: string) => Caller | undefined) {
     if (admins.length === 0) throw new MillraceError('config_invalid', 'a gateway needs at least one admin key')
-    if (new Set(admins.map(({ key }) => key)).size < admins.length) {
-      throw new MillraceError('config_invalid', 'two tenants have the same admin key. Give each a key of its own.')
-    }
+    refuseSharedKeys(admins)
     this.#admins = admins.map(({ tenant, key }) => ({ secret: new Secret(key), caller: { kind: 'admin', tenant } }))
     this.#sessionCaller = sessionCaller
     this.#tenants = new Set(admins.map(({ tenant }) => tenant))

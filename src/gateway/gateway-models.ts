@@ -264,9 +264,14 @@ function checkNames({ models, awaited = 0 }: ModelOffer, aliases: Readonly<Recor
       'two models have the same name. Rename one, and say what its backends call it.',
     )
   }
+  // With an awaited backend, a name may belong to a model that is not known yet.
+  if (awaited === 0) refuseUnknownAliases(aliases, names)
+}
+
+/** Refuses an alias for none of these models. */
+export function refuseUnknownAliases(aliases: Readonly<Record<string, string>>, names: ReadonlySet<string>): void {
   for (const [alias, name] of Object.entries(aliases)) {
-    // The name may belong to a model that is not known yet.
-    if (names.has(name) || awaited > 0) continue
+    if (names.has(name)) continue
     const message = `alias ${alias} stands for ${name}, which is no model of the gateway. It has ${[...names].join(', ')}.`
     throw new MillraceError('config_invalid', message)
   }

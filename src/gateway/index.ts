@@ -13,9 +13,11 @@ export type {
   SessionStartEvent,
   SessionUnreadableEvent,
 } from './gateway-events.ts'
+export { refuseUnknownAliases } from './gateway-models.ts'
 export type { ModelFacts, ModelOffer } from './gateway-models.ts'
 export type { InteractionCall } from './interactions/incoming-request.ts'
 export { sessionDamaged } from './_refusals.ts'
+export { refuseSharedKeys } from './_keys.ts'
 export type { AdminKey } from './_keys.ts'
 export { defaultSessionBounds } from './sessions/session-bounds.ts'
 export type { SessionBounds } from './sessions/session-bounds.ts'

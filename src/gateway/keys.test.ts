@@ -50,8 +50,15 @@ test('keys of sessions have 32 random bytes and are all different', () => {
   for (const key of keys) expect(key).toMatch(/^mrs-[\w-]{43}$/)
 })
 
-test('a ring without admins, or with two of one key, is refused', () => {
+test('a ring without admins, or with one key of two tenants, is refused', () => {
   const none = (): undefined => undefined
   expect(() => new KeyRing([], none)).toThrow('at least one admin key')
-  expect(() => new KeyRing([...admins, { tenant: 'third', key: 'key-of-acme' }], none)).toThrow('the same admin key')
+  expect(() => new KeyRing([...admins, { tenant: 'third', key: 'key-of-acme' }], none)).toThrow(
+    'tenants acme and third have the same admin key',
+  )
+})
+
+test('a key that its tenant names twice is that of the tenant', () => {
+  const ring = new KeyRing([...admins, { tenant: 'acme', key: 'key-of-acme' }], () => undefined)
+  expect(ring.callerFor('key-of-acme')).toEqual({ kind: 'admin', tenant: 'acme' })
 })

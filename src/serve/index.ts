@@ -11,7 +11,7 @@ export type { Finding, FindModelsOptions, FoundModels } from './gateway/gateway-
 export { defaultGatewayBounds } from './gateway/gateway-bounds.ts'
 export type { GatewayBounds } from './gateway/gateway-bounds.ts'
 export { parseGatewayConfig } from './gateway/gateway-config.ts'
-export type { GatewayConfig, GatewayConfigInput } from './gateway/gateway-config.ts'
+export type { GatewayConfig, GatewayConfigContext, GatewayConfigInput } from './gateway/gateway-config.ts'
 export { defaultTenant, requireAdminKeys } from './gateway/gateway-keys.ts'
 export type { TenantKey } from './gateway/gateway-keys.ts'
 export { gatewayOperations, namedSchemas } from './gateway/gateway-operations.ts'

@@ -48,7 +48,8 @@ test('the file is one', async () => {
   await using folder = await temporaryRuns()
   const [block] = markedBlocks(guide.text, 'gateway-config')
   await writeFile(join(folder.root, 'gateway.yaml'), block?.code ?? '')
-  const { config } = await readGatewayConfig('gateway.yaml', { cwd: folder.root, env: { RESEARCH_KEY: 'secret' } })
+  const place = { cwd: folder.root, env: { RESEARCH_KEY: 'secret' } }
+  const { config } = await readGatewayConfig('gateway.yaml', place, { hasOtherBackends: false })
   expect(config).toMatchObject({
     port: 8787,
     models: { policy: { maxConcurrency: 512 }, claude: { api: 'messages' } },

@@ -6,7 +6,7 @@ import { parseDocument } from 'yaml'
 import { registerResolver } from '../../env/index.ts'
 import { MillraceError } from '../../errors/index.ts'
 import { interpolate } from '../../kit/index.ts'
-import { parseGatewayConfig, type GatewayConfig } from '../../serve/index.ts'
+import { parseGatewayConfig, type GatewayConfig, type GatewayConfigContext } from '../../serve/index.ts'
 import type { CommandIo } from '../process/io.ts'
 
 export interface GatewayConfigFile {
@@ -19,6 +19,7 @@ export interface GatewayConfigFile {
 export async function readGatewayConfig(
   path: string,
   { cwd, env }: Pick<CommandIo, 'cwd' | 'env'>,
+  context: GatewayConfigContext,
 ): Promise<GatewayConfigFile> {
   const file = resolve(cwd, path)
   const content = /\.[cm]?[jt]s$/.test(path)
@@ -26,7 +27,7 @@ export async function readGatewayConfig(
     : parseYaml(await readText(file, path), path)
   const { value, filledIn } = interpolate(content, env, path)
   try {
-    return { config: parseGatewayConfig(value), secrets: filledIn }
+    return { config: parseGatewayConfig(value, context), secrets: filledIn }
   } catch (error) {
     const { rawMessage } = MillraceError.from(error, 'config_invalid')
     throw invalid(path, `${rawMessage}; docs/gateway.md lists the fields`, error)

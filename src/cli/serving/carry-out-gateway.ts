@@ -34,7 +34,8 @@ export async function carryOutGateway({ flags }: Invocation<GatewayFlags>, io: C
   if (flags.model !== undefined && !flags.backend) {
     throw new MillraceError('usage', '--model names what a --backend serves; add that, or leave it to the file')
   }
-  const file = flags.config === undefined ? undefined : await readGatewayConfig(flags.config, io)
+  const hasOtherBackends = flags.backend !== undefined
+  const file = flags.config === undefined ? undefined : await readGatewayConfig(flags.config, io, { hasOtherBackends })
   const config = file?.config
   const host = flags.host ?? config?.host ?? '127.0.0.1'
   const keys = keysOf(flags, config, io)

@@ -19,9 +19,24 @@ test.each([
     'models: { toy: { simulator: { skil: 0.5 } } }',
     'gateway.yaml: models.toy.simulator: `skil` is not known; did you mean `skill`?',
   ],
+  [
+    'an alias for a model that is not there',
+    'models: { toy: { simulator: {} } }\naliases: { gpt-4o: toi }',
+    'gateway.yaml: alias gpt-4o stands for toi, which is no model of the gateway. It has toy.',
+  ],
+  [
+    'a key of two tenants',
+    'keys: [{ tenant: red, key: k }, { tenant: blue, key: k }]',
+    'gateway.yaml: tenants red and blue have the same admin key.',
+  ],
+  [
+    'a public url without a scheme',
+    'publicUrl: gateway.example.com',
+    'gateway.yaml: "gateway.example.com" is no public',
+  ],
 ])('%s is a mistake in the file', async (_what, text, message) => {
   using folder = mkdtempDisposableSync(join(tmpdir(), 'millrace-config-'))
   writeFileSync(join(folder.path, 'gateway.yaml'), text)
-  const reading = readGatewayConfig('gateway.yaml', { cwd: folder.path, env: {} })
+  const reading = readGatewayConfig('gateway.yaml', { cwd: folder.path, env: {} }, { hasOtherBackends: false })
   await expect(reading).rejects.toMatchObject({ code: 'config_invalid', rawMessage: expect.stringContaining(message) })
 })

@@ -1,8 +1,10 @@
 import { z } from 'zod'
 import { MillraceError } from '../../errors/index.ts'
+import { refuseSharedKeys, refuseUnknownAliases } from '../../gateway/index.ts'
 import { namedModelSchema, type NamedModelInput } from '../../inference/index.ts'
 import { closedObject, describeIssues } from '../../schema/index.ts'
 import { parseSimulatorOptions } from '../../simulator/index.ts'
+import { checkedPublicUrl } from './public-url.ts'
 
 const bound = z.int().min(1).exactOptional()
 
@@ -40,8 +42,13 @@ export type GatewayConfig = Omit<z.infer<typeof schema>, 'models'> & {
   readonly models: Readonly<Record<string, NamedModelInput>>
 }
 
+export interface GatewayConfigContext {
+  /** Whether backends are named elsewhere: an alias may stand for a model that one of them lists. */
+  readonly hasOtherBackends: boolean
+}
+
 /** Throws `config_invalid` with the path of each mistake. */
-export function parseGatewayConfig(written: unknown): GatewayConfig {
+export function parseGatewayConfig(written: unknown, { hasOtherBackends }: GatewayConfigContext): GatewayConfig {
   const input = withNumbers(written, schema.safeParse(written).error?.issues ?? [])
   const checked = schema.safeParse(input)
   if (!checked.success) throw new MillraceError('config_invalid', describeIssues(checked.error.issues, input))
@@ -49,6 +56,10 @@ export function parseGatewayConfig(written: unknown): GatewayConfig {
   for (const [name, { simulator }] of Object.entries(models)) {
     if (simulator) parseSimulatorOptions(simulator, { place: `models.${name}.simulator` })
   }
+  const { aliases, keys, publicUrl } = checked.data
+  if (!hasOtherBackends && Object.keys(models).length > 0) refuseUnknownAliases(aliases, new Set(Object.keys(models)))
+  refuseSharedKeys(keys)
+  if (publicUrl !== undefined) checkedPublicUrl(publicUrl)
   return { ...checked.data, models }
 }
 

@@ -2,6 +2,7 @@ import { randomBytes } from 'node:crypto'
 import { chmodSync, existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { MillraceError } from '../../errors/index.ts'
+import { refuseSharedKeys } from '../../gateway/index.ts'
 import { requireKeys } from '../_require-keys.ts'
 
 export interface TenantKey {
@@ -15,6 +16,7 @@ export const defaultTenant = 'default'
 const keyFile = 'admin.key'
 
 export function requireAdminKeys(host: string, keys: readonly TenantKey[]): void {
+  refuseSharedKeys(keys)
   requireKeys(
     host,
     keys.map(({ tenant, key }) => ({ name: `the key of tenant ${tenant}`, key })),
