@@ -169,6 +169,12 @@ test('what a gateway has none of is refused with a next step', async () => {
     code: 1,
     stderr: expect.stringContaining('run gateway has no session 0-0; the newest is ses-1'),
   })
+  expect(await run(runs.root, 'show', 'gateway', 'grp-1')).toMatchObject({
+    code: 1,
+    stderr: expect.stringMatching(
+      /run gateway has no session grp-1; that is a group, whose newest session is ses-1; .*millrace export gateway --group grp-1/,
+    ),
+  })
   expect(await run(runs.root, 'show', 'gateway', '--outcome', 'any')).toMatchObject({
     code: 2,
     stderr: expect.stringContaining('--outcome is for rollouts'),

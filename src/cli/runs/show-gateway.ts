@@ -69,7 +69,7 @@ function newestSessions(reader: RunReader, limit: number): { newest: SessionView
 /** Shows the messages of one session. */
 export async function showSession(id: string, { found, reader, io, asJson }: ShownRun): Promise<void> {
   const session = reader.sessions.session(id)
-  if (!session) throw noSession(found, id, reader)
+  if (!session) throw noSession(id, { found, reader, io })
   const view = storedView(reader.sessions, session)
   const rewards = reader.sessions.rewardsOf(id)
   const nodes = Array.from(reader.sessions.bareNodesOf(id))
@@ -99,8 +99,14 @@ function asDocument(view: SessionView, nodes: readonly MessageNode[], rewards: r
   }
 }
 
-function noSession({ name }: FoundRun, id: string, reader: RunReader): MillraceError {
-  const [newest] = reader.sessions.sessions({ order: 'newest', limit: 1 })
-  const hint = newest ? `the newest is ${newest.id}` : 'there is none yet'
-  return new MillraceError('run_not_found', `run ${name} has no session ${id.slice(0, 64)}; ${hint}`)
+function noSession(id: string, { found, reader, io }: Omit<ShownRun, 'asJson'>): MillraceError {
+  const { sessions } = reader
+  const [newest] = sessions.sessions({ order: 'newest', limit: 1 })
+  const [ofGroup] = sessions.sessions({ group: id, order: 'newest', limit: 1 })
+  let hint = newest ? `the newest is ${newest.id}` : 'there is none yet'
+  if (ofGroup) {
+    const reference = runReference(found.folder, io)
+    hint = `that is a group, whose newest session is ${ofGroup.id}; ${io.program} export ${reference} --group ${id} has all of it`
+  }
+  return new MillraceError('run_not_found', `run ${found.name} has no session ${id.slice(0, 64)}; ${hint}`)
 }
