@@ -8,13 +8,16 @@ const schema = z.strictObject({
   share: z.number().gt(0).lt(1),
   level: z.enum(['low', 'high']),
   either: z.union([z.number(), z.boolean()]),
+  table: z.record(z.string(), z.string()),
   own: z.string().refine((text) => text === 'yes', 'say yes'),
 })
-const right = { name: 'a', count: 1, share: 0.5, level: 'low', either: 1, own: 'yes' }
+const right = { name: 'a', count: 1, share: 0.5, level: 'low', either: 1, table: {}, own: 'yes' }
 
 test.each([
   ['what is not there', { name: undefined }, 'name: missing; expected string'],
   ['another type', { name: 3 }, 'name: expected string, got number'],
+  ['nothing in place of a table', { table: null }, 'table: expected object, got null'],
+  ['a table that is not there', { table: undefined }, 'table: missing; expected object'],
   ['a fraction', { count: 1.5 }, 'count: expected a whole number'],
   ['too little', { count: 0 }, 'count: expected number to be at least 1'],
   ['too much', { count: 6 }, 'count: expected number to be at most 5'],

@@ -4,6 +4,8 @@ export const unfitting = 'it fits none of what is allowed here'
 /** Zod's own messages, and words that people and models understand better. An author's own messages are left as they are. */
 const rules: readonly (readonly [pattern: RegExp, plain: string])[] = [
   [/^Invalid input: expected int, received number$/, 'expected a whole number'],
+  [/^Invalid input: expected record, received undefined$/, 'missing; expected object'],
+  [/^Invalid input: expected record, received (.+)$/, 'expected object, got $1'],
   [/^Invalid input: expected (.+), received undefined$/, 'missing; expected $1'],
   [/^Invalid input: expected (.+), received (.+)$/, 'expected $1, got $2'],
   [/^Invalid (?:input|option|string|number): (.+)$/, '$1'],
