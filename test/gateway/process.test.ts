@@ -239,7 +239,7 @@ test.each([
   [['--config', 'wrong.yaml', '--model', 'a'], '--model names what a --backend serves'],
   [['--backend', 'sim', '--public-url', 'here'], '"here" is no public url'],
   [['--config', 'public.yaml'], '"gateway:8787" is no public url'],
-  [[], 'which backend?'],
+  [[], 'which backend? Add --backend <url> (backends), or models to the file of --config;'],
 ])('millrace gateway %s says what is wrong', async (words, message) => {
   await using runs = await temporaryRuns()
   await writeFile(

@@ -214,7 +214,7 @@ function nothingServed(urls: readonly string[]): MillraceError {
   return urls.length === 0
     ? new MillraceError(
         'usage',
-        'which backend? Add --backend <url> (backends); sim in its place is built in and needs nothing',
+        'which backend? Add --backend <url> (backends), or models to the file of --config; --backend sim is built in and needs nothing',
       )
     : new MillraceError(
         'model_not_found',
