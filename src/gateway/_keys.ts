@@ -27,7 +27,7 @@ export function refuseSharedKeys(admins: readonly AdminKey[]): void {
   for (const { tenant, key } of admins) {
     const owner = owners.get(key) ?? tenant
     if (owner !== tenant) {
-      const message = `tenants ${owner} and ${tenant} have the same admin key. Give each a key of its own.`
+      const message = `tenants ${owner} and ${tenant} have the same admin key; give each a key of its own`
       throw new MillraceError('config_invalid', message)
     }
     owners.set(key, tenant)

@@ -272,7 +272,7 @@ function checkNames({ models, awaited = 0 }: ModelOffer, aliases: Readonly<Recor
 export function refuseUnknownAliases(aliases: Readonly<Record<string, string>>, names: ReadonlySet<string>): void {
   for (const [alias, name] of Object.entries(aliases)) {
     if (names.has(name)) continue
-    const message = `alias ${alias} stands for ${name}, which is no model of the gateway. It has ${[...names].join(', ')}.`
+    const message = `alias ${alias} stands for ${name}, which is no model of the gateway; it has ${[...names].join(', ')}`
     throw new MillraceError('config_invalid', message)
   }
 }

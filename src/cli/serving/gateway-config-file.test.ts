@@ -22,12 +22,17 @@ test.each([
   [
     'an alias for a model that is not there',
     'models: { toy: { simulator: {} } }\naliases: { gpt-4o: toi }',
-    'gateway.yaml: alias gpt-4o stands for toi, which is no model of the gateway. It has toy.',
+    'gateway.yaml: alias gpt-4o stands for toi, which is no model of the gateway; it has toy; docs/gateway.md',
+  ],
+  [
+    'an alias with the name of a model',
+    'models: { toy: { simulator: {} }, other: { simulator: {} } }\naliases: { other: toy }',
+    'gateway.yaml: aliases.other: a model has that name, and no client could ask for it; rename one of them',
   ],
   [
     'a key of two tenants',
     'keys: [{ tenant: red, key: k }, { tenant: blue, key: k }]',
-    'gateway.yaml: tenants red and blue have the same admin key.',
+    'gateway.yaml: tenants red and blue have the same admin key; give each',
   ],
   [
     'a public url without a scheme',

@@ -58,9 +58,19 @@ export function parseGatewayConfig(written: unknown, { hasOtherBackends }: Gatew
   }
   const { aliases, keys, publicUrl } = checked.data
   if (!hasOtherBackends && Object.keys(models).length > 0) refuseUnknownAliases(aliases, new Set(Object.keys(models)))
+  refuseHiddenModels(aliases, models)
   refuseSharedKeys(keys)
   if (publicUrl !== undefined) checkedPublicUrl(publicUrl)
   return { ...checked.data, models }
+}
+
+/** An alias comes before a model of its name. Where both are in one file, no client could ask for that model. */
+function refuseHiddenModels(aliases: GatewayConfig['aliases'], models: object): void {
+  for (const [alias, name] of Object.entries(aliases)) {
+    if (alias === name || !Object.hasOwn(models, alias)) continue
+    const message = `aliases.${alias}: a model has that name, and no client could ask for it; rename one of them`
+    throw new MillraceError('config_invalid', message)
+  }
 }
 
 /** A variable is text: where a number is wanted, the text of one will do. */
