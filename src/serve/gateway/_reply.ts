@@ -79,8 +79,9 @@ export class GatewayReply implements ClientReply {
    */
   #send(piece: string): boolean {
     const { socket } = this.#response
-    // The reply to an earlier request on the same connection is still being written.
-    if (!socket) return this.#response.write(piece)
+    // The reply to an earlier request on the same connection is still being written, or the client has closed its side: Node
+    // then ends the connection once everything has left, and a further write would throw away what has not.
+    if (!socket?.writable) return this.#response.write(piece)
     if (socket.write(piece)) return true
     if (!this.#resume) socket.once('drain', this.#onDrain)
     return false

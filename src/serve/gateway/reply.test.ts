@@ -1,6 +1,6 @@
 import { once } from 'node:events'
 import { createServer, request, type ClientRequest, type IncomingMessage } from 'node:http'
-import { connect, type AddressInfo } from 'node:net'
+import { connect, type AddressInfo, type Socket } from 'node:net'
 import { setImmediate } from 'node:timers/promises'
 import { promisify } from 'node:util'
 import { expect, test } from 'vitest'
@@ -16,14 +16,18 @@ interface Asked {
 async function replyServer(options: { api?: 'chat' | 'messages'; maxStallMs?: number } = {}) {
   const { api = 'chat', maxStallMs = 60_000 } = options
   const replies: GatewayReply[] = []
+  const sockets: Socket[] = []
   const server = createServer((_request, response) => {
     replies.push(new GatewayReply(response, { api, requestId: 'req_1', maxStallMs }))
-  }).listen(0, '127.0.0.1')
+  })
+    .on('connection', (socket) => sockets.push(socket))
+    .listen(0, '127.0.0.1')
   await once(server, 'listening')
   const { port } = server.address() as AddressInfo
   return {
     port,
     replies,
+    sockets,
     async ask(): Promise<Asked> {
       const client = request({ port, host: '127.0.0.1', agent: false })
       client.on('error', () => {})
@@ -199,6 +203,41 @@ test('a client that does not read holds up whoever writes, until it reads', asyn
   await expect.poll(() => resumed).toBe(1)
   reply.endStream()
   await once(body, 'end')
+})
+
+test('a stream that ends while its client does not read resumes nobody, and leaves no listener on the connection', async () => {
+  await using server = await replyServer()
+  const { reply, client } = await server.ask()
+  const [socket] = server.sockets
+  const before = socket?.listenerCount('drain')
+  const response = answered(client)
+  reply.beginStream({})
+  let resumed = 0
+  for (let count = 0; count < 3; count += 1) {
+    expect(reply.write(moreThanBuffers, () => (resumed += 1))).toBe(false)
+    expect(socket?.listenerCount('drain')).toBe((before ?? 0) + 1)
+  }
+  reply.endStream()
+  expect(socket?.listenerCount('drain')).toBe(before)
+  for await (const _piece of await response) expect(resumed).toBe(0)
+  expect(resumed).toBe(0)
+})
+
+test('a client that has closed its own side still gets what was written before that', async () => {
+  await using server = await replyServer()
+  const client = connect(server.port, '127.0.0.1')
+  client.write('GET / HTTP/1.1\r\nhost: here\r\n\r\n')
+  await expect.poll(() => server.replies.length).toBe(1)
+  const [reply] = server.replies
+  reply?.beginStream({})
+  reply?.write(moreThanBuffers, nothing)
+  const noticed = once(server.sockets[0] as Socket, 'end')
+  client.end()
+  await noticed
+  reply?.write('too late', nothing)
+  const received = Buffer.concat(await client.toArray()).toString()
+  expect(received.endsWith(`${moreThanBuffers}\r\n`)).toBe(true)
+  await expect.poll(() => reply?.isGone).toBe(true)
 })
 
 test.each([
