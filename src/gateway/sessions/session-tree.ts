@@ -250,8 +250,9 @@ export class SessionTree {
   /** The nodes after `parent` that say what the message does, in order of preference. */
   #followersOf(parent: TreeNode, message: SaidMessage): readonly TreeNode[] {
     const found = parent.following(message.digest)
+    if (found.length > 0) return found
     const { looseDigest } = message
-    if (found.length > 0 || looseDigest === undefined) return found
+    if (looseDigest === undefined) return none
     const same = parent.following(looseDigest)
     // The spelling is remembered, because a client that writes calls in its own way does so each time. Beyond the limit such
     // calls only take longer to find.
