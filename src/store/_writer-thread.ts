@@ -19,7 +19,8 @@ const figures = new WriterFigures(options.figures)
 const ports = new Set<MessagePort>()
 let commits: BatchCommits | undefined
 
-const windowMs = 500
+/** Longer than the time between two looks of whoever watches for lag, so that no window is missed. */
+const windowMs = 1_000
 let windowStart = performance.eventLoopUtilization()
 setInterval(() => {
   const now = performance.eventLoopUtilization()

@@ -4,6 +4,6 @@ export interface StoreStatus {
   readonly commits: number
   readonly entries: number
   readonly commitMs: number
-  /** The slowest transaction of the last half second or so; 0 if there was none. */
+  /** The slowest transaction of the last second or two; 0 if there was none. */
   readonly slowestCommitMs: number
 }
