@@ -63,10 +63,13 @@ export abstract class Door extends Resource {
       socket.once('close', () => this.#sockets.delete(socket))
     })
     this.app.addHook('onResponse', ({ raw }, _reply, next) => {
-      // A connection whose reply ended while the door closes would be kept for the next request.
-      if (this.isClosed) raw.socket.destroySoon()
+      // A connection whose last reply ended while the door closes would be kept for the next request.
+      if (this.isClosed) closeIfIdle(raw.socket)
       next()
     })
+    // Called by the server's `close`. Node's own would cut off a reply that is written but that its client has yet to take,
+    // with all that wait behind it, and would take a connection for busy on which nothing was ever asked.
+    this.app.server.closeIdleConnections = () => this.#sockets.forEach(closeIfIdle)
   }
 
   get url(): string {
@@ -91,10 +94,7 @@ export abstract class Door extends Resource {
     await this.#acceptQueued()
     // The last to be accepted has as long as the others.
     timer.refresh()
-    const closing = this.app.close()
-    // Node takes a connection for busy on which nothing was ever asked.
-    for (const socket of this.#sockets) if (!responseOn(socket)) socket.destroySoon()
-    await closing
+    await this.app.close()
     clearTimeout(timer)
   }
 
@@ -112,4 +112,9 @@ export abstract class Door extends Resource {
       if (this.#accepted === before) return
     }
   }
+}
+
+/** Closes a connection on which no reply is being made or waits to be taken. */
+function closeIfIdle(socket: Socket): void {
+  if (!responseOn(socket)) socket.destroySoon()
 }

@@ -1,6 +1,7 @@
 import { once } from 'node:events'
 import { connect, type Socket } from 'node:net'
 import { expect, test } from 'vitest'
+import { ScriptedServer, sendJson } from '../../src/inference/_testing/scripted-server.ts'
 import { adminKey, TestGateway } from './_test-gateway.ts'
 
 /** Less than a door waits for replies that are on their way. */
@@ -28,12 +29,10 @@ test('a gateway that closes does not wait for connections on which nothing is as
 test('a request that reached the machine before the gateway closed is refused, not cut off', notLong, async () => {
   await using gateway = await TestGateway.start()
   await gateway.server.drain()
-  const body = JSON.stringify({ model: 'sim', messages: [{ role: 'user', content: 'Hello?' }] })
-  const request = `POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nx-api-key: ${adminKey}\r\ncontent-length: ${body.length}\r\n\r\n${body}`
   // The kernel has all of these before the loop, which takes one connection a turn, has seen them.
   const sockets = Array.from({ length: 100 }, () => {
     const socket = connect(Number(new URL(gateway.url).port), '127.0.0.1')
-    socket.write(request)
+    socket.write(saying('Hello?'))
     return socket
   })
   const replies = sockets.map(firstLineOn)
@@ -41,6 +40,34 @@ test('a request that reached the machine before the gateway closed is refused, n
   await gateway.server.close()
   expect(new Set(await Promise.all(replies))).toEqual(new Set(['HTTP/1.1 503 Service Unavailable']))
 })
+
+test('a gateway that closes lets a slow client take all replies that wait on its connection', notLong, async () => {
+  // Two sockets on one machine hold a few megabytes between them.
+  const contents = ['x'.repeat(24 * 1024 * 1024), 'second', 'third']
+  await using backend = await ScriptedServer.start((response, { body }) => {
+    const content = contents[Number(/number (\d)/.exec(body)?.[1])]
+    sendJson(response, {
+      id: 'chatcmpl-1',
+      choices: [{ message: { role: 'assistant', content }, finish_reason: 'stop' }],
+    })
+  })
+  await using gateway = await TestGateway.start({ models: [{ name: 'sim', backends: [{ url: backend.url }] }] })
+  const socket = connect(Number(new URL(gateway.url).port), '127.0.0.1')
+  socket.write(contents.map((_content, index) => saying(`number ${index}`)).join(''))
+  await backend.received(contents.length)
+  await gateway.server.drain()
+  const closing = gateway.server.close()
+  let heard = ''
+  for await (const bytes of socket) heard += String(bytes)
+  await closing
+  const replies = heard.split('HTTP/1.1 200 OK').slice(1)
+  expect(replies.map((reply, index) => reply.includes(`"${contents[index]}"`))).toEqual([true, true, true])
+})
+
+function saying(content: string): string {
+  const body = JSON.stringify({ model: 'sim', messages: [{ role: 'user', content }] })
+  return `POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nx-api-key: ${adminKey}\r\ncontent-length: ${body.length}\r\n\r\n${body}`
+}
 
 /** The first line of what a server says until it closes, or how the connection failed. */
 async function firstLineOn(socket: Socket): Promise<string> {
