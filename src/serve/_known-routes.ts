@@ -41,6 +41,16 @@ export class KnownRoutes {
     return this.#routes.filter(({ url }) => isAt(url.split('/'), parts))
   }
 
+  /** The names that a path to a route may end with, after the same beginning. */
+  endings(method: string, path: string): string[] {
+    const beginning = path.split('/').slice(0, -1)
+    return this.#routes
+      .map((route) => ({ ...route, parts: route.url.split('/') }))
+      .filter((route) => route.method === method && isAt(route.parts.slice(0, -1), beginning))
+      .map(({ parts }) => parts.at(-1) ?? '')
+      .filter((name) => /^\w/.test(name))
+  }
+
   /** `hint` has the next step for a path that nothing is at. */
   unrouted({ method, url }: FastifyRequest, hint: (path: string) => string): Unrouted {
     const [path = ''] = url.split('?', 1)

@@ -62,6 +62,8 @@ test('what is refused at the door is told how to get in', async () => {
   expect(await told(`${url}/sessions/s/responses`, {})).toContain('did you mean POST /sessions/s/v1/responses?')
   expect(await told(`${url}/v1//chat/completions`, {})).toContain('did you mean POST /v1/chat/completions?')
   expect(await told(`${url}//responses/`, {})).toContain('did you mean POST /v1/responses?')
+  expect(await told(`${url}/v1/sessions/s/reward`, {})).toContain('did you mean POST /v1/sessions/s/rewards?')
+  expect(await told(`${url}/v1/session`, {})).toContain('did you mean POST /v1/sessions?')
   expect(await told(`${url}/v1/nowhere?a=1`, {})).toBe(
     'there is no POST /v1/nowhere; GET /openapi.json lists what there is',
   )
