@@ -4,8 +4,6 @@ export const unfitting = 'it fits none of what is allowed here'
 /** Zod's own messages, and words that people and models understand better. An author's own messages are left as they are. */
 const rules: readonly (readonly [pattern: RegExp, plain: string])[] = [
   [/^Invalid input: expected int, received number$/, 'expected a whole number'],
-  [/^Invalid input: expected record, received undefined$/, 'missing; expected object'],
-  [/^Invalid input: expected record, received (.+)$/, 'expected object, got $1'],
   [/^Invalid input: expected (.+), received undefined$/, 'missing; expected $1'],
   [/^Invalid input: expected (.+), received (.+)$/, 'expected $1, got $2'],
   [/^Invalid (?:input|option|string|number): (.+)$/, '$1'],
@@ -19,7 +17,11 @@ const rules: readonly (readonly [pattern: RegExp, plain: string])[] = [
   [/^Unrecognized keys?: (.+)$/, 'unknown $1; leave it out'],
 ]
 
+/** Zod's name for an object whose fields may have any name. */
+const recordWanted = /^Invalid input: expected record,/
+
 export function plainIssue(message: string): string {
-  for (const [pattern, plain] of rules) if (pattern.test(message)) return message.replace(pattern, plain)
-  return message
+  const said = message.replace(recordWanted, 'Invalid input: expected object,')
+  for (const [pattern, plain] of rules) if (pattern.test(said)) return said.replace(pattern, plain)
+  return said
 }

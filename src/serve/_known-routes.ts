@@ -44,11 +44,12 @@ export class KnownRoutes {
   /** The names that a path to a route may end with, after the same beginning. */
   endings(method: string, path: string): string[] {
     const beginning = path.split('/').slice(0, -1)
-    return this.#routes
-      .map((route) => ({ ...route, parts: route.url.split('/') }))
-      .filter((route) => route.method === method && isAt(route.parts.slice(0, -1), beginning))
-      .map(({ parts }) => parts.at(-1) ?? '')
-      .filter((name) => /^\w/.test(name))
+    return this.#routes.flatMap((route) => {
+      const parts = route.url.split('/')
+      const ending = parts.pop() ?? ''
+      // A parameter and a `*` are no names.
+      return route.method === method && /^\w/.test(ending) && isAt(parts, beginning) ? [ending] : []
+    })
   }
 
   /** `hint` has the next step for a path that nothing is at. */

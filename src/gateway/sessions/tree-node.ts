@@ -44,7 +44,7 @@ export class TreeNode {
     }
     const table = this.#wholeTable()
     const twins = table.get(node.#looseDigest ?? node.#digest)
-    if (!twins) enter(table, node.#digest, node.#looseDigest, [node])
+    if (!twins) node.#enterInto(table)
     return twins
   }
 
@@ -64,21 +64,17 @@ export class TreeNode {
   #wholeTable(): Map<string, TreeNode[]> {
     if (this.#table) return this.#table
     this.#table = new Map()
-    const only = this.#only
-    if (only) enter(this.#table, only.#digest, only.#looseDigest, [only])
+    if (this.#only) this.#only.#enterInto(this.#table)
     this.#only = undefined
     return this.#table
+  }
+
+  /** Enters this node as the only one that says what it does. */
+  #enterInto(table: Map<string, TreeNode[]>): void {
+    const nodes: TreeNode[] = [this]
+    table.set(this.#digest, nodes)
+    if (this.#looseDigest !== undefined) table.set(this.#looseDigest, nodes)
   }
 }
 
 const none: readonly TreeNode[] = []
-
-function enter(
-  table: Map<string, TreeNode[]>,
-  digest: string,
-  looseDigest: string | undefined,
-  nodes: TreeNode[],
-): void {
-  table.set(digest, nodes)
-  if (looseDigest !== undefined) table.set(looseDigest, nodes)
-}
