@@ -40,6 +40,7 @@ export {
   spaceEnd,
   valueEnd,
 } from './json-bytes.ts'
+export { depthProblem } from './json-depth.ts'
 export { jsonOrText } from './json-or-text.ts'
 export { kindOfValue } from './kind-of-value.ts'
 export { LineSplitter } from './line-splitter.ts'

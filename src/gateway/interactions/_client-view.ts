@@ -2,13 +2,20 @@ import type { DialectRequest } from '../../dialects/index.ts'
 
 /** What a client is shown of replies of a backend that was not asked exactly what the client asked. */
 export interface ClientView {
-  /** A reply or an event of one as the client sees it. Undefined for an event that has nothing for the client. */
+  /**
+   * A reply or an event of one as the client sees it: the document itself if the client may see all of it. Undefined for an
+   * event that has nothing for the client.
+   */
   of(document: object): object | undefined
 }
 
 interface ChatWire {
   readonly choices?: unknown
   readonly usage?: unknown
+}
+
+interface ChoiceWire {
+  readonly logprobs?: unknown
 }
 
 /** The fields in which vLLM and SGLang report tokens, each with the fields of a request that ask for it. */
@@ -50,10 +57,21 @@ export class ChatView implements ClientView {
   of(document: object): object | undefined {
     const { choices, usage }: ChatWire = document
     if (this.#usage && usage && Array.isArray(choices) && choices.length === 0) return undefined
+    const list: readonly unknown[] = Array.isArray(choices) ? choices : none
+    const hidesUsage = this.#usage && usage !== undefined
+    if (!hidesUsage && list.every(this.#isPlain) && !hasAny(document, this.#fields)) return document
     const seen = without(document, this.#fields)
-    if (Array.isArray(choices)) seen['choices'] = choices.map((choice: unknown) => this.#choice(choice))
-    if (this.#usage && usage !== undefined) seen['usage'] = undefined
+    if (Array.isArray(choices)) seen['choices'] = list.map((choice) => this.#choice(choice))
+    if (hidesUsage) seen['usage'] = undefined
     return seen
+  }
+
+  /** Whether nothing is left out of a choice. The scanner leaves whole replies like that. */
+  readonly #isPlain = (choice: unknown): boolean => {
+    if (typeof choice !== 'object' || choice === null) return true
+    const { logprobs }: ChoiceWire = choice
+    const hidesLogprobs = this.#logprobs && logprobs !== undefined && logprobs !== null
+    return !hidesLogprobs && !hasAny(choice, this.#fields)
   }
 
   #choice(choice: unknown): unknown {
@@ -63,6 +81,13 @@ export class ChatView implements ClientView {
     if (this.#logprobs && seen['logprobs'] !== undefined) seen['logprobs'] = null
     return seen
   }
+}
+
+const none: readonly unknown[] = []
+
+function hasAny(holder: object, fields: readonly string[]): boolean {
+  const members = holder as Readonly<Record<string, unknown>>
+  return fields.some((field) => members[field] !== undefined)
 }
 
 /** A copy in which the fields are undefined, which JSON leaves out. Deleting them would slow down V8's access to all others. */

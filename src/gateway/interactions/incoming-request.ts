@@ -9,6 +9,7 @@ import {
   type ServerDialect,
 } from '../../dialects/index.ts'
 import { MillraceError } from '../../errors/index.ts'
+import { depthProblem } from '../../kit/index.ts'
 import type { ClientApi } from '../../schema/index.ts'
 import type { ContinuedBody, LastBody } from '../sessions/last-body.ts'
 import { readRequest, refuseHeld, refuseUntranslatable } from './_read-request.ts'
@@ -24,6 +25,8 @@ export interface InteractionCall {
   readonly sessionId?: string
   readonly api: ClientApi
   readonly body: Buffer
+  /** How deep arrays and objects of the body may be within each other. */
+  readonly maxJsonDepth?: number
   /** Asks only how many tokens the prompt has: nothing is sampled, and nothing recorded. */
   readonly countsOnly?: true
   /** Headers about the body, which are sent along with it. */
@@ -58,6 +61,9 @@ const dialects: Readonly<Record<ClientApi, ServerDialect>> = {
   generate: generateServer,
 }
 
+/** How many levels the messages of a body lie inside of: its object, and their list. */
+const messagesDepth = 2
+
 /** One request while it is read and answered, and what is known of it so far. */
 export class IncomingRequest {
   readonly call: InteractionCall
@@ -91,6 +97,7 @@ export class IncomingRequest {
   read(models: GatewayModels, { replies, lastBody, isRecorded }: ReadingAids = {}): ReadRequest {
     const { api, body, countsOnly } = this.call
     const continued = api === 'chat' ? lastBody?.continuedBy(body) : undefined
+    this.#refuseDeep(continued)
     const before = { replies, messages: continued?.known }
     const dialect = countsOnly ? this.counting : this.dialect
     const request = readRequest(dialect, continued?.text ?? body.toString(), before)
@@ -100,5 +107,15 @@ export class IncomingRequest {
     this.model = model
     if (api !== 'generate') refuseUntranslatable(request, model, api)
     return { request, model, continued }
+  }
+
+  /** Of a body that continues the last one, only what is new is looked at. */
+  #refuseDeep(continued: ContinuedBody<TreeNode> | undefined): void {
+    const { body, maxJsonDepth } = this.call
+    if (maxJsonDepth === undefined) return
+    const problem = continued
+      ? depthProblem(body.subarray(continued.knownBytes), maxJsonDepth, messagesDepth)
+      : depthProblem(body, maxJsonDepth)
+    if (problem !== undefined) throw new MillraceError('usage', problem)
   }
 }

@@ -319,8 +319,8 @@ export class LiveInteraction implements ReplySink, CallHooks {
 
   /** The reply as the backend wrote it, or as the client is to see it. */
   #wholeText({ text, document }: NonNullable<BackendReply['raw']>): string {
-    const { clientView } = this.#upstream
-    return clientView ? JSON.stringify(clientView.of(document)) : text
+    const seen = this.#upstream.clientView?.of(document) ?? document
+    return seen === document ? text : JSON.stringify(seen)
   }
 
   #fail(error: MillraceError, reply?: BrokenReply): void {

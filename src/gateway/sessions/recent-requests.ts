@@ -72,7 +72,7 @@ export class RecentRequests<Running> {
 
   /** Ends a request with its reply and whether its client was still there, or without a reply. */
   end(running: Running, reply?: EndedRequest): void {
-    const request = this.#requests.find(({ recent }) => recent?.kind === 'running' && recent.running === running)
+    const request = this.#requests.findLast(({ recent }) => recent?.kind === 'running' && recent.running === running)
     if (!request) return
     request.recent = reply && { kind: 'ended', seq: reply.seq }
     request.wasHeard = reply?.wasHeard ?? false
@@ -90,5 +90,13 @@ export class RecentRequests<Running> {
  */
 export function requestKey(api: ClientApi, leaf: number, body: JsonObject, bytes: number): string {
   const { messages: _said, input: _saidInResponses, ...rest } = body
-  return `${api} ${leaf} ${bytes} ${hash('sha256', JSON.stringify(rest), 'base64url')}`
+  return `${api} ${leaf} ${bytes} ${digestOf(JSON.stringify(rest))}`
+}
+
+/** The last text that was digested. Most requests have the same other fields as the one before, whichever session they are of. */
+let last = { text: '', digest: '' }
+
+function digestOf(text: string): string {
+  if (text !== last.text) last = { text, digest: hash('sha256', text, 'base64url') }
+  return last.digest
 }

@@ -115,10 +115,10 @@ function restored(rest: unknown, { promptIds, ids, logprobs, routedExperts }: To
   const given = original.choices?.[0]
   if (promptIds) body.prompt_token_ids = Array.from(promptIds)
   if (choice && ids) choice.token_ids = Array.from(ids)
-  if (choice?.logprobs && logprobs) {
+  if (choice && logprobs) {
     const entries = (given?.logprobs?.content ?? []) as { logprob: number }[]
     expect(Array.from(logprobs)).toEqual(entries.map(({ logprob }) => Math.fround(logprob)))
-    choice.logprobs.content = entries
+    choice.logprobs = { ...choice.logprobs, content: entries }
   }
   if (choice && routedExperts) {
     const flat = ((given?.routed_experts ?? []) as number[][][]).flat(2)
@@ -158,10 +158,29 @@ describe('a scan', () => {
       ids: Int32Array.of(0, 2 ** 31 - 1),
       logprobs: Float32Array.of(-0.5, 0),
     })
-    expect(JSON.parse(rest)).toEqual({
-      prompt_token_ids: null,
-      choices: [{ token_ids: null, logprobs: { content: null } }],
-    })
+    expect(JSON.parse(rest)).toEqual({ choices: [{ logprobs: null }] })
+  })
+
+  const ids = (name: string): string => `"${name}":[1,2]`
+  test.each([
+    ['first', `{${ids('prompt_token_ids')},"id":"a"}`, '{"id":"a"}'],
+    ['last', `{"id":"a" , ${ids('prompt_token_ids')} }`, '{"id":"a"  }'],
+    ['alone', `{ ${ids('prompt_token_ids')} }`, '{  }'],
+    ['twice, first', `{${ids('prompt_token_ids')},${ids('prompt_token_ids')},"id":"a"}`, '{"id":"a"}'],
+    ['twice, last', `{"id":"a",${ids('prompt_token_ids')},\n${ids('prompt_token_ids')}}`, '{"id":"a"}'],
+    ['twice, alone', `{${ids('prompt_token_ids')},${ids('prompt_token_ids')}}`, '{}'],
+    [
+      'around others',
+      `{${ids('prompt_token_ids')},"choices":[{"a":1,${ids('token_ids')},"b":2}],"c":3}`,
+      '{"choices":[{"a":1,"b":2}],"c":3}',
+    ],
+    [
+      'log-probabilities',
+      '{"choices":[{"logprobs":{"content":[{"logprob":-1}],"refusal":null}}]}',
+      '{"choices":[{"logprobs":{"refusal":null}}]}',
+    ],
+  ])('leaves the bytes around what it takes: %s', (_place, json, left) => {
+    expect(scanReply(Buffer.from(json)).rest).toBe(left)
   })
 
   test.each([

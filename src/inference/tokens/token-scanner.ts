@@ -29,7 +29,7 @@ export interface TokenArrays {
 
 export interface ScannedReply {
   readonly tokens: TokenArrays
-  /** The JSON with `null` in place of the lists that were taken out. */
+  /** The JSON without the members whose lists were taken out; `null` is left of log-probabilities. */
   readonly rest: string
 }
 
@@ -72,11 +72,18 @@ const keys = {
   metaInfo: keyBytes('meta_info'),
 }
 
+/** A part of a reply that was taken out, and the text in its place. */
+interface Cut {
+  readonly start: number
+  readonly end: number
+  readonly instead: 'null' | ''
+}
+
 /** Walks over one reply. If a key comes twice, the last one counts, as in `JSON.parse`, so an earlier list is forgotten. */
 class TokenScan {
   readonly tokens: TokenArrays = {}
-  /** Starts and ends, in turn, of the lists that were taken out. */
-  readonly cuts: number[] = []
+  /** What was taken out, in order. */
+  readonly cuts: Cut[] = []
   readonly #bytes: Uint8Array
   readonly #prompts: PromptReader | undefined
 
@@ -102,7 +109,7 @@ class TokenScan {
       if (bytes[at] === openBracket) return elementsEnd(bytes, at, this.#choice)
     } else if (isKey(bytes, keyAt, keys.promptIds)) {
       this.tokens.promptIds = undefined
-      if (bytes[at] === openBracket) return this.#promptIds(at)
+      if (bytes[at] === openBracket) return this.#promptIds(keyAt, at)
     }
     return valueEnd(bytes, at)
   }
@@ -119,12 +126,12 @@ class TokenScan {
     requirePlainKey(bytes, keyAt, at)
     if (isKey(bytes, keyAt, keys.ids)) {
       this.tokens.ids = undefined
-      if (bytes[at] === openBracket) return this.#ids(at)
+      if (bytes[at] === openBracket) return this.#ids(keyAt, at)
     } else if (isKey(bytes, keyAt, keys.logprobs)) {
       this.tokens.logprobs = undefined
-      if (bytes[at] === openBrace) return membersEnd(bytes, at, this.#logprobsMember)
+      if (bytes[at] === openBrace) return this.#logprobs(at)
     } else if (isKey(bytes, keyAt, keys.experts)) {
-      return this.#experts(at)
+      return this.#experts(keyAt, at)
     } else if (isKey(bytes, keyAt, keys.extension) || isKey(bytes, keyAt, keys.metaInfo)) {
       if (bytes[at] === openBrace) return membersEnd(bytes, at, this.#extensionMember)
     }
@@ -136,7 +143,7 @@ class TokenScan {
     requirePlainKey(bytes, keyAt, at)
     if (isKey(bytes, keyAt, keys.content)) {
       this.tokens.logprobs = undefined
-      if (bytes[at] === openBracket) return this.#logprobs(at)
+      if (bytes[at] === openBracket) return this.#logprobList(keyAt, at)
     }
     return valueEnd(bytes, at)
   }
@@ -144,10 +151,10 @@ class TokenScan {
   readonly #extensionMember = (keyAt: number, at: number): number => {
     const bytes = this.#bytes
     requirePlainKey(bytes, keyAt, at)
-    return isKey(bytes, keyAt, keys.experts) ? this.#experts(at) : valueEnd(bytes, at)
+    return isKey(bytes, keyAt, keys.experts) ? this.#experts(keyAt, at) : valueEnd(bytes, at)
   }
 
-  #promptIds(start: number): number {
+  #promptIds(keyAt: number, start: number): number {
     const bytes = this.#bytes
     const first = nonSpace(bytes, start + 1)
     const known = this.#prompts?.find(bytes, first)
@@ -161,30 +168,40 @@ class TokenScan {
       this.tokens.promptIds = ids
       this.#prompts?.add(bytes.subarray(first, end), ids)
     }
-    this.cuts.push(start, end + 1)
+    this.#cutMember(keyAt, end + 1)
     return end + 1
   }
 
-  #ids(start: number): number {
+  #ids(keyAt: number, start: number): number {
     const bytes = this.#bytes
     const list = scannedIds()
     const end = idsEnd(bytes, nonSpace(bytes, start + 1), list)
     if (end === -1) return valueEnd(bytes, start)
     this.tokens.ids = list.whole()
-    this.cuts.push(start, end + 1)
+    this.#cutMember(keyAt, end + 1)
     return end + 1
   }
 
   #logprobs(start: number): number {
+    const bytes = this.#bytes
+    const end = membersEnd(bytes, start, this.#logprobsMember)
+    const cut = this.cuts.at(-1)
+    const isEmptied = cut && nonSpace(bytes, start + 1) === cut.start && nonSpace(bytes, cut.end) === end - 1
+    // The API has the field in every choice: null says that there are none.
+    if (isEmptied) this.cuts[this.cuts.length - 1] = { start, end, instead: 'null' }
+    return end
+  }
+
+  #logprobList(keyAt: number, start: number): number {
     const { end, values } = readLogprobs(this.#bytes, start)
     if (values) {
       this.tokens.logprobs = values
-      this.cuts.push(start, end)
+      this.#cutMember(keyAt, end)
     }
     return end
   }
 
-  #experts(start: number): number {
+  #experts(keyAt: number, start: number): number {
     this.tokens.routedExperts = undefined
     const bytes = this.#bytes
     const end = valueEnd(bytes, start)
@@ -194,9 +211,21 @@ class TokenScan {
         : readExperts(JSON.parse(textWithout([], bytes.subarray(start, end))))
     if (experts) {
       this.tokens.routedExperts = experts
-      this.cuts.push(start, end)
+      this.#cutMember(keyAt, end)
     }
     return end
+  }
+
+  /** Takes out a member with the comma before it; with the one after it, if none is left before it. */
+  #cutMember(keyAt: number, end: number): void {
+    const bytes = this.#bytes
+    const before = spaceStart(bytes, keyAt) - 1
+    if (bytes[before] === comma && before >= (this.cuts.at(-1)?.end ?? 0)) {
+      this.cuts.push({ start: before, end, instead: '' })
+      return
+    }
+    const after = nonSpace(bytes, end)
+    this.cuts.push({ start: keyAt, end: bytes[after] === comma ? after + 1 : end, instead: '' })
   }
 }
 
@@ -235,13 +264,20 @@ function numbersEnd(bytes: Uint8Array, start: number, list: GrowingArray<Int32Ar
   }
 }
 
-function textWithout(cuts: readonly number[], bytes: Uint8Array): string {
+/** The first place of the white space that ends here. */
+function spaceStart(bytes: Uint8Array, end: number): number {
+  let at = end
+  while (at > 0 && (bytes[at - 1] as number) <= 0x20) at -= 1
+  return at
+}
+
+function textWithout(cuts: readonly Cut[], bytes: Uint8Array): string {
   const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length)
   let text = ''
-  let start = 0
-  for (let index = 0; index < cuts.length; index += 2) {
-    text += `${buffer.toString('utf8', start, cuts[index])}null`
-    start = cuts[index + 1] as number
+  let from = 0
+  for (const { start, end, instead } of cuts) {
+    text += buffer.toString('utf8', from, start) + instead
+    from = end
   }
-  return text + buffer.toString('utf8', start)
+  return text + buffer.toString('utf8', from)
 }

@@ -11,7 +11,6 @@ import { MillraceError } from '../../errors/index.ts'
 import type { Caller, Gateway } from '../../gateway/index.ts'
 import { apiPaths, countPaths } from '../../schema/index.ts'
 import type { BodyIntake, HeldBody } from '../_body-intake.ts'
-import { depthProblem } from '../_json-depth.ts'
 import { callerFrom, unauthorized } from './_callers.ts'
 import { GatewayReply } from './_reply.ts'
 import { requestIdOf } from './_request-id.ts'
@@ -129,18 +128,17 @@ class ModelExchange {
 
   async #interact(caller: Caller, held: HeldBody): Promise<void> {
     using body = held
-    const { bytes } = body
-    const tooDeep = depthProblem(bytes, this.#parts.bounds.maxJsonDepth)
-    if (tooDeep) return this.refuse(tooDeep)
     const { headers } = this.#request
     const { traceparent } = headers
     const { dialect, countsOnly } = this.#route
     const { api } = dialect
-    await this.#parts.gateway.interact(
+    const { gateway, bounds } = this.#parts
+    await gateway.interact(
       {
         caller,
         api,
-        body: bytes,
+        body: body.bytes,
+        maxJsonDepth: bounds.maxJsonDepth,
         ...(countsOnly && { countsOnly }),
         ...(api === 'messages' && { bodyHeaders: anthropicHeaders(headers) }),
         requestId: this.#requestId,

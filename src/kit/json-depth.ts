@@ -1,19 +1,17 @@
-import { backslash, closeBrace, closeBracket, openBrace, openBracket, quote } from '../kit/index.ts'
-import { MillraceError } from '../errors/index.ts'
+import { backslash, closeBrace, closeBracket, openBrace, openBracket, quote } from './json-bytes.ts'
 
 /** Within a string, so many bytes are looked at one by one before the rest is searched at once: most strings are short. */
 const shortString = 32
 
-/** What is wrong with a body that nests too deep; undefined with one that does not. */
-export function depthProblem(bytes: Uint8Array, maxDepth: number): MillraceError | undefined {
-  if (!isDeeperThan(bytes, maxDepth)) return undefined
-  return new MillraceError('usage', `a body has at most ${maxDepth} levels of nesting; flatten it`)
+/** What is wrong with a body that nests too deep. `within`: how many levels its part that is given lies inside of. */
+export function depthProblem(bytes: Uint8Array, maxDepth: number, within = 0): string | undefined {
+  if (!isDeeperThan(bytes, maxDepth - within)) return undefined
+  return `a body has at most ${maxDepth} levels of nesting; flatten it`
 }
 
 /**
- * Whether JSON nests deeper than so many levels, told from its bytes before anything is made of them: of a body that goes
- * on from the last one, a gateway never makes the value that `isNestedWithin` would ask for. What is not valid JSON may get
- * either answer: the parser refuses it afterwards.
+ * Whether JSON nests deeper than so many levels, told from its bytes before anything is made of them. A part of it may be
+ * given that begins where a value may. What is not valid JSON may get either answer: the parser refuses it afterwards.
  */
 export function isDeeperThan(bytes: Uint8Array, maxDepth: number): boolean {
   let depth = 0

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
-import { seededRandom } from '../kit/index.ts'
-import { isDeeperThan } from './_json-depth.ts'
+import { isDeeperThan } from './json-depth.ts'
+import { seededRandom } from './random.ts'
 
 const deeperThan = (text: string, depth: number): boolean => isDeeperThan(Buffer.from(text), depth)
 
@@ -39,6 +39,13 @@ test('it says of any value what its structure says', () => {
     expect(deeperThan(text, depth), text).toBe(false)
     if (depth > 0) expect(deeperThan(text, depth - 1), text).toBe(true)
   }
+})
+
+test('a part is as deep as what it opens', () => {
+  const text = '{"messages":[{"a":[1]},{"b":[[2]]}]}'
+  const rest = text.slice(text.indexOf('{"b"'))
+  expect(deeperThan(rest, 3)).toBe(false)
+  expect(deeperThan(rest, 2)).toBe(true)
 })
 
 function depthOf(value: unknown): number {
