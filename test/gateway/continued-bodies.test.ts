@@ -83,3 +83,25 @@ test.each([1, 2, 3, 4, 5, 6])('what is said is recorded however it is read (%i)'
   expect(alike.nodes).toEqual(anew.nodes)
   expect(alike.nodes.length).toBeGreaterThan(30)
 })
+
+test('what is new in a body may not nest too deep, wherever it stands', async () => {
+  await using server = await ScriptedServer.start((response) => sendJson(response, chatReply('yes')))
+  const models = [{ name: 'm', maxTries: 1, backends: [{ url: server.url }] }]
+  await using open = await OpenGateway.open({ models })
+  const { caller } = await open.session()
+  const first = [system, { role: 'user', content: 'one' }]
+  const second = [...first, { role: 'assistant', content: 'yes' }]
+  const nested = (levels: number): unknown => JSON.parse('['.repeat(levels) + ']'.repeat(levels)) as unknown
+  const maxJsonDepth = 8
+  const status = async (messages: readonly object[], more: object = {}): Promise<number | undefined> =>
+    (await open.ask(caller, { model: 'm', messages, ...more }, { maxJsonDepth })).status
+  expect(await status(first)).toBe(200)
+  // Inside of a message are three levels, and after the messages one.
+  for (const [levels, expected] of [
+    [5, 200],
+    [6, 400],
+  ] as const) {
+    expect(await status([...second, { role: 'user', content: 'two', made_up: nested(levels) }])).toBe(expected)
+    expect(await status(second, { made_up: nested(levels + 2) })).toBe(expected)
+  }
+})

@@ -47,6 +47,13 @@ test('what the client asked for stays, in the words of each engine', () => {
   }
 })
 
+test('a reply in which nothing is hidden is itself, so that its client gets it as it was written', () => {
+  const plain = { id: 'r', choices: [{ index: 0, message: {}, logprobs: null }], usage: {} }
+  expect(seenBy(plain, { stream: false })).toBe(plain)
+  expect(seenBy(reply, { stream: false })).not.toBe(reply)
+  expect(seenBy({ ...plain, sglext: {} }, { stream: false })).toEqual(plain)
+})
+
 test('a chunk that only says the usage is not for a client that did not ask', () => {
   const last = { id: 'chatcmpl-1', choices: [], usage: { prompt_tokens: 1 } }
   expect(seenBy(last)).toBeUndefined()
