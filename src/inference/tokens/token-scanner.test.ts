@@ -166,9 +166,9 @@ describe('a scan', () => {
     ['first', `{${ids('prompt_token_ids')},"id":"a"}`, '{"id":"a"}'],
     ['last', `{"id":"a" , ${ids('prompt_token_ids')} }`, '{"id":"a"  }'],
     ['alone', `{ ${ids('prompt_token_ids')} }`, '{  }'],
-    ['twice, first', `{${ids('prompt_token_ids')},${ids('prompt_token_ids')},"id":"a"}`, '{"id":"a"}'],
-    ['twice, last', `{"id":"a",${ids('prompt_token_ids')},\n${ids('prompt_token_ids')}}`, '{"id":"a"}'],
-    ['twice, alone', `{${ids('prompt_token_ids')},${ids('prompt_token_ids')}}`, '{}'],
+    ['several, first', `{"choices":[{${ids('token_ids')},"routed_experts":[[[1]]],"a":1}]}`, '{"choices":[{"a":1}]}'],
+    ['several, last', `{"choices":[{"a":1,${ids('token_ids')},\n"routed_experts":[[[1]]]}]}`, '{"choices":[{"a":1}]}'],
+    ['several, alone', `{"choices":[{${ids('token_ids')},"routed_experts":[[[1]]]}]}`, '{"choices":[{}]}'],
     [
       'around others',
       `{${ids('prompt_token_ids')},"choices":[{"a":1,${ids('token_ids')},"b":2}],"c":3}`,
@@ -188,6 +188,9 @@ describe('a scan', () => {
     ['the same key further down', '{"choices":[{"message":{"token_ids":[1,2]}}],"usage":{"prompt_token_ids":[1]}}'],
     ['a choice that is not the first', '{"choices":[{},{"token_ids":[1,2]}]}'],
     ['a key that comes again with an escape', '{"choices":[{"token_ids":[1],"token\\u005fids":[2]}]}'],
+    ['a key that comes twice', '{"prompt_token_ids":[1],"id":"a","prompt_token_ids":[2]}'],
+    ['a list after another value of its key', '{"choices":[{"token_ids":"none","token_ids":[2]}]}'],
+    ['experts in an object that comes again', '{"choices":[{"meta_info":{"routed_experts":[[[1]]]},"meta_info":{}}]}'],
     ['the same in an entry', '{"choices":[{"logprobs":{"content":[{"logprob":-1,"log\\u0070rob":-2}]}}]}'],
     ['lists below the top', '[{"choices":[{"token_ids":[1,2]}]}]'],
   ])('is not fooled by %s', (_name, json) => {

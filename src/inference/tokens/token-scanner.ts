@@ -47,7 +47,8 @@ export const worthScanningBytes = 4 * 1024
 /**
  * Takes the long lists out of a Chat Completions reply, straight from its bytes into typed arrays, and leaves a small
  * document. Only lists in their usual form and place are taken. Anything else stays in the document, for its reader to take
- * or to refuse; bytes that are no JSON are left unchanged. Ids that `prompts` knows are not parsed again.
+ * or to refuse; bytes that are no JSON, or have one of the keys twice, are left unchanged. Ids that `prompts` knows are not
+ * parsed again.
  */
 export function scanReply(bytes: Uint8Array, prompts?: PromptReader): ScannedReply {
   const scan = new TokenScan(bytes, prompts)
@@ -79,13 +80,15 @@ interface Cut {
   readonly instead: 'null' | ''
 }
 
-/** Walks over one reply. If a key comes twice, the last one counts, as in `JSON.parse`, so an earlier list is forgotten. */
+/** Walks over one reply. */
 class TokenScan {
   readonly tokens: TokenArrays = {}
   /** What was taken out, in order. */
   readonly cuts: Cut[] = []
   readonly #bytes: Uint8Array
   readonly #prompts: PromptReader | undefined
+  /** The keys among `keys` that have come. */
+  readonly #seen = new Set<Uint8Array>()
 
   constructor(bytes: Uint8Array, prompts: PromptReader | undefined) {
     this.#bytes = bytes
@@ -102,13 +105,9 @@ class TokenScan {
   readonly #replyMember = (keyAt: number, at: number): number => {
     const bytes = this.#bytes
     requirePlainKey(bytes, keyAt, at)
-    if (isKey(bytes, keyAt, keys.choices)) {
-      this.tokens.ids = undefined
-      this.tokens.logprobs = undefined
-      this.tokens.routedExperts = undefined
+    if (this.#isKey(keyAt, keys.choices)) {
       if (bytes[at] === openBracket) return elementsEnd(bytes, at, this.#choice)
-    } else if (isKey(bytes, keyAt, keys.promptIds)) {
-      this.tokens.promptIds = undefined
+    } else if (this.#isKey(keyAt, keys.promptIds)) {
       if (bytes[at] === openBracket) return this.#promptIds(keyAt, at)
     }
     return valueEnd(bytes, at)
@@ -124,15 +123,13 @@ class TokenScan {
   readonly #choiceMember = (keyAt: number, at: number): number => {
     const bytes = this.#bytes
     requirePlainKey(bytes, keyAt, at)
-    if (isKey(bytes, keyAt, keys.ids)) {
-      this.tokens.ids = undefined
+    if (this.#isKey(keyAt, keys.ids)) {
       if (bytes[at] === openBracket) return this.#ids(keyAt, at)
-    } else if (isKey(bytes, keyAt, keys.logprobs)) {
-      this.tokens.logprobs = undefined
+    } else if (this.#isKey(keyAt, keys.logprobs)) {
       if (bytes[at] === openBrace) return this.#logprobs(at)
-    } else if (isKey(bytes, keyAt, keys.experts)) {
+    } else if (this.#isKey(keyAt, keys.experts)) {
       return this.#experts(keyAt, at)
-    } else if (isKey(bytes, keyAt, keys.extension) || isKey(bytes, keyAt, keys.metaInfo)) {
+    } else if (this.#isKey(keyAt, keys.extension) || this.#isKey(keyAt, keys.metaInfo)) {
       if (bytes[at] === openBrace) return membersEnd(bytes, at, this.#extensionMember)
     }
     return valueEnd(bytes, at)
@@ -141,17 +138,22 @@ class TokenScan {
   readonly #logprobsMember = (keyAt: number, at: number): number => {
     const bytes = this.#bytes
     requirePlainKey(bytes, keyAt, at)
-    if (isKey(bytes, keyAt, keys.content)) {
-      this.tokens.logprobs = undefined
-      if (bytes[at] === openBracket) return this.#logprobList(keyAt, at)
-    }
+    if (this.#isKey(keyAt, keys.content) && bytes[at] === openBracket) return this.#logprobList(keyAt, at)
     return valueEnd(bytes, at)
   }
 
   readonly #extensionMember = (keyAt: number, at: number): number => {
     const bytes = this.#bytes
     requirePlainKey(bytes, keyAt, at)
-    return isKey(bytes, keyAt, keys.experts) ? this.#experts(keyAt, at) : valueEnd(bytes, at)
+    return this.#isKey(keyAt, keys.experts) ? this.#experts(keyAt, at) : valueEnd(bytes, at)
+  }
+
+  /** Whether this is the key. Throws if it comes twice: the last one counts then, and the one before would stay in the rest. */
+  #isKey(at: number, key: Uint8Array): boolean {
+    if (!isKey(this.#bytes, at, key)) return false
+    if (this.#seen.has(key)) throw notWalkable
+    this.#seen.add(key)
+    return true
   }
 
   #promptIds(keyAt: number, start: number): number {
@@ -202,7 +204,6 @@ class TokenScan {
   }
 
   #experts(keyAt: number, start: number): number {
-    this.tokens.routedExperts = undefined
     const bytes = this.#bytes
     const end = valueEnd(bytes, start)
     const experts =
