@@ -39,60 +39,48 @@ export function asksForTokens({ wantsLogprobs, body }: DialectRequest): boolean 
 
 /** Without what a client of Chat Completions did not ask for. */
 export class ChatView implements ClientView {
-  /** Fields to leave out of a reply and of its choices. */
-  readonly #fields: readonly string[]
-  readonly #logprobs: boolean
-  /** Whether usage is left out of a stream. */
-  readonly #usage: boolean
+  /** Fields to leave out of a reply, and of its choices. */
+  readonly #replyFields: readonly string[]
+  readonly #choiceFields: readonly string[]
+  readonly #hidesLogprobs: boolean
+  /** Whether usage is left out: only of streams, because whole replies have it anyway. */
+  readonly #hidesUsage: boolean
 
   constructor(request: DialectRequest) {
     const { wantsLogprobs, stream, includeUsage, body } = request
-    this.#fields = asksForTokens(request)
+    this.#choiceFields = asksForTokens(request)
       ? tokenFields.flatMap(([field, flags]) => (flags.some((flag) => body[flag] === true) ? [] : [field]))
       : allFields
-    this.#logprobs = !wantsLogprobs
-    this.#usage = stream && !includeUsage
+    this.#hidesLogprobs = !wantsLogprobs
+    this.#hidesUsage = stream && !includeUsage
+    this.#replyFields = this.#hidesUsage ? [...this.#choiceFields, 'usage'] : this.#choiceFields
   }
 
   of(document: object): object | undefined {
     const { choices, usage }: ChatWire = document
-    if (this.#usage && usage && Array.isArray(choices) && choices.length === 0) return undefined
-    const list: readonly unknown[] = Array.isArray(choices) ? choices : none
-    const hidesUsage = this.#usage && usage !== undefined
-    if (!hidesUsage && list.every(this.#isPlain) && !hasAny(document, this.#fields)) return document
-    const seen = without(document, this.#fields)
-    if (Array.isArray(choices)) seen['choices'] = list.map((choice) => this.#choice(choice))
-    if (hidesUsage) seen['usage'] = undefined
-    return seen
+    const seen = without(document, this.#replyFields)
+    if (!Array.isArray(choices)) return seen
+    if (this.#hidesUsage && usage && choices.length === 0) return undefined
+    const seenChoices = choices.map(this.#choice)
+    return seenChoices.every((choice, index) => choice === choices[index]) ? seen : { ...seen, choices: seenChoices }
   }
 
-  /** Whether nothing is left out of a choice. The scanner leaves whole replies like that. */
-  readonly #isPlain = (choice: unknown): boolean => {
-    if (typeof choice !== 'object' || choice === null) return true
-    const { logprobs }: ChoiceWire = choice
-    const hidesLogprobs = this.#logprobs && logprobs !== undefined && logprobs !== null
-    return !hidesLogprobs && !hasAny(choice, this.#fields)
-  }
-
-  #choice(choice: unknown): unknown {
+  readonly #choice = (choice: unknown): unknown => {
     if (typeof choice !== 'object' || choice === null) return choice
-    const seen = without(choice, this.#fields)
+    const seen: ChoiceWire = without(choice, this.#choiceFields)
     // `logprobs` becomes null, because the API has the field in every choice.
-    if (this.#logprobs && seen['logprobs'] !== undefined) seen['logprobs'] = null
-    return seen
+    return this.#hidesLogprobs && seen.logprobs ? { ...seen, logprobs: null } : seen
   }
 }
 
-const none: readonly unknown[] = []
-
-function hasAny(holder: object, fields: readonly string[]): boolean {
+/**
+ * An object as it is without the fields: itself, if it has none of them. In a copy they are undefined, which JSON leaves out.
+ * Deleting them would slow down V8's access to all others.
+ */
+export function without(holder: object, fields: readonly string[]): object {
   const members = holder as Readonly<Record<string, unknown>>
-  return fields.some((field) => members[field] !== undefined)
-}
-
-/** A copy in which the fields are undefined, which JSON leaves out. Deleting them would slow down V8's access to all others. */
-export function without(holder: object, fields: readonly string[]): Record<string, unknown> {
-  const seen: Record<string, unknown> = { ...holder }
+  if (!fields.some((field) => members[field] !== undefined)) return holder
+  const seen: Record<string, unknown> = { ...members }
   for (const field of fields) if (seen[field] !== undefined) seen[field] = undefined
   return seen
 }

@@ -20,6 +20,10 @@ const logprobFields = [
   'input_token_ids_logprobs',
 ]
 
+interface GenerateWire {
+  readonly meta_info?: unknown
+}
+
 /** Without what a client of SGLang's own API did not ask for. */
 export class GenerateView implements ClientView {
   readonly #fields: readonly string[]
@@ -34,9 +38,10 @@ export class GenerateView implements ClientView {
   }
 
   of(document: object): object {
+    const { meta_info: meta }: GenerateWire = document
     const seen = without(document, this.#fields)
-    const { meta_info: meta } = seen
-    if (typeof meta === 'object' && meta !== null) seen['meta_info'] = without(meta, this.#metaFields)
-    return seen
+    if (typeof meta !== 'object' || meta === null) return seen
+    const seenMeta = without(meta, this.#metaFields)
+    return seenMeta === meta ? seen : { ...seen, meta_info: seenMeta }
   }
 }
