@@ -122,7 +122,7 @@ export class SessionTree {
     let last = end
     for (let index = known; index < messages.length; index += 1) {
       const message = (words[index - common] ??= new SaidMessage(messages[index] as Message))
-      const { seq, hash } = this.#record(last, message.message, false)
+      const { seq, hash } = this.#record(last, message.message)
       const node = new TreeNode(seq, hash, message)
       last.isContinued = true
       this.#enter(last, node, false)
@@ -141,7 +141,7 @@ export class SessionTree {
   /** Records a sample after `parent`. A lost one is recorded, too, but is part of no conversation. */
   addSample(parent: TreeNode | undefined, message: AssistantMessage, origin: SampleOrigin): TreeNode {
     const before = parent ?? this.#root
-    const { seq, hash } = this.#record(before, message, true, origin)
+    const { seq, hash } = this.#record(before, message, origin)
     const told = asTold(new SaidMessage(message), origin.call)
     const node = new TreeNode(seq, hash, told)
     if (origin.discarded) return node
@@ -263,17 +263,14 @@ export class SessionTree {
     return same
   }
 
-  #record(
-    parent: TreeNode,
-    message: Message,
-    sampled: boolean,
-    origin?: SampleOrigin,
-  ): Pick<MessageNode, 'seq' | 'hash'> {
+  /** Records a message after `parent`. `origin`: of a sample; others have none. */
+  #record(parent: TreeNode, message: Message, origin?: SampleOrigin): Pick<MessageNode, 'seq' | 'hash'> {
     // Not `messageJson`, which keeps the text: it is rarely asked for again, and keeping it takes as long as writing it.
     const json = JSON.stringify(message)
     const seq = this.#size
     const hash = chainHash(parent.hash, json)
     const before = parent === this.#root ? null : parent.seq
+    const sampled = origin !== undefined
     this.#size += 1
     const node: MessageNode = { seq, hash, parent: before, message, at: Date.now(), sampled, ...origin }
     this.#recorder.node(node, json)
