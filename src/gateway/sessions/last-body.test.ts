@@ -201,6 +201,16 @@ describe('the allowance', () => {
     }
     expect(reader.held).toBe(0)
   })
+
+  test('is not used for such a client whose requests were refused, either', () => {
+    const reader = new Reader()
+    reader.read(bodyOf([user('first')]))
+    for (let turn = 0; turn < 3; turn += 1) {
+      expect(() => reader.read(bodyOf([`{"role":"nobody","content":"${turn}"}`]))).toThrow(/role/)
+    }
+    reader.read(bodyOf([user('another')]))
+    expect(reader.held).toBe(0)
+  })
 })
 
 function outcomeOf(read: () => DialectRequest): unknown {

@@ -77,7 +77,7 @@ export class LastBody<Node> {
     const { messages, untranslatable } = request
     // Problems of a message are reported each time, so its body has to be read whole each time.
     const isPlain = !untranslatable.some((name) => name.startsWith('messages['))
-    if (!isPlain || this.#misses === maxMisses || !this.#makeRoom(body.length)) {
+    if (!isPlain || this.#misses >= maxMisses || !this.#makeRoom(body.length)) {
       this.clear()
       return false
     }
