@@ -3,7 +3,7 @@ import { backslash, closeBrace, closeBracket, openBrace, openBracket, quote } fr
 /** Within a string, so many bytes are looked at one by one before the rest is searched at once: most strings are short. */
 const shortString = 32
 
-/** What is wrong with a body that nests too deep. `within`: how many levels its part that is given lies inside of. */
+/** What is wrong with a body that nests too deep. If only a part of it is given, `within` is how many levels are around that. */
 export function depthProblem(bytes: Uint8Array, maxDepth: number, within = 0): string | undefined {
   if (!isDeeperThan(bytes, maxDepth - within)) return undefined
   return `a body has at most ${maxDepth} levels of nesting; flatten it`
