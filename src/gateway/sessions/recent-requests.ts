@@ -96,7 +96,12 @@ export function requestKey(api: ClientApi, leaf: number, body: JsonObject, bytes
 /** The last text that was digested. Most requests have the same other fields as the one before, whichever session they are of. */
 let last = { text: '', digest: '' }
 
+/** Longer texts are not kept: in SGLang's own API the prompt is one of the fields. */
+const maxKeptChars = 64 * 1024
+
 function digestOf(text: string): string {
-  if (text !== last.text) last = { text, digest: hash('sha256', text, 'base64url') }
-  return last.digest
+  if (text === last.text) return last.digest
+  const digest = hash('sha256', text, 'base64url')
+  if (text.length <= maxKeptChars) last = { text, digest }
+  return digest
 }

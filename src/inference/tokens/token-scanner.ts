@@ -88,7 +88,7 @@ class TokenScan {
   readonly #bytes: Uint8Array
   readonly #prompts: PromptReader | undefined
   /** The keys among `keys` that have come. */
-  readonly #seen = new Set<Uint8Array>()
+  readonly #seen: Uint8Array[] = []
 
   constructor(bytes: Uint8Array, prompts: PromptReader | undefined) {
     this.#bytes = bytes
@@ -151,8 +151,8 @@ class TokenScan {
   /** Whether this is the key. Throws if it comes twice: the last one counts then, and the one before would stay in the rest. */
   #isKey(at: number, key: Uint8Array): boolean {
     if (!isKey(this.#bytes, at, key)) return false
-    if (this.#seen.has(key)) throw notWalkable
-    this.#seen.add(key)
+    if (this.#seen.includes(key)) throw notWalkable
+    this.#seen.push(key)
     return true
   }
 
