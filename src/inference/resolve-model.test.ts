@@ -162,7 +162,7 @@ describe('mistakes', () => {
     [
       'one of a backend',
       { name: 'm', backends: [{ url: 'http://a/v1', apiKey: 'secret' }] },
-      /backends.0: `apiKey` is not/,
+      /backends\[0\]: `apiKey` is not/,
     ],
     ['one of a price', { name: 'm', price: { input: 1, outputs: 2, output: 2 } }, /price: .*did you mean `output`\?/],
     ['both kinds', { name: 'm', simulator: {}, backends: [{ url: 'http://a/v1' }] }, /both backends and a simulator/],

@@ -58,5 +58,10 @@ test.each([
 
 test('of many only the first are named, and how many there are', () => {
   const { error } = z.array(z.number()).safeParse(Array.from({ length: 20 }, () => 'x'))
-  expect(describeIssues(error?.issues ?? [])).toMatch(/^0: expected number, got string; .*7: .*; and 12 more$/)
+  expect(describeIssues(error?.issues ?? [])).toMatch(/^\[0\]: expected number, got string; .*\[7\]: .*; and 12 more$/)
+})
+
+test('a place is written as in code, with the numbers of a list in brackets', () => {
+  const { error } = z.object({ keys: z.array(z.object({ key: z.string() })) }).safeParse({ keys: [{ key: 3 }] })
+  expect(describeIssues(error?.issues ?? [])).toBe('keys[0].key: expected string, got number')
 })

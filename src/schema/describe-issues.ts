@@ -8,10 +8,10 @@ const maxIssues = 8
 /** How much of a text is quoted: enough to find it again. */
 const maxQuotedChars = 60
 
-/** `answer.value: expected number, got string` for each issue, joined. With the value that was checked, it says what was found. */
+/** `answers[0].value: expected number, got string` for each issue, joined. With the value that was checked, it says what was found. */
 export function describeIssues(issues: readonly ValidationIssue[], given?: unknown): string {
   const shown = issues.slice(0, maxIssues).map((issue) => {
-    const path = pathOf(issue).map(String).join('.')
+    const path = pathOf(issue).reduce(withStep, '')
     const message = describeIssue(issue, given)
     return path ? `${path}: ${message}` : message
   })
@@ -27,6 +27,13 @@ export function describeIssue(issue: ValidationIssue, given?: unknown): string {
 
 function pathOf({ path = [] }: ValidationIssue): PropertyKey[] {
   return path.map((step) => (typeof step === 'object' ? step.key : step))
+}
+
+/** Some schemas give the places of a list as text. */
+function withStep(path: string, step: PropertyKey): string {
+  const name = String(step)
+  if (/^\d+$/.test(name)) return `${path}[${name}]`
+  return path === '' ? name : `${path}.${name}`
 }
 
 /** Schemas leave out of these messages what was found. */

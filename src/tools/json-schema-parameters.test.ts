@@ -43,7 +43,7 @@ describe('what does not fit is told in words that a model can act on', () => {
     [{ city: 'a', near: [] }, 'near: expected string | number'],
     [{ city: 'a', area: { north: 'x' } }, 'area.north: expected number, got string'],
     [{ city: 'a', area: 3 }, 'area: expected value | null'],
-    [{ city: 'a', tags: [1] }, 'tags.0: expected string or null, got number'],
+    [{ city: 'a', tags: [1] }, 'tags[0]: expected string or null, got number'],
     [{ city: 'a', dais: 1 }, 'unknown "dais"; did you mean "days"?'],
     [[], 'expected an object'],
     ['text', 'expected an object'],
@@ -70,7 +70,7 @@ test('the newest dialect is understood, and two schemas of one id', () => {
     type: 'object',
     properties: { pair: { prefixItems: [{ type: 'string' }] } },
   }
-  expect(problemOf({ pair: [1] }, newest)).toBe('pair.0: expected string, got number')
+  expect(problemOf({ pair: [1] }, newest)).toBe('pair[0]: expected string, got number')
   expect(problemOf({ pair: ['a'] }, { ...newest })).toBeUndefined()
 })
 
