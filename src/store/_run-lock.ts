@@ -51,14 +51,19 @@ export class RunLock implements Disposable {
   /** Whether some process works on the run at this moment. */
   static isHeld(folder: string): boolean {
     if (!existsSync(join(folder, runFiles.lock))) return false
-    using database = openLock(folder, true)
     try {
+      using database = openLock(folder, true)
       database.prepare('SELECT 1 FROM sqlite_schema').all()
       return false
     } catch (error) {
       if (isBusy(error)) return readOwner(folder)?.isBrief !== true
       throw folderFailure(error, folder)
     }
+  }
+
+  /** Throws what acquiring it now would, if some process works on the run. */
+  static requireFree(folder: string): void {
+    if (RunLock.isHeld(folder)) throw inUse(folder)
   }
 
   [Symbol.dispose](): void {

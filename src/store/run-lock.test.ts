@@ -1,5 +1,5 @@
 import { once } from 'node:events'
-import { existsSync, readdirSync } from 'node:fs'
+import { existsSync, mkdirSync, readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import { RunLock } from './_run-lock.ts'
@@ -67,4 +67,11 @@ test('one who only brings in a spool is waited for, and does not work on the run
   expect(RunLock.isHeld(folder.path)).toBe(false)
   using _lock = RunLock.acquire(folder.path)
   expect(RunLock.isHeld(folder.path)).toBe(true)
+})
+
+test('a lock that cannot be opened is told with the folder, by whoever only looks, too', () => {
+  using folder = temporaryFolder()
+  mkdirSync(join(folder.path, runFiles.lock))
+  expect(() => RunLock.requireFree(folder.path)).toThrow(`cannot write to ${folder.path}`)
+  expect(() => RunLock.acquire(folder.path)).toThrow(`cannot write to ${folder.path}`)
 })

@@ -71,6 +71,11 @@ export class RunStore extends Resource {
     this.#wasComplete = parts.wasComplete
   }
 
+  /** Throws if some process works on the run in this folder. */
+  static requireFree(folder: string): void {
+    RunLock.requireFree(folder)
+  }
+
   static async open({ folder, create, isSpooled, isLone, signal }: OpenRunOptions): Promise<RunStore> {
     signal?.throwIfAborted()
     if (create) createRunFolder(folder)

@@ -95,6 +95,23 @@ test('one that cannot start leaves the run as it was: drained, if it was', async
   expect(JSON.parse(shown.stdout)).toMatchObject({ state: 'unfinished', end: 'drained' })
 })
 
+test('a port or a run that is taken, and a name that is none, are told before any backend is asked', async () => {
+  await using runs = await temporaryRuns()
+  await using simulator = await SimulatorServer.start({})
+  await using gateway = await startGateway(runs.root, '--backend', 'sim')
+  const { port } = new URL(gateway.url)
+  const start = (...words: readonly string[]): ReturnType<typeof millrace> =>
+    millrace({ cwd: runs.root }, 'gateway', '--backend', simulator.url, ...words)
+  const [taken, inUse, misnamed] = await Promise.all([
+    start('--port', port, '--run', 'other'),
+    start('--port', '0'),
+    start('--port', '0', '--run', '../other'),
+  ])
+  expect(taken).toMatchObject({ code: 2, stderr: expect.stringContaining('EADDRINUSE'), stdout: '' })
+  expect(inUse).toMatchObject({ code: 1, stderr: expect.stringContaining('[run_in_use]'), stdout: '' })
+  expect(misnamed).toMatchObject({ code: 2, stderr: expect.stringContaining('cannot be the name of'), stdout: '' })
+})
+
 test(
   'killed under load and started again, it has every reply that a client saw, and every session',
   { timeout: 120_000 },

@@ -39,10 +39,13 @@ export async function carryOutGateway({ flags }: Invocation<GatewayFlags>, io: C
   const config = file?.config
   const host = flags.host ?? config?.host ?? '127.0.0.1'
   const keys = keysOf(flags, config, io)
+  const port = flags.port ?? config?.port ?? defaultGatewayPort
+  const run = { root: runsRoot(flags.runs, io), name: flags.run ?? config?.run ?? defaultRun }
   // Checked before any backend is asked and any run is made.
   requireAdminKeys(host, keys)
   const publicUrl = flags['public-url'] ?? config?.publicUrl
   if (publicUrl !== undefined) checkedPublicUrl(publicUrl)
+  await GatewayServer.requireFree({ host, port, run })
   await using logger = new Logger(flags['log-level'] === undefined ? {} : { level: flags['log-level'] })
   using lifetime = new ServerLifetime(io, logger, 'gateway')
   try {
@@ -63,8 +66,8 @@ export async function carryOutGateway({ flags }: Invocation<GatewayFlags>, io: C
       ...(file && { secrets: file.secrets }),
       host,
       publicUrl,
-      port: flags.port ?? config?.port ?? defaultGatewayPort,
-      run: { root: runsRoot(flags.runs, io), name: flags.run ?? config?.run ?? defaultRun },
+      port,
+      run,
       env: io.env,
       onRequest: (request) => logger.requestEnded(request),
       onAlarm: (session, alarms) => logger.lines.warn({ session, alarms }, 'a session ended with a record of no use'),

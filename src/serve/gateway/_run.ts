@@ -26,8 +26,20 @@ export interface OpenGatewayRun extends GatewayDescription {
 }
 
 /** Opens the run of that name, or makes it. */
-export async function openGatewayRun({ root, name }: GatewayRun, options: OpenGatewayRun): Promise<RunStore> {
+export async function openGatewayRun(run: GatewayRun, options: OpenGatewayRun): Promise<RunStore> {
   const { provenance, signal } = options
+  const folder = gatewayFolder(run)
+  const create = { name: run.name, configDigest, config: described(options), provenance: { ...provenance } }
+  return await RunStore.open({ folder, create, isSpooled: true, ...(signal && { signal }) })
+}
+
+/** Throws if the name is no name, or if another command has the run, or had it first. */
+export function requireFreeRun(run: GatewayRun): void {
+  RunStore.requireFree(gatewayFolder(run))
+}
+
+/** The folder of the run, which does not exist yet or is a gateway's. */
+function gatewayFolder({ root, name }: GatewayRun): string {
   const folder = runFolder(root, name)
   const existing = readRunFile(folder)
   if (existing && existing.config['kind'] !== 'gateway') {
@@ -37,8 +49,7 @@ export async function openGatewayRun({ root, name }: GatewayRun, options: OpenGa
       { data: { run: name } },
     )
   }
-  const create = { name, configDigest, config: described(options), provenance: { ...provenance } }
-  return await RunStore.open({ folder, create, isSpooled: true, ...(signal && { signal }) })
+  return folder
 }
 
 /** What it serves now: an earlier sitting says nothing about this one. */

@@ -8,10 +8,11 @@ import { provenance, type RunStore } from '../../store/index.ts'
 import { startTelemetry, type LoggedRequest, type Telemetry } from '../../telemetry/index.ts'
 import { BackendWatch } from './_backend-watch.ts'
 import { Reachability } from './_reachability.ts'
-import { describeGateway, openGatewayRun, type GatewayDescription, type GatewayRun } from './_run.ts'
+import { describeGateway, openGatewayRun, requireFreeRun, type GatewayDescription, type GatewayRun } from './_run.ts'
 import { spoolNotices } from './_spool-notices.ts'
 import { GatewayTelemetry } from './_telemetry.ts'
 import type { Readiness } from '../_readiness.ts'
+import { requireFreePort } from '../free-port.ts'
 import type { BackendSurvey } from './backend-survey.ts'
 import type { Finding } from './gateway-backends.ts'
 import type { GatewayBounds } from './gateway-bounds.ts'
@@ -86,6 +87,15 @@ export class GatewayServer extends Resource {
     this.#owned = parts.owned
     // Before the store is closed: how it ended is written by then. Whoever drains hears of what fails.
     this.#owned.defer(() => this.#draining?.catch(() => undefined))
+  }
+
+  /**
+   * Throws what `open` would for a port or a run that is taken. To be asked before work that would then be in vain, such as
+   * asking backends.
+   */
+  static async requireFree(options: Pick<GatewayServerOptions, 'host' | 'port' | 'run'>): Promise<void> {
+    requireFreeRun(options.run)
+    await requireFreePort(options.host ?? '127.0.0.1', options.port)
   }
 
   /** Resolves once it listens. */
