@@ -122,7 +122,9 @@ describe('mistakes', () => {
     expect(failure(() => resolve('qwen', { models, env: {} }))).toContain(
       'model qwen is none of the models given (policy and grader), so it would be served by OpenAI, and OPENAI_API_KEY is not set.',
     )
-    expect(failure(() => resolve('grader', { models, env: {} }))).toContain(' model grader is served by OpenAI and ')
+    expect(failure(() => resolve('grader', { models, env: {} }))).toContain(
+      ' model grader is served by OpenAI and OPENAI_API_KEY is not set. Set OPENAI_API_KEY, name another server in its config, as `backends: [{ url: … }]`, or',
+    )
     expect(failure(() => resolve({ name: 'x' }, { models, env: {} }))).toContain(' model x is served by OpenAI and ')
   })
 

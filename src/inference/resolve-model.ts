@@ -174,7 +174,10 @@ function missingKey(model: string, { name, urlEnv, apiKeyEnv }: Provider, known:
   const why = isGiven
     ? `is served by ${name} and`
     : `is none of the models given (${andList(known)}), so it would be served by ${name}, and`
-  const step = `Set ${apiKeyEnv}, set ${urlEnv} to another server, or use the built-in model sim, which needs no key.`
+  const elsewhere = known.includes(model)
+    ? `name another server in its config, as \`backends: [{ url: … }]\``
+    : `set ${urlEnv} to another server`
+  const step = `Set ${apiKeyEnv}, ${elsewhere}, or use the built-in model sim, which needs no key.`
   return new MillraceError('model_auth', `${hint}model ${model} ${why} ${apiKeyEnv} is not set. ${step}`)
 }
 

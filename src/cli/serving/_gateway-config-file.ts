@@ -76,7 +76,8 @@ function notYaml(shown: string, cause: unknown): MillraceError {
 }
 
 function unreadable(shown: string, cause: unknown): MillraceError {
-  return new MillraceError('file_not_found', `cannot read ${shown}; check the path after --config`, { cause })
+  // Not `file_not_found`: a configuration that is not there is a mistake in the command, as one that is wrong.
+  return new MillraceError('config_invalid', `cannot read ${shown}; check the path after --config`, { cause })
 }
 
 function invalid(shown: string, problem: string, cause?: unknown): MillraceError {

@@ -45,3 +45,13 @@ test.each([
   const reading = readGatewayConfig('gateway.yaml', { cwd: folder.path, env: {} }, { hasOtherBackends: false })
   await expect(reading).rejects.toMatchObject({ code: 'config_invalid', rawMessage: expect.stringContaining(message) })
 })
+
+test.each(['missing.yaml', 'missing.ts', '.'])(
+  '%s cannot be read, and that is a mistake in the command',
+  async (path) => {
+    using folder = mkdtempDisposableSync(join(tmpdir(), 'millrace-config-'))
+    const reading = readGatewayConfig(path, { cwd: folder.path, env: {} }, { hasOtherBackends: false })
+    const rawMessage = `cannot read ${path}; check the path after --config`
+    await expect(reading).rejects.toMatchObject({ code: 'config_invalid', rawMessage })
+  },
+)
