@@ -1,15 +1,18 @@
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { expect, test } from 'vitest'
+import type { z } from 'zod'
 import { gatewayOperations, namedSchemas, type Operation, type SchemaName } from '../../src/serve/index.ts'
 import { SimulatorServer } from '../../src/simulator/index.ts'
 import { apis, asked, TestGateway, type Reply } from './_test-gateway.ts'
+
+const shapeSchemas: Readonly<Record<SchemaName, z.ZodType>> = namedSchemas
 
 /** A reply has the shape that the table of operations gives it, and so OpenAPI. */
 function expectShape(reply: Reply, operation: Operation): void {
   const shapes = operation.replies[reply.status] ?? operation.errors ?? []
   const names = 'types' in shapes ? [] : shapes
-  const fits = names.some((name: SchemaName) => namedSchemas[name].safeParse(reply.body).success)
+  const fits = names.some((name) => shapeSchemas[name].safeParse(reply.body).success)
   expect(fits || 'types' in shapes, `${operation.method} ${operation.path}: ${reply.status} ${reply.text}`).toBe(true)
 }
 
@@ -69,13 +72,37 @@ test('openapi.json has every route, and refers to nothing that is not in it', as
   const refs = Array.from(text.matchAll(/"\$ref":"([^"]+)"/g), ([, ref = '']) => ref)
   expect(refs.length).toBeGreaterThan(30)
   for (const ref of refs) expect(Object.keys(schemas)).toContain(ref.replace('#/components/schemas/', ''))
-  expect(Object.keys(schemas)).toEqual(expect.arrayContaining(Object.keys(namedSchemas)))
+  expect(Object.keys(schemas).toSorted()).toEqual(Object.keys(namedSchemas).toSorted())
   expect(paths['/v1/sessions']?.['post']).toMatchObject({ requestBody: { required: false } })
   expect(paths['/v1/chat/completions']?.['post']).toMatchObject({ requestBody: { required: true } })
   expect(paths['/v1/export']?.['get']).toMatchObject({
     responses: { 200: { content: { 'application/x-ndjson': {}, 'application/octet-stream': {} } } },
   })
 })
+
+test('openapi.json describes every field that a client may send to the API of sessions', async () => {
+  await using gateway = await TestGateway.start()
+  const { body } = await gateway.ask('/openapi.json')
+  const { paths, components } = body as unknown as OpenApi
+  const parameters = Object.values(paths).flatMap((methods) =>
+    Object.values(methods).flatMap((each) => each.parameters),
+  )
+  const { StartSessions, Reward } = components.schemas
+  const fields = [StartSessions, Reward].flatMap((schema) => Object.entries(schema?.properties ?? {}))
+  const described = [...fields, ...parameters.flatMap((each) => (each ? [[each.name, each] as const] : []))]
+  expect(described.length).toBeGreaterThan(20)
+  for (const [name, { description }] of described) expect(description, name).toMatch(/^[A-Z].*\.$/)
+})
+
+interface OpenApi {
+  readonly paths: Record<string, Record<string, { readonly parameters?: readonly Described[] }>>
+  readonly components: { readonly schemas: Record<string, { readonly properties?: Record<string, Described> }> }
+}
+
+interface Described {
+  readonly name: string
+  readonly description?: string
+}
 
 test.each(apis)('%s answers whole and as a stream', async (api) => {
   await using gateway = await TestGateway.start()

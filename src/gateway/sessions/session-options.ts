@@ -1,5 +1,5 @@
 import { z } from 'zod'
-import { closedObject, type JsonObject } from '../../schema/index.ts'
+import { closedObject, type Json, type JsonObject } from '../../schema/index.ts'
 import { damagedSession, type StoredSession } from '../../store/index.ts'
 
 const maxNameChars = 256
@@ -10,35 +10,44 @@ const maxMetadataChars = 64 * 1024
 /** A name that can stand in paths and in file names of other programs. */
 const plainName = z.string().regex(/^[\w.-]{1,64}$/, 'has 1 to 64 letters, digits, dots, dashes and underscores')
 
-/** What one session may use up. `maxTokens` counts sampled tokens, `maxCost` is in US dollars. */
+/** What one session may use up. */
 export const sessionLimitsSchema = closedObject({
   maxRequests: z.int().positive().exactOptional(),
-  maxTokens: z.int().positive().exactOptional(),
-  maxCost: z.number().positive().exactOptional(),
+  maxTokens: z.int().positive().exactOptional().describe('Sampled ones.'),
+  maxCost: z.number().positive().exactOptional().describe('US dollars.'),
   maxConcurrent: z.int().positive().exactOptional(),
 })
 
 export type SessionLimits = z.infer<typeof sessionLimitsSchema>
 
-const metadataSchema: z.ZodType<JsonObject, JsonObject> = z.record(z.string(), z.json())
+/** Any JSON: one schema, so that what describes the API has one name for it. */
+export const jsonSchema: z.ZodType<Json, Json> = z.json()
+
+export const metadataSchema: z.ZodType<JsonObject, JsonObject> = z.record(z.string(), jsonSchema)
 
 /** The options of sessions that are started together: `groupSize` of them, alike. */
 export const sessionOptionsSchema = closedObject({
-  taskId: z.string().max(maxNameChars).exactOptional(),
-  groupSize: z.int().min(1).max(maxGroupSize).default(1),
-  /** The id of an existing group adds to that group; without an id the group is new. */
-  groupId: plainName.exactOptional(),
-  /** A session that is not used for so long ends by itself. */
-  ttlSeconds: z.number().positive().max(maxTtlSeconds).default(3600),
+  taskId: z.string().max(maxNameChars).exactOptional().describe('What it is about: in every exported row.'),
+  groupSize: z.int().min(1).max(maxGroupSize).default(1).describe('How many sessions to start, all alike.'),
+  groupId: plainName.exactOptional().describe('That of an existing group adds to it; without one the group is new.'),
+  ttlSeconds: z
+    .number()
+    .positive()
+    .max(maxTtlSeconds)
+    .default(3600)
+    .describe('A session that is not used for so long ends by itself.'),
   metadata: metadataSchema
     .refine(
       (metadata) => JSON.stringify(metadata).length <= maxMetadataChars,
       `has at most ${maxMetadataChars} characters`,
     )
-    .default({}),
-  limits: sessionLimitsSchema.default({}),
-  /** Whether the session's own key may also reward and end it. An agent that has the key could then reward itself. */
-  selfManaged: z.boolean().default(false),
+    .default({})
+    .describe('Shown with the session, but not to its own key.'),
+  limits: sessionLimitsSchema.default({}).describe('What each session may use up.'),
+  selfManaged: z
+    .boolean()
+    .default(false)
+    .describe('Whether its own key may also reward and end it. An agent that has the key could then reward itself.'),
 })
 
 export type SessionOptions = z.infer<typeof sessionOptionsSchema>

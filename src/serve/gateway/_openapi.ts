@@ -74,30 +74,20 @@ function pathParameters(path: string): Json[] {
 
 function queryParameters(query: z.ZodType): Json[] {
   const { properties = {}, required = [] } = z.toJSONSchema(query, { io: 'input' })
-  return Object.entries(properties).map(([name, schema]) => ({
-    name,
-    in: 'query',
-    required: required.includes(name),
-    schema: schema as Json,
-  }))
+  return Object.entries(properties).map(([name, property]) => {
+    const { description = '', ...schema } = property as { readonly description?: string } & JsonObject
+    return { name, in: 'query', required: required.includes(name), description, schema }
+  })
 }
 
 function componentSchemas(): JsonObject {
   const registry = z.registry<{ id: string }>()
   for (const [id, schema] of Object.entries(namedSchemas)) registry.add(schema, { id })
   const { schemas } = z.toJSONSchema(registry, { uri: (id) => schemaPath + id, io: 'input' })
-  // What several share, zod keeps in a document of its own: here everything is in one.
-  const shared = /__shared#\/\$defs\//g
-  const { __shared, ...named } = JSON.parse(JSON.stringify(schemas).replaceAll(shared, 'shared-')) as SchemaDocuments
-  const documents: Record<string, JsonObject> = { ...named }
-  for (const [id, schema] of Object.entries(__shared?.$defs ?? {})) documents[`shared-${id}`] = schema
+  const documents = schemas as Record<string, JsonObject>
   return Object.fromEntries(
     Object.entries(documents).map(([id, { $schema: _schema, $id: _id, ...schema }]) => [id, schema]),
   )
-}
-
-type SchemaDocuments = Record<string, JsonObject> & {
-  readonly __shared?: { readonly $defs: Record<string, JsonObject> }
 }
 
 function describeStatus(status: number): string {

@@ -1,6 +1,6 @@
 import { z } from 'zod'
-import { sessionLimitsSchema, type SessionSummary, type SessionView } from '../../gateway/index.ts'
-import { closedObject, type JsonObject } from '../../schema/index.ts'
+import { metadataSchema, sessionLimitsSchema, type SessionSummary, type SessionView } from '../../gateway/index.ts'
+import { closedObject } from '../../schema/index.ts'
 
 const maxPage = 1_000
 const defaultPage = 100
@@ -17,8 +17,6 @@ export const startedSessionsSchema = z.object({
     }),
   ),
 })
-
-const metadataSchema: z.ZodType<JsonObject, JsonObject> = z.record(z.string(), z.json())
 
 const summaryFields = {
   id: z.string(),
@@ -93,14 +91,14 @@ export const sessionListSchema = z.strictObject({
 })
 
 export const sessionQuerySchema = closedObject({
-  group: z.string().exactOptional(),
-  state: z.enum(['open', 'ended']).exactOptional(),
-  after: z.string().exactOptional(),
-  limit: z.coerce.number().int().min(1).max(maxPage).default(defaultPage),
+  group: z.string().exactOptional().describe('Those of this group only.'),
+  state: z.enum(['open', 'ended']).exactOptional().describe('Those that are so. Expired ones have ended.'),
+  after: z.string().exactOptional().describe('The `after` of the list before.'),
+  limit: z.coerce.number().int().min(1).max(maxPage).default(defaultPage).describe('How many at most.'),
 })
 
 export const rewardSchema = closedObject({
-  reward: z.number(),
+  reward: z.number().describe('From -1e30 to 1e30.'),
   interactionId: z
     .string()
     .exactOptional()
@@ -109,16 +107,25 @@ export const rewardSchema = closedObject({
 })
 
 export const exportQuerySchema = closedObject({
-  session: z.string().exactOptional(),
-  group: z.string().exactOptional(),
-  format: z.enum(['jsonl', 'binary']).default('jsonl'),
-  rows: z.enum(['interactions', 'merged']).default('interactions'),
-  discount: z.coerce.number().min(0).max(1).exactOptional(),
-  include: z.enum(['discarded']).exactOptional(),
+  session: z.string().exactOptional().describe('This session only.'),
+  group: z.string().exactOptional().describe('The sessions of this group only.'),
+  format: z.enum(['jsonl', 'binary']).default('jsonl').describe('JSON lines, or frames with typed arrays.'),
+  rows: z
+    .enum(['interactions', 'merged'])
+    .default('interactions')
+    .describe('A row for each reply, or for each branch, with a mask, to train on.'),
+  discount: z.coerce
+    .number()
+    .min(0)
+    .max(1)
+    .exactOptional()
+    .describe('How much of the return of a reply goes to the one before it. 1 if not given.'),
+  include: z.enum(['discarded']).exactOptional().describe('Also samples that were lost.'),
   skipWithoutTokens: z
     .enum(['true', 'false'])
     .transform((text) => text === 'true')
-    .exactOptional(),
+    .exactOptional()
+    .describe('Leaves replies without tokens out of training rows, instead of refusing the export.'),
 })
 
 export const doorErrorSchema = z.strictObject({

@@ -1,10 +1,11 @@
 import type { z } from 'zod'
-import { sessionOptionsSchema } from '../../gateway/index.ts'
+import { jsonSchema, sessionOptionsSchema } from '../../gateway/index.ts'
 import * as sessions from './_session-schemas.ts'
 import * as wire from './_wire-schemas.ts'
 
 /** Everything that has a name in the OpenAPI document. */
 export const namedSchemas = {
+  Json: jsonSchema,
   Error: sessions.doorErrorSchema,
   Health: sessions.healthSchema,
   Ready: sessions.readySchema,
