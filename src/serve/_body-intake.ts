@@ -159,8 +159,9 @@ class Upload implements HeldBody {
     wholeBodies.add(() => this.#onBody(undefined, this))
   }
 
-  readonly #onClose = (): void => {
-    if (!this.#isDecided) this.#refuse(undefined)
+  /** With a problem, if the door has refused what was left of the request. */
+  readonly #onClose = (problem?: MillraceError): void => {
+    if (!this.#isDecided) this.#refuse(problem)
   }
 
   #keep(part: Buffer): void {

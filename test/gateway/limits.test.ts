@@ -47,12 +47,25 @@ test('what is not HTTP is told so', async () => {
   expect(await exchange(gateway.url, 'is this an agent?\r\n\r\n')).toContain('HTTP/1.1 400 ')
 })
 
-test('a body that does not come in time is not waited for', async () => {
-  await using gateway = await TestGateway.start({ bounds: { maxUploadMs: 50 } })
+test('a body that does not come in time is not waited for, and is in the log', async () => {
+  const logged: unknown[] = []
+  await using gateway = await TestGateway.start({
+    bounds: { maxUploadMs: 50 },
+    onRequest: (request) => logged.push(request),
+  })
   const head = `POST /v1/messages HTTP/1.1\r\nhost: here\r\nx-api-key: ${adminKey}\r\ncontent-length: 100\r\n\r\n{"model"`
   const text = await exchange(gateway.url, head)
   expect(text).toContain('HTTP/1.1 408 ')
   expect(JSON.parse(text.slice(text.indexOf('\r\n\r\n')))).toMatchObject({ type: 'error', error: errorText('50 ms') })
+  expect(logged).toMatchObject([{ api: 'messages', status: 408, outcome: 'refused', error: errorText('50 ms') }])
+})
+
+test('a body that is no HTTP any more is told so, and is in the log', async () => {
+  const logged: unknown[] = []
+  await using gateway = await TestGateway.start({ onRequest: (request) => logged.push(request) })
+  const head = `POST /v1/messages HTTP/1.1\r\nhost: here\r\nx-api-key: ${adminKey}\r\ntransfer-encoding: chunked\r\n\r\n`
+  expect(await exchange(gateway.url, `${head}no length\r\n`)).toContain('HTTP/1.1 400 ')
+  expect(logged).toMatchObject([{ api: 'messages', status: 400, outcome: 'refused' }])
 })
 
 describe('a client that goes on sending after it was told that it is late', () => {

@@ -1,5 +1,6 @@
 import { STATUS_CODES } from 'node:http'
 import type { Socket } from 'node:net'
+import { MillraceError } from '../../errors/index.ts'
 import { responseOn } from '../_response-on.ts'
 import { plainError, type PlainError } from './_plain-error.ts'
 import type { GatewayBounds } from './gateway-bounds.ts'
@@ -7,26 +8,34 @@ import type { GatewayBounds } from './gateway-bounds.ts'
 /** A client that was told what is wrong has so long to read it. */
 const lingerMs = 2_000
 
-/** Answers what is not a request, or not in time: it never reaches a route. */
+interface Refusal {
+  readonly status: number
+  readonly code: string
+  readonly message: string
+}
+
+/** Answers what is not a request, or not in time: no route answers it. */
 export function clientErrorAnswers(
   bounds: Pick<GatewayBounds, 'maxHeaderBytes' | 'maxUploadMs'>,
 ): (error: Error & { readonly code?: string }, socket: Socket) => void {
   const { maxHeaderBytes, maxUploadMs } = bounds
-  const malformed = plainError(400, { code: 'usage', message: 'this is not an HTTP request' })
-  const answers = new Map([
+  const malformed: Refusal = { status: 400, code: 'usage', message: 'this is not an HTTP request' }
+  const refusals = new Map<string | undefined, Refusal>([
     [
       'HPE_HEADER_OVERFLOW',
-      plainError(431, {
+      {
+        status: 431,
         code: 'too_large',
         message: `the headers of a request have at most ${maxHeaderBytes} bytes; send fewer, or raise maxHeaderBytes`,
-      }),
+      },
     ],
     [
       'ERR_HTTP_REQUEST_TIMEOUT',
-      plainError(408, {
+      {
+        status: 408,
         code: 'timeout',
         message: `the request did not arrive within ${maxUploadMs} ms; send it faster, or raise maxUploadMs`,
-      }),
+      },
     ],
   ])
   return ({ code }, socket) => {
@@ -35,8 +44,9 @@ export function clientErrorAnswers(
       socket.destroy()
       return
     }
-    socket.end(asText(answers.get(code ?? '') ?? malformed))
-    giveUpRequestOn(socket)
+    const refusal = refusals.get(code) ?? malformed
+    socket.end(asText(plainError(refusal.status, refusal)))
+    giveUpRequestOn(socket, refusal)
     // On a connection that closes with something unread, the answer would be lost.
     socket.resume()
     // Not the socket's own timeout, which begins anew with everything that still comes.
@@ -45,11 +55,14 @@ export function clientErrorAnswers(
   }
 }
 
-/** Nothing can be said on the connection any more: for whoever reads or answers a request that came on it, its client has gone. */
-function giveUpRequestOn(socket: Socket): void {
+/**
+ * Nothing can be said on the connection any more: for whoever answers a request that came on it, its client has gone, and
+ * whoever still reads it hears why, for the log. The reply is given up first, so that nobody writes it.
+ */
+function giveUpRequestOn(socket: Socket, { status, message }: Refusal): void {
   const response = responseOn(socket)
-  response?.req.emit('close')
   response?.emit('close')
+  response?.req.emit('close', new MillraceError('usage', message, { data: { status } }))
 }
 
 function asText({ status, headers, body }: PlainError): string {

@@ -2,7 +2,7 @@ import { EventChannel } from '../../kit/index.ts'
 import type { MillraceError } from '../../errors/index.ts'
 import type { ClientApi } from '../../schema/index.ts'
 
-/** A request for a model that the door itself refused: no key, or a body that is too large or packed. */
+/** A request for a model that the door itself refused: no key, or a body that is too large, packed or does not arrive in time. */
 export interface GatewayRefusal {
   /** Of the gateway's run: there may be several gateways in a process. */
   readonly folder: string
