@@ -258,7 +258,7 @@ test('the process says what it waits for, and when that answers', async () => {
   await using late = await LateServer.start()
   await using gateway = await startGateway(runs.root, '--backend', `${late.url}?secret=1`)
   const { running } = gateway
-  expect(running.stdout()).not.toContain('warning:')
+  expect(running.stdout()).toContain(`warning: ${late.url} is not used until it answers`)
   await running.shows('stderr', 'waiting for a backend')
   await using backend = await SimulatorServer.start({})
   late.put(backend.url)

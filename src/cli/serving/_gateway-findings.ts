@@ -8,10 +8,7 @@ const titles = ['backend', 'kind', 'models', 'context', 'tokens']
 const nothing = '–'
 const maxListedModels = 3
 
-/**
- * The answers of the backends as a small table, with warnings about what is missing in them. Why a backend did not answer, or
- * cannot be used, is in the log.
- */
+/** The answers of the backends as a small table, with warnings about what is wrong or missing in them. */
 export function findingLines(
   { models, findings }: Pick<FoundModels, 'models' | 'findings'>,
   { style }: Pick<Output, 'style'>,
@@ -26,8 +23,12 @@ export function findingLines(
   return [...table, ...findings.flatMap(warningsOf).map((warning) => `${style.warn('warning:')} ${warning}`)]
 }
 
-function warningsOf({ backend, facts, serves }: Finding): string[] {
-  if (!facts || !serves) return []
+function warningsOf({ backend, facts, problem, serves }: Finding): string[] {
+  if (problem) {
+    const until = problem.retryable ? 'answers' : 'can be'
+    return [`${shownUrl(backend)} is not used until it ${until}: ${problem.rawMessage}`]
+  }
+  if (!serves) return []
   const { name, upstreamName = name } = serves
   const listed = facts.models.map(({ id }) => id)
   // Providers list dated names of models that can also be asked for without the date.

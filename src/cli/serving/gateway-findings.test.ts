@@ -17,7 +17,7 @@ test('a backend without token ids is said to be of no use for training', async (
   expect(lines).toMatch(/ b +\S+ +(none|only \w+): cannot be trained on/)
 })
 
-test('a model of the file is shown by its own name, whole, and as unusable where its backend does not know it', async () => {
+test('a model of the file is shown by its own name, whole, and told of when its backend does not list it', async () => {
   await using simulator = await SimulatorServer.start({ models: 'one-with-a-long-name,two,three,four' })
   const backends = [{ url: simulator.url }]
   const models = {
@@ -29,6 +29,8 @@ test('a model of the file is shown by its own name, whole, and as unusable where
   expect(lines).toMatch(/policy \(two\) +\S+ +ids/)
   expect(lines).toMatch(/answers \(two\) +\S+ +none in responses: cannot be trained on/)
   expect(lines).toContain('one-with-a-long-name, two, three and 1 more')
-  expect(lines).not.toContain('warning:')
+  expect(lines.match(/warning: .*/g)).toEqual([
+    expect.stringContaining(`warning: ${simulator.url} is not used until it can be: ${simulator.url} answered 404`),
+  ])
   expect(lines).toMatch(/unusable +lost \(seven\)/)
 })
