@@ -1,10 +1,10 @@
 import type { Dispatcher } from 'undici'
 import { MillraceError } from '../../errors/index.ts'
-import { type EventLimit, jsonOrText, offAbort, onAbort, openBrace, SseDecoder, TurnBatches } from '../../kit/index.ts'
+import { jsonOrText, offAbort, onAbort, openBrace, SseDecoder, TurnBatches } from '../../kit/index.ts'
 import type { Message } from '../../schema/index.ts'
 import type { BackendReply, ReplySink } from '../backend.ts'
 import type { Shard } from './connections.ts'
-import { lostReply, malformedReply, truncatedReply } from '../wire/broken-reply.ts'
+import { lostReply, oversizedReply, truncatedReply } from '../wire/broken-reply.ts'
 import type { AnswerContext, AnswerReader, StreamAssembler } from '../wire/dialect.ts'
 import type { PromptMemory } from '../tokens/prompt-memory.ts'
 import { ReplyBytes } from '../tokens/reply-bytes.ts'
@@ -18,16 +18,11 @@ import { timeUp } from './_time-up.ts'
 import { transportError } from './transport-error.ts'
 import { isForThread, readScanned, readWhole, scanOnThread, type WholeReading } from './_whole-reply.ts'
 
-/** A reply that grows past this is given up: no model says that much, so something is wrong. */
-const maxReplyBytes = 64 * 1024 * 1024
 /**
- * The longest event of a stream. It is this large because a server may put all token ids of a long prompt, or a whole Responses
- * object, into one event.
+ * A reply that grows past this is given up: no model says that much, so something is wrong. One event of a stream may be as
+ * long, because a server may put all token ids of a long prompt, or a whole Responses object, into one.
  */
-const eventLimit: EventLimit = {
-  maxBytes: 8 * 1024 * 1024,
-  tooLong: (maxBytes) => new RangeError(`an event of the stream is longer than ${maxBytes} bytes`),
-}
+const maxReplyBytes = 64 * 1024 * 1024
 /** The most that is read of a long reply in one turn of the loop. */
 const maxTurnBytes = 512 * 1024
 /** The most that is kept of an error's body. */
@@ -149,7 +144,10 @@ export class BackendExchange implements Dispatcher.DispatchHandler, ReplyClockOw
     this.#body = undefined
     this.#assembler = this.#wire.dialect.assemble(this.#context, this.#wantsTokens)
     if (this.#call.sink) this.#feed = new SinkFeed(this.#assembler, this.#call.sink, this)
-    this.#decoder = new SseDecoder(this.#feed ?? this.#assembler, eventLimit)
+    this.#decoder = new SseDecoder(this.#feed ?? this.#assembler, {
+      maxBytes: maxReplyBytes,
+      tooLong: () => oversizedReply(this.#wire.source, maxReplyBytes),
+    })
   }
 
   onResponseData(_controller: Controller, chunk: Buffer): void {
@@ -161,7 +159,7 @@ export class BackendExchange implements Dispatcher.DispatchHandler, ReplyClockOw
     }
     this.#bytes += chunk.length
     if (this.#bytes > maxReplyBytes && !(this.#decoder && this.#wire.dialect.repeatsItself)) {
-      this.#fail(malformedReply(this.#wire.source, `it is larger than ${maxReplyBytes} bytes`))
+      this.#fail(oversizedReply(this.#wire.source, maxReplyBytes))
     } else if (this.#decoder) {
       this.#decode(this.#decoder, chunk)
     } else if (this.#status < 300 || this.#bytes <= maxErrorBytes || this.#body?.length === 0) {
@@ -200,8 +198,7 @@ export class BackendExchange implements Dispatcher.DispatchHandler, ReplyClockOw
     try {
       this.#readEvents(decoder, chunk)
     } catch (error) {
-      const { source } = this.#wire
-      this.#fail(error instanceof RangeError ? malformedReply(source, error.message, error) : error)
+      this.#fail(error)
       return
     }
     // A sink can give the exchange up.

@@ -225,15 +225,19 @@ describe('what goes wrong', () => {
     expect(await codeOf(send)).toBe(code)
   })
 
-  test('a reply without end is given up', async () => {
+  test.each([
+    ['a reply', 'application/json', {}],
+    ['an event of a stream', 'text/event-stream', { stream: true }],
+  ])('%s without end is given up, and is said to be too large', async (_name, type, setting) => {
     const piece = Buffer.alloc(4 * 1024 * 1024, ' ')
     const send = (): Promise<unknown> =>
       exchange(async (response) => {
-        response.writeHead(200)
+        response.writeHead(200, { 'content-type': type })
         // Node 26 answers a write to a client that is gone without a turn of the loop, in which it would be told of that.
         for (; !response.destroyed; await nextTurn()) await new Promise((resolve) => response.write(piece, resolve))
-      })
-    expect(await codeOf(send)).toBe('model_malformed')
+      }, setting)
+    const said = 'is larger than 67108864 bytes, and was given up. Ask for less at once'
+    expect(await failureOf(send)).toMatchObject({ code: 'model_malformed', message: expect.stringContaining(said) })
   })
 
   test('a server that never answers, and one that falls silent', async () => {

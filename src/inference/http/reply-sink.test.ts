@@ -126,6 +126,22 @@ describe('the deltas of a stream', () => {
     expect(sink.partials).toMatchObject([{ message: { content: 'abc' } }])
   })
 
+  test('may be as long as a whole reply: the last one of Responses repeats all that was said', async () => {
+    const content = 'x'.repeat(9 * 1024 * 1024)
+    const item = { id: 'msg', type: 'message', content: [{ type: 'output_text', text: content }] }
+    const events = [
+      { type: 'response.output_item.added', output_index: 0, item: { ...item, content: [] } },
+      { type: 'response.output_text.delta', output_index: 0, content_index: 0, delta: content },
+      { type: 'response.output_item.done', output_index: 0, item },
+      { type: 'response.completed', response: { status: 'completed', output: [item] } },
+    ]
+    const stream = eventStream(events.map((event) => JSON.stringify(event)))
+    const sink = new CollectingSink()
+    const reply = await exchange((response) => beginStream(response).end(stream), { sink }, { api: 'responses' })
+    expect(reply.message.content).toBe(content)
+    expect(sink.events).toHaveLength(events.length)
+  })
+
   test('a server that answers whole sends no events', async () => {
     const sink = new CollectingSink()
     const reply = await exchange((response) => sendJson(response, chatReply('plain')), { sink })

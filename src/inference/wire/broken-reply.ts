@@ -28,3 +28,12 @@ export function malformedReply(source: Source, detail: string, cause?: unknown):
     { data: { backend: source.backend }, cause },
   )
 }
+
+/** The error for an answer that is longer than any that is read. */
+export function oversizedReply(source: Source, maxBytes: number): MillraceError {
+  return new MillraceError(
+    'model_malformed',
+    `the reply of ${source.url} is larger than ${maxBytes} bytes, and was given up. Ask for less at once, with a lower max_tokens say.`,
+    { data: { backend: source.backend } },
+  )
+}
