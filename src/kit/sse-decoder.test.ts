@@ -49,6 +49,8 @@ describe('SseDecoder', () => {
     ['an event without its end', 'data: a\n\ndata: b\n', ['a']],
     ['a line without its end', 'data: a\n\ndata: b', ['a']],
     ['colons in the data', 'data: {"a":"b: c"}\n\n', ['{"a":"b: c"}']],
+    ['a byte order mark at the beginning', '\u{feff}data: a\n\ndata: b\n\n', ['a', 'b']],
+    ['and anywhere else', 'data: a\n\n\u{feff}data: b\n\ndata: \u{feff}c\n\n', ['a', '\u{feff}c']],
   ])('%s', (_name, text, expected) => {
     expect(decodeText(text)).toEqual(expected)
   })

@@ -12,6 +12,7 @@ export interface EventLimit {
 
 const newline = 0x0a
 const carriageReturn = 0x0d
+const byteOrderMark = '\u{feff}'
 
 /**
  * Reads server-sent events from chunks of bytes that may be cut anywhere. Only whole lines are decoded: a newline byte is
@@ -23,6 +24,7 @@ const carriageReturn = 0x0d
 export class SseDecoder {
   readonly #sink: EventSink
   readonly #limit: EventLimit
+  #hasBegun = false
   /** The beginning of a line whose end has not come yet. */
   #rest: Buffer[] = []
   #restBytes = 0
@@ -79,7 +81,10 @@ export class SseDecoder {
   #decode(bytes: Buffer): void {
     // The lines are measured one by one only where one of them may be too long.
     if (bytes.length > this.#limit.maxBytes) this.#checkLines(bytes)
-    this.#lines(bytes.toString('utf8'))
+    const text = bytes.toString('utf8')
+    // A stream may begin with a byte order mark, which is no part of its first line.
+    this.#lines(!this.#hasBegun && text.startsWith(byteOrderMark) ? text.slice(1) : text)
+    this.#hasBegun = true
   }
 
   #lines(text: string): void {
