@@ -30,6 +30,6 @@ test.each([
 
 test('says what a message lacks, and what it has instead', () => {
   expect(() => promptMessages([{ role: 'user', text: 'hello' }] as unknown as Message[])).toThrow(
-    '0.content: missing; found "role", "text"',
+    '[0].content: missing; found "role", "text"',
   )
 })
