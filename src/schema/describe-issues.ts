@@ -1,4 +1,4 @@
-import { kindOfValue, nearestName } from '../kit/index.ts'
+import { kindOfValue, nearestName, pathText } from '../kit/index.ts'
 import { plainIssue, unfitting } from './plain-issue.ts'
 import { isJsonObject } from './json.ts'
 import type { ValidationIssue } from './standard-schema.ts'
@@ -11,7 +11,7 @@ const maxQuotedChars = 60
 /** `answers[0].value: expected number, got string` for each issue, joined. With the value that was checked, it says what was found. */
 export function describeIssues(issues: readonly ValidationIssue[], given?: unknown): string {
   const shown = issues.slice(0, maxIssues).map((issue) => {
-    const path = pathOf(issue).reduce(withStep, '')
+    const path = pathText(pathOf(issue))
     const message = describeIssue(issue, given)
     return path ? `${path}: ${message}` : message
   })
@@ -27,13 +27,6 @@ export function describeIssue(issue: ValidationIssue, given?: unknown): string {
 
 function pathOf({ path = [] }: ValidationIssue): PropertyKey[] {
   return path.map((step) => (typeof step === 'object' ? step.key : step))
-}
-
-/** Some schemas give the places of a list as text. */
-function withStep(path: string, step: PropertyKey): string {
-  const name = String(step)
-  if (/^\d+$/.test(name)) return `${path}[${name}]`
-  return path === '' ? name : `${path}.${name}`
 }
 
 /** Schemas leave out of these messages what was found. */

@@ -1,4 +1,4 @@
-import { commonLength } from '../../kit/index.ts'
+import { commonLength, pathText } from '../../kit/index.ts'
 
 /** Values longer than this are not shown whole: two of them must fit into one row of a table. */
 const maxWholeChars = 40
@@ -20,7 +20,8 @@ export function shownDifference(recorded: unknown, replayed: unknown): Pair {
   }
   const [one, other] = shownTexts(sortedJson(pair[0]), sortedJson(pair[1]))
   if (path.length === 0) return [one, other]
-  return [`${path.join('.')}: ${one ?? '–'}`, `${path.join('.')}: ${other ?? '–'}`]
+  const place = pathText(path)
+  return [`${place}: ${one ?? '–'}`, `${place}: ${other ?? '–'}`]
 }
 
 /** Two texts in short: long ones from where they differ on, since they may begin alike. */
