@@ -4,7 +4,7 @@ import { jsonOrText, offAbort, onAbort, openBrace, SseDecoder, TurnBatches } fro
 import type { Message } from '../../schema/index.ts'
 import type { BackendReply, ReplySink } from '../backend.ts'
 import type { Shard } from './connections.ts'
-import { lostReply, oversizedReply, truncatedReply } from '../wire/broken-reply.ts'
+import { lostReply, oversizedReply, packedReply, truncatedReply } from '../wire/broken-reply.ts'
 import type { AnswerContext, AnswerReader, StreamAssembler } from '../wire/dialect.ts'
 import type { PromptMemory } from '../tokens/prompt-memory.ts'
 import { ReplyBytes } from '../tokens/reply-bytes.ts'
@@ -131,6 +131,11 @@ export class BackendExchange implements Dispatcher.DispatchHandler, ReplyClockOw
     if (status < 200) return
     this.#status = status
     this.#headers = headers
+    const { 'content-encoding': encoding = 'identity' } = headers
+    if (status < 300 && encoding !== 'identity') {
+      this.#fail(packedReply(this.#wire.source, String(encoding)))
+      return
+    }
     // A server that ignores `stream` answers with plain JSON, and that is read as such.
     const contentType = headers['content-type']
     if (status < 300 && typeof contentType === 'string' && contentType.startsWith('text/event-stream')) {

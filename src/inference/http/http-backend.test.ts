@@ -1,6 +1,7 @@
 import { subscribe, unsubscribe } from 'node:diagnostics_channel'
 import { getEventListeners } from 'node:events'
 import { setImmediate as nextTurn } from 'node:timers/promises'
+import { gzipSync } from 'node:zlib'
 import { describe, expect, test } from 'vitest'
 import { activeResources, leftSince } from '../../kit/_testing/active-resources.ts'
 import { codeOf, failureOf } from '../_testing/code-of.ts'
@@ -223,6 +224,21 @@ describe('what goes wrong', () => {
         else response.end(body)
       })
     expect(await codeOf(send)).toBe(code)
+  })
+
+  test.each(['application/json', 'text/event-stream'])('a compressed %s, which nobody asked for', async (type) => {
+    const packed = gzipSync(JSON.stringify(chatReply('hello')))
+    await using server = await ScriptedServer.start((response) => {
+      if (server.requests.length > 1) return sendJson(response, chatReply('plain'))
+      response.writeHead(200, { 'content-type': type, 'content-encoding': 'gzip' }).end(packed)
+    })
+    await using backend = openBackend(server.url)
+    const said = 'is compressed (content-encoding: gzip), which was not asked for. Turn compression off'
+    expect(await failureOf(() => backend.send(ask()))).toMatchObject({
+      code: 'model_malformed',
+      message: expect.stringContaining(said),
+    })
+    expect((await backend.send(ask())).message.content).toBe('plain')
   })
 
   test.each([

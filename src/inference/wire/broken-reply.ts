@@ -37,3 +37,12 @@ export function oversizedReply(source: Source, maxBytes: number): MillraceError 
     { data: { backend: source.backend } },
   )
 }
+
+/** The error for an answer that is compressed, though nobody asked for that. */
+export function packedReply(source: Source, encoding: string): MillraceError {
+  return new MillraceError(
+    'model_malformed',
+    `the reply of ${source.url} is compressed (content-encoding: ${encoding}), which was not asked for. Turn compression off in the server, or in the proxy before it.`,
+    { data: { backend: source.backend } },
+  )
+}
