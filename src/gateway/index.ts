@@ -16,6 +16,7 @@ export type {
 export { refuseUnknownAliases } from './gateway-models.ts'
 export type { ModelFacts, ModelOffer } from './gateway-models.ts'
 export type { InteractionCall } from './interactions/incoming-request.ts'
+export { goneStatus } from './interactions/live-interaction.ts'
 export { sessionDamaged } from './_refusals.ts'
 export { refuseSharedKeys } from './_keys.ts'
 export type { AdminKey } from './_keys.ts'

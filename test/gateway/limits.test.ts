@@ -68,6 +68,20 @@ test('a body that is no HTTP any more is told so, and is in the log', async () =
   expect(logged).toMatchObject([{ api: 'messages', status: 400, outcome: 'refused' }])
 })
 
+test.each([
+  ['hangs up', (socket: Socket) => socket.end(), { status: 400, outcome: 'refused', error: errorText('ended before') }],
+  ['is lost', (socket: Socket) => socket.resetAndDestroy(), { status: 499, outcome: 'abandoned' }],
+])('a client that %s while it sends is in the log', async (_how, leave, line) => {
+  const logged: unknown[] = []
+  await using gateway = await TestGateway.start({ onRequest: (request) => logged.push(request) })
+  const { hostname, port } = new URL(gateway.url)
+  const socket = connect({ port: Number(port), host: hostname })
+  socket.write(`POST /v1/messages HTTP/1.1\r\nhost: here\r\nx-api-key: ${adminKey}\r\ncontent-length: 9\r\n\r\n{"a"`)
+  await expect.poll(async () => (await gateway.ask('/metrics')).text).toMatch(/^millrace_gateway_body_bytes 4$/m)
+  leave(socket)
+  await expect.poll(() => logged).toMatchObject([{ api: 'messages', ...line }])
+})
+
 describe('a client that goes on sending after it was told that it is late', () => {
   /** A client that was told. It does not hang up itself. */
   async function late(gateway: TestGateway, key: string, length: number, start: string): Promise<Socket> {

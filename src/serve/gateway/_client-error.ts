@@ -22,6 +22,10 @@ export function clientErrorAnswers(
   const malformed: Refusal = { status: 400, code: 'usage', message: 'this is not an HTTP request' }
   const refusals = new Map<string | undefined, Refusal>([
     [
+      'HPE_INVALID_EOF_STATE',
+      { status: 400, code: 'usage', message: 'the request ended before all of it had come; send it again' },
+    ],
+    [
       'HPE_HEADER_OVERFLOW',
       {
         status: 431,

@@ -8,9 +8,10 @@ import {
   type ServerDialect,
 } from '../../dialects/index.ts'
 import { MillraceError } from '../../errors/index.ts'
-import type { Caller, Gateway } from '../../gateway/index.ts'
+import { goneStatus, type Caller, type Gateway } from '../../gateway/index.ts'
 import { apiPaths, countPaths } from '../../schema/index.ts'
 import type { BodyIntake, HeldBody } from '../_body-intake.ts'
+import { clientGone } from '../_client-gone.ts'
 import { callerFrom, unauthorized } from './_callers.ts'
 import { GatewayReply } from './_reply.ts'
 import { requestIdOf } from './_request-id.ts'
@@ -111,8 +112,9 @@ class ModelExchange {
     const caller = callerFrom(gateway, headers)
     if (!caller) return this.refuse(unauthorized(headers))
     intake.read(this.#request, (problem, body) => {
-      if (problem) this.refuse(problem)
       if (body) void this.#interact(caller, body)
+      else if (problem) this.refuse(problem)
+      else this.#publish(goneStatus, clientGone())
     })
   }
 
@@ -120,10 +122,15 @@ class ModelExchange {
     const { dialect } = this.#route
     const { status, headers, body } = dialect.error(error)
     this.#reply.whole(status, headers, JSON.stringify(body))
+    this.#publish(status, error)
+  }
+
+  #publish(status: number, error: MillraceError): void {
     if (!gatewayRefusals.hasSubscribers) return
     const ms = performance.now() - this.#startedAt
     const { folder } = this.#parts.gateway
-    gatewayRefusals.publish({ folder, api: dialect.api, requestId: this.#requestId, status, ms, error })
+    const { api } = this.#route.dialect
+    gatewayRefusals.publish({ folder, api, requestId: this.#requestId, status, ms, error })
   }
 
   async #interact(caller: Caller, held: HeldBody): Promise<void> {

@@ -84,7 +84,7 @@ export class GatewayTelemetry implements Disposable {
   #onRefusal({ api, requestId, status, ms, error }: GatewayRefusal): void {
     const { metrics, onRequest, onFault } = this.#listeners
     if (error.code === 'internal') onFault?.(error)
-    const outcome = 'refused'
+    const outcome = error.code === 'cancelled' ? 'abandoned' : 'refused'
     metrics.requestEnded({ api, status, ms, outcome, isInSession: false })
     const said = { code: error.code, message: error.rawMessage }
     onRequest?.({ ...unknown, api, requestId, status, outcome, ms: Math.round(ms), error: said })
