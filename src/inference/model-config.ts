@@ -1,5 +1,5 @@
 import { z } from 'zod'
-import { closedObject } from '../schema/index.ts'
+import { closedObject, jsonObjectSchema } from '../schema/index.ts'
 
 /** US dollars per million tokens. */
 export const priceSchema = closedObject({
@@ -34,7 +34,7 @@ export const modelConfigSchema = closedObject({
   upstreamName: z.string().exactOptional(),
   /** Either real backends or the simulator (its options), never both. */
   backends: z.array(backendConfigSchema).default([]),
-  simulator: z.record(z.string(), z.json()).exactOptional(),
+  simulator: jsonObjectSchema.exactOptional(),
   api: z.enum(['chat', 'responses', 'messages']).default('chat'),
   stream: z.boolean().default(false),
   /** Whether earlier reasoning goes back to the backend with the history. */

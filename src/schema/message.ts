@@ -1,4 +1,5 @@
 import { z } from 'zod'
+import { jsonSchema } from './any-json.ts'
 import type { ClientApi } from './api-name.ts'
 import type { Json } from './json.ts'
 
@@ -76,7 +77,7 @@ export interface ToolDefinition {
 const otherPartSchema = z.object({
   type: z.literal('other'),
   api: z.enum(['chat', 'responses', 'messages', 'generate']),
-  value: z.json(),
+  value: jsonSchema,
 })
 const contentPartSchema = z.union([
   z.object({ type: z.literal('text'), text: z.string() }),

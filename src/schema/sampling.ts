@@ -1,8 +1,6 @@
 import { z } from 'zod'
+import { jsonObjectSchema } from './any-json.ts'
 import { closedObject } from './closed-object.ts'
-import type { JsonObject } from './json.ts'
-
-const extraSchema: z.ZodType<JsonObject, JsonObject> = z.record(z.string(), z.json())
 
 /** How to sample a turn. `extra` goes into the request body as it is, for fields that only one backend knows. */
 export const samplingSchema = closedObject({
@@ -12,7 +10,7 @@ export const samplingSchema = closedObject({
   stop: z.array(z.string()).exactOptional(),
   seed: z.number().int().exactOptional(),
   reasoningEffort: z.string().exactOptional(),
-  extra: extraSchema.exactOptional(),
+  extra: jsonObjectSchema.exactOptional(),
 })
 
 export type Sampling = z.infer<typeof samplingSchema>

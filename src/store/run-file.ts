@@ -2,6 +2,7 @@ import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { z } from 'zod'
 import { MillraceError } from '../errors/index.ts'
+import { jsonObjectSchema } from '../schema/index.ts'
 import { writeAtomically } from './_write-atomically.ts'
 import { folderFailure, runFiles } from './run-folder.ts'
 
@@ -26,8 +27,8 @@ const runFileSchema = z.object({
   createdAt: z.string(),
   /** Two runs with one digest do the same work, so one can continue the other. */
   configDigest: z.string(),
-  config: z.record(z.string(), z.json()),
-  provenance: z.record(z.string(), z.json()),
+  config: jsonObjectSchema,
+  provenance: jsonObjectSchema,
   /** `running` is also what a killed process leaves behind; `findRuns` tells the two apart by the lock. */
   state: z.enum(['running', 'unfinished', 'complete']),
   sittings: z.array(sittingSchema),

@@ -1,5 +1,5 @@
 import { z } from 'zod'
-import { closedObject, type Json, type JsonObject } from '../../schema/index.ts'
+import { closedObject, jsonObjectSchema } from '../../schema/index.ts'
 import { damagedSession, type StoredSession } from '../../store/index.ts'
 
 const maxNameChars = 256
@@ -20,11 +20,6 @@ export const sessionLimitsSchema = closedObject({
 
 export type SessionLimits = z.infer<typeof sessionLimitsSchema>
 
-/** Any JSON: one schema, so that what describes the API has one name for it. */
-export const jsonSchema: z.ZodType<Json, Json> = z.json()
-
-export const metadataSchema: z.ZodType<JsonObject, JsonObject> = z.record(z.string(), jsonSchema)
-
 /** The options of sessions that are started together: `groupSize` of them, alike. */
 export const sessionOptionsSchema = closedObject({
   taskId: z.string().max(maxNameChars).exactOptional().describe('What it is about: in every exported row.'),
@@ -36,7 +31,7 @@ export const sessionOptionsSchema = closedObject({
     .max(maxTtlSeconds)
     .default(3600)
     .describe('A session that is not used for so long ends by itself.'),
-  metadata: metadataSchema
+  metadata: jsonObjectSchema
     .refine(
       (metadata) => JSON.stringify(metadata).length <= maxMetadataChars,
       `has at most ${maxMetadataChars} characters`,

@@ -22,27 +22,22 @@ export function lostReply(source: Source, cause: unknown): MillraceError {
 
 /** The error for an answer that is not what the API promises. */
 export function malformedReply(source: Source, detail: string, cause?: unknown): MillraceError {
-  return new MillraceError(
-    'model_malformed',
-    `the reply of ${source.url} cannot be read: ${detail}. Check that the url is that of the API that the model’s config names.`,
-    { data: { backend: source.backend }, cause },
-  )
+  const said = `cannot be read: ${detail}. Check that the url is that of the API that the model’s config names.`
+  return malformed(source, said, cause)
 }
 
 /** The error for an answer that is longer than any that is read. */
 export function oversizedReply(source: Source, maxBytes: number): MillraceError {
-  return new MillraceError(
-    'model_malformed',
-    `the reply of ${source.url} is larger than ${maxBytes} bytes, and was given up. Ask for less at once, with a lower max_tokens say.`,
-    { data: { backend: source.backend } },
-  )
+  const said = `is larger than ${maxBytes} bytes, and was given up. Ask for less at once, with a lower max_tokens say.`
+  return malformed(source, said)
 }
 
 /** The error for an answer that is compressed, though nobody asked for that. */
 export function packedReply(source: Source, encoding: string): MillraceError {
-  return new MillraceError(
-    'model_malformed',
-    `the reply of ${source.url} is compressed (content-encoding: ${encoding}), which was not asked for. Turn compression off in the server, or in the proxy before it.`,
-    { data: { backend: source.backend } },
-  )
+  const said = `is compressed (content-encoding: ${encoding}), which was not asked for. Turn compression off in the server, or in the proxy before it.`
+  return malformed(source, said)
+}
+
+function malformed({ url, backend }: Source, said: string, cause?: unknown): MillraceError {
+  return new MillraceError('model_malformed', `the reply of ${url} ${said}`, { data: { backend }, cause })
 }

@@ -1,6 +1,6 @@
 import { z } from 'zod'
-import { metadataSchema, sessionLimitsSchema, type SessionSummary, type SessionView } from '../../gateway/index.ts'
-import { closedObject } from '../../schema/index.ts'
+import { sessionLimitsSchema, type SessionSummary, type SessionView } from '../../gateway/index.ts'
+import { closedObject, jsonObjectSchema } from '../../schema/index.ts'
 
 const maxPage = 1_000
 const defaultPage = 100
@@ -27,7 +27,7 @@ const summaryFields = {
   startedAt: z.number().describe('Milliseconds since 1970, as all times.'),
   endedAt: z.number().nullable(),
   ttlSeconds: z.number(),
-  metadata: metadataSchema.exactOptional().describe('Only to an admin.'),
+  metadata: jsonObjectSchema.exactOptional().describe('Only to an admin.'),
   limits: sessionLimitsSchema,
   selfManaged: z.boolean().describe('Whether its own key may reward and end it.'),
   damage: z

@@ -1,5 +1,6 @@
 import type { z } from 'zod'
-import { jsonSchema, sessionOptionsSchema } from '../../gateway/index.ts'
+import { sessionOptionsSchema } from '../../gateway/index.ts'
+import { jsonSchema } from '../../schema/index.ts'
 import * as sessions from './_session-schemas.ts'
 import * as wire from './_wire-schemas.ts'
 

@@ -1,12 +1,11 @@
 import { z } from 'zod'
-import type { Json } from '../../schema/index.ts'
+import { jsonSchema } from '../../schema/index.ts'
 
 /** No environment needs more rules; a longer list is a mistake. */
 const maxRules = 1_000
 
 const nameSchema = z.string().min(1).max(256)
 const namesSchema = z.array(nameSchema).min(1).max(maxRules)
-const jsonSchema: z.ZodType<Json, Json> = z.json()
 const scalarSchema = z.union([z.string(), z.number(), z.boolean(), z.null()])
 
 /** A name that models use for a tool. It stands for the tool unless another tool really has that name. */
