@@ -66,7 +66,6 @@ export type {
   ReplayOptions,
   ReplayReport,
   RescoredRollout,
-  RescoredScore,
   RescoredSide,
   RescoreOptions,
   RescoreSummary,
@@ -176,9 +175,11 @@ export type {
   GatewayServerOptions,
   HttpDoorOptions,
   KnownRequest,
+  ListedRequest,
   ListedRollout,
   ListFilter,
   Readiness,
+  RequestPage,
   ResultReader,
   RolloutHead,
   RolloutPage,
@@ -242,6 +243,7 @@ export type {
   Tool,
   ToolFormatName,
   ToolOutput,
+  ToolServerStatus,
   WrittenCall,
 } from './tools/index.ts'
 export { loadServerConfigs, miroThinkerRepairs, standardRepairs, ToolAnswer } from './tools/index.ts'

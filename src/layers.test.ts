@@ -1,4 +1,4 @@
-import { globSync, readdirSync, readFileSync } from 'node:fs'
+import { existsSync, globSync, readdirSync, readFileSync } from 'node:fs'
 import { basename, dirname, join, relative, sep } from 'node:path'
 import { expect, test } from 'vitest'
 import { layers } from '../oxlint.config.ts'
@@ -81,3 +81,29 @@ test('an index is for those outside of its folder', () => {
 test('a file that begins with an underscore is imported from its own folder only', () => {
   expect(shipped.filter(isPrivateElsewhere)).toEqual([])
 })
+
+const loadedImport = /^(?:import|export) (?!type )[^']*?from '(\.[^']+)'/gm
+
+/** The layers that are loaded with a file of `cli`: those that it imports, itself or through other files of `cli`, as values. */
+function layersLoadedWith(file: string): Set<string> {
+  const loaded = new Set<string>()
+  const seen = new Set<string>([file])
+  for (const each of seen) {
+    for (const [, path = ''] of readFileSync(join(root, each), 'utf8').matchAll(loadedImport)) {
+      const imported = join(dirname(each), path)
+      const layer = layerOf(imported) ?? ''
+      // A template of an environment has imports, too.
+      if (!existsSync(join(root, imported))) continue
+      if (layer === 'cli') seen.add(imported)
+      else loaded.add(layer)
+    }
+  }
+  return loaded
+}
+
+test.each(globSync('cli/commands/*-command.ts', { cwd: root }))(
+  'the help of a command loads neither a database nor an HTTP client: %s',
+  (file) => {
+    expect(layersLoadedWith(file).difference(new Set(['errors', 'kit', 'schema']))).toEqual(new Set())
+  },
+)

@@ -1,5 +1,14 @@
-import { defineEnvironment, z, type Message } from 'millrace'
-import { calls, runScripted } from 'millrace/testing'
+import {
+  defineEnvironment,
+  evaluate,
+  exportRollouts,
+  RunReader,
+  z,
+  type Message,
+  type MessageNode,
+  type RolloutRecord,
+} from 'millrace'
+import { calls, runScripted, ScriptedBackend, temporaryRuns } from 'millrace/testing'
 import { expect, test } from 'vitest'
 import { activeResources, leftSince } from '../src/kit/_testing/active-resources.ts'
 
@@ -172,3 +181,85 @@ test('a child of an update is not asked for an update: a model can play the user
   expect(records).toMatchObject([{ outcome: 'completed', turns: 3, children: 2, reward: 6 }])
   expect(asked).toEqual(['0-0: 2', '0-0: 4', '0-0: 6'])
 })
+
+/** Its agent delegates to three children, of which the second names an agent and the third has a tool that starts a fourth. */
+const leading = defineEnvironment({
+  name: 'leading',
+  task: z.object({}),
+  tasks: () => [{}],
+  prompt: () => 'Lead.',
+  tools: {
+    look: { parameters: z.object({}), run: () => 'seen' },
+    ask: { parameters: z.object({}), run: async (_, { child }) => (await child({ prompt: 'Advise.' })).answer },
+  },
+  agent: async ({ turn, append, child }) => {
+    await turn()
+    const standard = await child({ prompt: 'Look.', tools: ['look'] })
+    const named = await child({
+      prompt: 'Answer twice.',
+      agent: async (own) => void (await own.turn(), await own.turn()),
+    })
+    const nested = await child({ prompt: 'Ask.', tools: ['ask'] })
+    append({ role: 'user', content: [standard, named, nested].map(({ answer, turns }) => `${answer}:${turns}`).join() })
+    await turn()
+  },
+  reward: ({ messages }) => messages.length,
+})
+
+const leadingScript = ({ messages }: { messages: readonly Message[] }) => {
+  const asked = firstText(messages)
+  if (asked === 'Look.' && !isAnswered(messages)) return calls({ look: {} })
+  if (asked === 'Ask.' && !isAnswered(messages)) return calls({ ask: {} })
+  return `done with ${asked}`
+}
+
+test("a child runs the standard agent, not its parent's, unless it names one; an agent can start children", async () => {
+  const { records } = await runScripted({ environment: leading, script: leadingScript })
+  expect(records[0]).toMatchObject({ outcome: 'completed', turns: 2, children: 4, toolCalls: 2, reward: 4 })
+  expect(records[0]?.messages[2]).toEqual({
+    role: 'user',
+    content: 'done with Look.:2,done with Answer twice.:2,done with Ask.:2',
+  })
+})
+
+test('an export has the messages of all children, and with tokens their nodes', async () => {
+  await using runs = await temporaryRuns()
+  const evaluation = evaluate({
+    environment: leading,
+    model: { name: 'scripted' },
+    backends: { scripted: [new ScriptedBackend(leadingScript)] },
+    preflight: false,
+    run: { root: runs.root },
+  })
+  const [record] = await Array.fromAsync(evaluation)
+  const { folder } = await evaluation.summary()
+  using reader = RunReader.open(folder)
+  for (const tokens of [false, true]) {
+    const [line] = await Array.fromAsync(exportRollouts(reader, { format: 'jsonl', tokens }))
+    const { childRollouts, nodes: _nodes, ...own } = JSON.parse(line ?? '') as ExportedLine
+    expect(own).toEqual(record)
+    // By what each was asked: children that start in the same millisecond are in no order.
+    const children = new Map(childRollouts.map((child) => [child.messages[0]?.content, child]))
+    const asking = children.get('Ask.')
+    const expected = [
+      ['Look.', { parent: '0-0', answer: 'done with Look.', usage: { calls: 2 } }],
+      ['Answer twice.', { parent: '0-0', answer: 'done with Answer twice.', usage: { calls: 2 } }],
+      ['Ask.', { parent: '0-0', answer: 'done with Ask.', usage: { calls: 3 } }],
+      ['Advise.', { parent: asking?.id, answer: 'done with Advise.', usage: { calls: 1 } }],
+    ] as const
+    for (const [prompt, child] of expected) expect(children.get(prompt)).toMatchObject(child)
+    expect(childRollouts).toHaveLength(expected.length)
+    for (const { nodes, messages, answer } of childRollouts) {
+      expect(messages.at(-1)?.content).toBe(answer)
+      expect(nodes?.map(({ message }) => message)).toEqual(tokens ? messages : undefined)
+    }
+  }
+})
+
+interface ExportedLine {
+  readonly nodes?: unknown
+  readonly childRollouts: readonly (RolloutRecord & {
+    readonly parent: string
+    readonly nodes?: readonly MessageNode[]
+  })[]
+}

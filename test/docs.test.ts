@@ -13,6 +13,7 @@ import { knownEvaluateOptions } from '../src/eval/index.ts'
 import { modelConfigSchema, retryTable } from '../src/inference/index.ts'
 import { defaultLimits, limitsSchema } from '../src/schema/index.ts'
 import { runFiles } from '../src/store/index.ts'
+import { resolveSupervision } from '../src/worker/index.ts'
 import { markedBlocks } from './_marked-blocks.ts'
 import { allPages, page, root, tableRows } from './_pages.ts'
 
@@ -21,6 +22,13 @@ const pages = await allPages()
 const readme = await page('README.md')
 const errorsPage = await page('docs/errors.md')
 const bin = join(root, 'bin', 'millrace.js')
+
+/** `30 s`, `10 min` and `6 h` in milliseconds; `never` is no limit. */
+function milliseconds(duration = ''): number {
+  if (duration === 'never') return Number.POSITIVE_INFINITY
+  const [count, unit = ''] = duration.split(' ')
+  return Number(count) * ({ s: 1_000, min: 60_000, h: 3_600_000 }[unit] ?? Number.NaN)
+}
 
 const yesOrNo = (isYes: boolean): string => (isYes ? 'yes' : 'no')
 const firstCells = (rows: readonly string[][]): string[] => rows.flatMap(([first = '']) => first.split(', '))
@@ -72,8 +80,24 @@ describe('the tables say what the code says', () => {
     const limits = tableRows(await page('docs/environments.md'), 'Limits and budget')
     expect(firstCells(limits)).toEqual(Object.keys(limitsSchema.shape))
     expect(limits.find(([name]) => name === 'maxTurns')?.[1]).toBe(String(defaultLimits.maxTurns))
+    for (const name of ['timeoutMs', 'wallTimeoutMs', 'tailMs'] as const) {
+      expect(milliseconds(limits.find(([limit]) => limit === name)?.[1])).toBe(defaultLimits[name])
+    }
     const files = firstCells(tableRows(await page('docs/architecture.md'), 'The run folder'))
     expect(files.map((name) => name.replace(/\/$/, '')).toSorted()).toEqual(Object.values(runFiles).toSorted())
+  })
+
+  test('rules by which workers are kept', async () => {
+    const rows = tableRows(await page('docs/workers.md'), 'While it runs').map(([, rule = '', given]) => [rule, given])
+    const { heap, ...rules } = resolveSupervision()
+    expect(heap, "Node's").toEqual({})
+    const expected = {
+      ...rules,
+      'heap.maxOldGenerationMb': "Node's",
+      'heap.maxYoungGenerationMb': "Node's",
+    }
+    const documented = rows.map(([rule, given]) => [rule, given === "Node's" ? given : milliseconds(given)])
+    expect(Object.fromEntries(documented)).toEqual(expected)
   })
 
   test('options of evaluate()', async () => {

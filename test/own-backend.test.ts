@@ -66,6 +66,35 @@ test('a judge that refuses is found before anything is spent, and the policy is 
   expect(refusing.calls).toBe(1)
 })
 
+test('results name the models that judged: the judge of the run, and those that a reward names', async () => {
+  await using runs = await temporaryRuns()
+  await using engine = new Engine()
+  const judged = defineEnvironment({
+    name: 'judged',
+    task: z.object({ n: z.number() }),
+    tasks: () => [{ n: 1 }, { n: 2 }],
+    prompt: ({ task }) => `Greet ${task.n}.`,
+    reward: async ({ task, judge }) => {
+      const messages = [{ role: 'user' as const, content: 'Is it good?' }]
+      await judge({ messages })
+      if (task.n === 2) await judge({ messages, model: 'lenient' })
+      return 1
+    },
+  })
+  const evaluation = evaluate({
+    environment: judged,
+    model,
+    judge: 'strict',
+    models: { strict: {}, lenient: {} },
+    backends: { policy: [engine], strict: [engine], lenient: [engine] },
+    run: { root: runs.root },
+    concurrency: 1,
+  })
+  const records = await Array.fromAsync(evaluation)
+  expect(records.map(({ judgeModels }) => judgeModels)).toEqual([['strict'], ['strict', 'lenient']])
+  expect((await evaluation.summary()).judgeModels).toEqual(['strict', 'lenient'])
+})
+
 test('a judge without a name is refused', async () => {
   const run = evaluate({ environment, model, judge: ' ', backends: { policy: [new Engine()] } })
   await expect(run.summary()).rejects.toMatchObject({

@@ -66,6 +66,54 @@ test('a script that returns nothing is told what it was asked', async () => {
   })
 })
 
+test('a scripted reply needs only its message: finish reason and usage follow from it', async () => {
+  const { records, summary } = await runScripted({
+    environment: defineEnvironment({
+      ...base,
+      tools: { look: { parameters: z.object({}), run: () => 'seen' } },
+      reward: () => 1,
+    }),
+    script: ({ messages }) =>
+      messages.at(-1)?.role === 'tool'
+        ? { message: { role: 'assistant', content: 'done' }, finishReason: 'length' }
+        : { message: calls({ look: {} }), usage: { calls: 1, input: 5, cachedInput: 0, output: 7, reasoning: 0 } },
+  })
+  expect(records[0]).toMatchObject({ outcome: 'max_tokens', answer: 'done', toolCalls: 1 })
+  expect(summary.usage.calls).toBe(2)
+  expect(summary.usage.input).toBeGreaterThan(5)
+})
+
+test.each([
+  [{ content: 'hi' }, "{ content: 'hi' }"],
+  [{ message: 'hi' }, "{ message: 'hi' }"],
+  [{ message: { role: 'user', content: 'hi' } }, "role: 'user'"],
+  [5, '5'],
+])('a script that returns no answer is told what it returned: %j', async (answer, shown) => {
+  const { records } = await runScripted({
+    environment: defineEnvironment({ ...base, reward: () => 1 }),
+    script: () => answer as unknown as string,
+    retries: 0,
+  })
+  const { code, message } = records[0]?.error ?? {}
+  expect(code).toBe('model_malformed')
+  expect(message).toContain('the script has no answer to "user: Go."; it returned ')
+  expect(message).toContain(shown)
+})
+
+test('the scripted model has the price that `models` gives it', async () => {
+  const usage = { calls: 1, input: 10, cachedInput: 0, output: 2, reasoning: 0 }
+  const priced = async (models: object): Promise<unknown> => {
+    const { summary } = await runScripted({
+      environment: defineEnvironment({ ...base, reward: () => 1 }),
+      script: () => ({ message: { role: 'assistant', content: 'done' }, usage }),
+      ...models,
+    })
+    return summary.cost
+  }
+  expect(await priced({})).toBeCloseTo(12e-6, 12)
+  expect(await priced({ models: { scripted: { price: { input: 1e6, output: 0.5e6 } } } })).toBe(11)
+})
+
 test.each([
   [{ scripts: () => 'fine' }, '`scripts` is not known; did you mean `script`?'],
   [{ script: 'fine' }, "`script` must be a function, not 'fine'"],

@@ -42,7 +42,7 @@ async function run(root: string, options: Partial<EvaluateOptions>) {
     ...options,
   })
   const records = await Array.fromAsync(evaluation)
-  return { records, summary: await evaluation.summary() }
+  return { records, summary: await evaluation.summary(), info: await evaluation.started }
 }
 
 test('where a server does not say what replies used, an estimate counts, and is called one', async () => {
@@ -57,6 +57,19 @@ test('where a server does not say what replies used, an estimate counts, and is 
   })
   expect(records[0]?.usage.input).toBeGreaterThan(0)
   expect(summary).toMatchObject({ usage: { calls: 9, output: 90, estimated: 9 }, cost: 120 })
+  expect(summary.usage).not.toHaveProperty('captured')
+})
+
+test('a run that asks for tokens counts the replies that have them, and says so when it starts', async () => {
+  await using runs = await temporaryRuns()
+  const limits = { maxTurns: 2 }
+  const bare = await run(runs.root, { limits, captureTokens: true, preflight: true })
+  expect(bare.info.notices).toContainEqual(expect.stringMatching(/^--tokens .* the first reply of terse came without/))
+  expect(bare.summary).toMatchObject({ usage: { calls: 6, captured: 0 } })
+  const full = await run(runs.root, { limits, captureTokens: true, model: 'sim', backends: {} })
+  expect(full.info.notices).toEqual([])
+  expect(full.summary).toMatchObject({ usage: { calls: 6, captured: 6 } })
+  expect(full.records[0]).toMatchObject({ usage: { calls: 2, captured: 2 } })
 })
 
 test('metrics and spans count the same', async () => {

@@ -20,10 +20,12 @@ import type { DialectRequest, SaidBefore } from './server-dialect.ts'
 import { Untranslatable } from './_untranslatable.ts'
 
 /** Fields that, unless they are empty, have a meaning in this API alone. */
-const ownFields = ['audio', 'prediction', 'web_search_options', 'functions', 'function_call'] as const
+const ownFields = ['audio', 'functions', 'function_call'] as const
 
 const knownFields: ReadonlySet<string> = new Set([
   ...ownFields,
+  'prediction',
+  'web_search_options',
   'model',
   'messages',
   'tools',
@@ -49,7 +51,7 @@ const knownFields: ReadonlySet<string> = new Set([
 
 /** Reads the body of a chat completion request. */
 export function readChatRequest(body: JsonObject, before?: SaidBefore): DialectRequest {
-  const untranslatable = new Untranslatable()
+  const untranslatable = new Untranslatable('chat', before?.backendApi)
   const choices = optionalInteger(body, 'n') ?? 1
   if (choices !== 1) throw rejected('n', 'must be 1: send several requests, one for each reply')
   const options = optionalObject(body, 'stream_options')
@@ -72,6 +74,7 @@ export function readChatRequest(body: JsonObject, before?: SaidBefore): DialectR
   const parallel = optionalFlag(body, 'parallel_tool_calls')
   if (parallel !== undefined) request.parallelToolCalls = parallel
   noteOwnFields(body, request.wantsLogprobs, untranslatable)
+  untranslatable.listIn(request)
   return request
 }
 
@@ -98,7 +101,10 @@ function tokenLimit(body: JsonObject, key: string): number | undefined {
 
 function noteOwnFields(body: JsonObject, wantsLogprobs: boolean, untranslatable: Untranslatable): void {
   for (const field of ownFields) if (!isEmpty(body[field])) untranslatable.add(field)
-  if (optionalFlag(body, 'store') === true) untranslatable.add('store')
+  if (!isEmpty(body['web_search_options'])) untranslatable.addHosted('web_search_options')
+  // A guess at the reply, which only makes it faster.
+  if (!isEmpty(body['prediction'])) untranslatable.addDropped('prediction')
+  if (optionalFlag(body, 'store') === true) untranslatable.addDropped('store')
   if (wantsLogprobs) untranslatable.add('logprobs')
   const alternatives = optionalInteger(body, 'top_logprobs') ?? 0
   if (alternatives > 0) untranslatable.add('top_logprobs')

@@ -28,6 +28,7 @@ const statuses: Readonly<Partial<Record<ErrorCode, number>>> = {
   cancelled: 503,
   store_failed: 503,
   disk_full: 503,
+  run_gone: 503,
   model_timeout: 504,
 }
 

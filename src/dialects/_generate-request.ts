@@ -58,7 +58,14 @@ function isTokenId(value: Json): value is number {
   return typeof value === 'number' && Number.isInteger(value) && value >= 0 && value <= maxTokenId
 }
 
-/** The sampling, with only the field that limits need. */
-function samplingOf({ max_new_tokens: maxTokens }: JsonObject): Sampling {
-  return typeof maxTokens === 'number' && Number.isInteger(maxTokens) && maxTokens > 0 ? { maxTokens } : {}
+/** The sampling, as far as limits need it and the record says it: the body itself goes to the backend. */
+function samplingOf(given: JsonObject): Sampling {
+  const { max_new_tokens: maxTokens, temperature, top_p: topP, sampling_seed: seed, ...extra } = given
+  return {
+    ...(typeof temperature === 'number' && { temperature }),
+    ...(typeof topP === 'number' && { topP }),
+    ...(typeof seed === 'number' && { seed }),
+    ...(typeof maxTokens === 'number' && Number.isInteger(maxTokens) && maxTokens > 0 && { maxTokens }),
+    ...(Object.keys(extra).length > 0 && { extra }),
+  }
 }

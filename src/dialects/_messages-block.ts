@@ -3,8 +3,11 @@ import { imagePart } from './_content.ts'
 import { anyText, requiredText, typedObject, type TypedObject } from './_request-fields.ts'
 import type { Untranslatable } from './_untranslatable.ts'
 
+const caching = ['cache_control'] as const
+
 /** Reads one block of what the model is given. Marks for caching are left out: prefixes are cached anyway. */
 export function readBlock(block: TypedObject, at: string, untranslatable: Untranslatable): ContentPart {
+  untranslatable.addLabels(block, caching)
   if (block.type === 'text') return { type: 'text', text: anyText(block, 'text', `${at}.`) }
   const image = block.type === 'image' ? readImage(block, at) : undefined
   if (image) return image

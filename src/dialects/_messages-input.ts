@@ -13,7 +13,7 @@ export function readMessagesInput(body: JsonObject, untranslatable: Untranslatab
   const messages: Message[] = []
   const system = body['system']
   if (!isAbsent(system)) {
-    const content = readContent(system, 'system', untranslatable)
+    const content = readContent(withoutLabel(system, untranslatable), 'system', untranslatable)
     if (content !== '') messages.push({ role: 'system', content })
   }
   const turns = body['messages']
@@ -24,6 +24,19 @@ export function readMessagesInput(body: JsonObject, untranslatable: Untranslatab
   // A reply would have to continue this turn, but other APIs begin a new one.
   if (messages.at(-1)?.role === 'assistant') untranslatable.add(`messages[${turns.length - 1}] a prefilled reply`)
   return messages
+}
+
+/** How the first text of Claude Code's system prompt begins: a label for Anthropic, which changes from version to version. */
+const labelPrefix = 'x-anthropic-billing-header:'
+
+/** The system prompt without that label, which is not meant for the model, if the request is translated. */
+function withoutLabel(system: Json, untranslatable: Untranslatable): Json {
+  if (!untranslatable.isTranslated || !isList(system)) return system
+  const [first] = system
+  const text = isJsonObject(first) ? first['text'] : undefined
+  if (typeof text !== 'string' || !text.startsWith(labelPrefix)) return system
+  untranslatable.addDropped('system[0] x-anthropic-billing-header')
+  return system.slice(1)
 }
 
 function readTurn(messages: Message[], turn: Json | undefined, at: string, untranslatable: Untranslatable): void {

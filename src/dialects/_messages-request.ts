@@ -2,7 +2,7 @@ import { MillraceError } from '../errors/index.ts'
 import type { JsonObject, Sampling } from '../schema/index.ts'
 import { readMessagesInput } from './_messages-input.ts'
 import { readMessagesChoice, readMessagesFormat, readMessagesTools } from './_messages-tools.ts'
-import { isAbsent, isEmpty, isJsonObject } from './_json.ts'
+import { isAbsent, isEmpty, isJsonObject, isList } from './_json.ts'
 import { rejected } from './_rejected.ts'
 import type { RequestDraft } from './_request-draft.ts'
 import {
@@ -17,14 +17,30 @@ import {
   readTemperature,
   requiredCount,
 } from './_request-fields.ts'
-import type { DialectRequest } from './server-dialect.ts'
+import type { DialectRequest, SaidBefore } from './server-dialect.ts'
 import { Untranslatable } from './_untranslatable.ts'
 
 /** Fields that, unless they are empty, have a meaning in this API alone. */
-const ownFields = ['mcp_servers', 'container', 'context_management'] as const
+const ownFields = ['container', 'compaction'] as const
+
+/** Labels, and settings of what only Anthropic's server does. A model elsewhere is asked the same without them. */
+const ownLabels = [
+  'cache_control',
+  'thread',
+  'speed',
+  'inference_geo',
+  'diagnostics',
+  'fallbacks',
+  'fallback_credit_token',
+  'user_profile_id',
+  'workspace_id',
+] as const
 
 const knownFields: ReadonlySet<string> = new Set([
   ...ownFields,
+  ...ownLabels,
+  'mcp_servers',
+  'context_management',
   'model',
   'messages',
   'system',
@@ -39,10 +55,7 @@ const knownFields: ReadonlySet<string> = new Set([
   'output_config',
   'output_format',
   'metadata',
-  'thread',
   'service_tier',
-  // A hint that automatic prefix caching makes unnecessary.
-  'cache_control',
 ])
 
 /** Service tiers by their names in OpenAI's APIs. */
@@ -56,9 +69,9 @@ const lowBudget = 2048
 const mediumBudget = 8192
 
 /** Reads the body of a Messages request. */
-export function readMessagesRequest(body: JsonObject): DialectRequest {
+export function readMessagesRequest(body: JsonObject, before?: SaidBefore): DialectRequest {
   refuseThread(body)
-  const untranslatable = new Untranslatable()
+  const untranslatable = new Untranslatable('messages', before?.backendApi)
   const request: RequestDraft = {
     model: requiredText(body, 'model'),
     messages: readMessagesInput(body, untranslatable),
@@ -75,12 +88,31 @@ export function readMessagesRequest(body: JsonObject): DialectRequest {
   const format = readMessagesFormat(body, untranslatable)
   if (format !== undefined) request.responseFormat = format
   for (const field of ownFields) if (!isEmpty(body[field])) untranslatable.add(field)
+  untranslatable.addLabels(body, ownLabels)
+  if (!isEmpty(body['mcp_servers'])) untranslatable.addHosted('mcp_servers')
+  noteEdits(body, untranslatable)
+  untranslatable.listIn(request)
   return request
 }
 
+/** Notes edits of the conversation that the server would make. Those of thinking are left to the model's chat template. */
+function noteEdits(body: JsonObject, untranslatable: Untranslatable): void {
+  const management = optionalObject(body, 'context_management')
+  if (!management) return
+  const { edits, ...others } = management
+  for (const key of Object.keys(others)) if (!isEmpty(others[key])) untranslatable.add(`context_management.${key}`)
+  if (!isAbsent(edits) && !isList(edits)) throw rejected('context_management.edits', 'must be a list, or left out')
+  for (const [index, edit] of (edits ?? []).entries()) {
+    const at = `context_management.edits[${index}]`
+    const { type } = typedObject(edit, at)
+    if (type.startsWith('clear_thinking_')) untranslatable.addDropped(`${at}.type ${type}`)
+    else untranslatable.add(`${at}.type ${type}`)
+  }
+}
+
 /** Reads a request to count tokens. There is no reply, so `max_tokens` may be missing and is ignored. */
-export function readCountedMessages(body: JsonObject): DialectRequest {
-  return { ...readMessagesRequest({ ...body, max_tokens: 1 }), stream: false, body }
+export function readCountedMessages(body: JsonObject, before?: SaidBefore): DialectRequest {
+  return { ...readMessagesRequest({ ...body, max_tokens: 1 }, before), stream: false, body }
 }
 
 /**

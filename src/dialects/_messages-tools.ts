@@ -14,6 +14,9 @@ import {
 import { toolDefinition } from './_tool-definition.ts'
 import type { Untranslatable } from './_untranslatable.ts'
 
+/** Tools that Anthropic runs by itself; the names of most have a date at the end. */
+const hostedTools = /^(web_search|web_fetch|code_execution|tool_search_tool\w*?|mcp_toolset|advisor)(_\d{8})?$/
+
 /**
  * Reads the tools that the client runs itself. Other tools are run by Anthropic's server, or only that server knows them in
  * detail.
@@ -25,6 +28,7 @@ export function readMessagesTools(body: JsonObject, untranslatable: Untranslatab
     if (!isJsonObject(tool)) throw rejected(at, 'must be an object')
     const type = optionalText(tool, 'type', `${at}.`) ?? 'custom'
     if (type === 'custom') tools.push(readTool(tool, at, untranslatable))
+    else if (hostedTools.test(type)) untranslatable.addHosted(`${at}.type ${type}`)
     else untranslatable.add(`${at}.type ${type}`)
   }
   return tools
@@ -34,8 +38,9 @@ function readTool(tool: JsonObject, at: string, untranslatable: Untranslatable):
   const place = `${at}.`
   const parameters = optionalObject(tool, 'input_schema', place)
   if (!parameters) throw rejected(`${at}.input_schema`, 'is missing: describe the input as a JSON Schema')
+  // Without the search that would load it later, a tool is loaded from the start.
+  if (tool['defer_loading'] === true) untranslatable.addDropped(`${at}.defer_loading`)
   // These fields change what the model sees of a tool, or who may call it. Hints about caching and streaming do not.
-  if (tool['defer_loading'] === true) untranslatable.add(`${at}.defer_loading`)
   if (!isEmpty(tool['input_examples'])) untranslatable.add(`${at}.input_examples`)
   const callers = tool['allowed_callers']
   if (!isEmpty(callers) && !(isList(callers) && callers.every((caller) => caller === 'direct'))) {

@@ -2,15 +2,21 @@ import type { Json, JsonObject, Message } from '../schema/index.ts'
 import { AssistantDraft } from './_assistant-draft.ts'
 import { isAbsent, isJsonObject, isList } from './_json.ts'
 import { rejected } from './_rejected.ts'
-import { anyText, requiredText } from './_request-fields.ts'
+import { anyText, optionalText, requiredText } from './_request-fields.ts'
 import { readContent, readSpoken } from './_responses-content.ts'
 import { itemOrigin } from './_responses-ids.ts'
 import { decodeReasoning } from './_responses-reasoning.ts'
+import { additionalTools } from './_responses-tools.ts'
 import type { ReplyMemory } from './server-dialect.ts'
+import type { ClientTool, ToolNames } from './_tool-names.ts'
+import { freeformArguments } from './tool-input.ts'
 import type { Untranslatable } from './_untranslatable.ts'
 
 /** Other items than calls that a model or its server writes. */
 const modelItems: ReadonlySet<string> = new Set(['mcp_list_tools', 'mcp_approval_request', 'compaction'])
+
+/** Settings that an item may change for the turns after it. They are also fields of the request, which has the last word. */
+const updatedSettings: ReadonlySet<string> = new Set(['type', 'id', 'reasoning', 'text'])
 
 /** One reply of a model: several items, one message. */
 class Turn extends AssistantDraft {
@@ -38,12 +44,19 @@ export class ItemReader {
   readonly #messages: Message[]
   readonly #untranslatable: Untranslatable
   readonly #memory: ReplyMemory | undefined
+  /** The tools of the request, if it is translated. */
+  readonly #tools: ToolNames | undefined
   #turn: Turn | undefined
 
-  constructor(messages: Message[], untranslatable: Untranslatable, memory?: ReplyMemory) {
+  constructor(
+    messages: Message[],
+    untranslatable: Untranslatable,
+    { memory, tools }: { memory?: ReplyMemory | undefined; tools?: ToolNames | undefined },
+  ) {
     this.#messages = messages
     this.#untranslatable = untranslatable
     this.#memory = memory
+    this.#tools = tools
   }
 
   read(item: Json | undefined, at: string): void {
@@ -55,19 +68,12 @@ export class ItemReader {
         this.#message(item, at)
         return
       case 'function_call':
-        this.#turnOf(item).addCall(
-          requiredText(item, 'call_id', `${at}.`),
-          requiredText(item, 'name', `${at}.`),
-          // Arguments that are no valid JSON are the model's fault, and are kept as they are.
-          anyText(item, 'arguments', `${at}.`),
-        )
+        // Arguments that are no valid JSON are the model's fault, and are kept as they are.
+        this.#call(item, 'function', anyText(item, 'arguments', `${at}.`), at)
         return
-      case 'function_call_output': {
-        const tool_call_id = requiredText(item, 'call_id', `${at}.`)
-        const content = readContent(item['output'], `${at}.output`, this.#untranslatable)
-        this.#add({ role: 'tool', tool_call_id, content })
+      case 'function_call_output':
+        this.#output(item, at)
         return
-      }
       case 'reasoning':
         this.#reasoning(item, at)
         return
@@ -75,9 +81,44 @@ export class ItemReader {
         this.#reference(item, at)
         return
       default:
+        if (this.#tools && this.#translated(item, type, at)) return
         this.#untranslatable.add(`${at}.type ${type}`)
         this.#other(item, type)
     }
+  }
+
+  /** Reads an item that only this API has, if other APIs can say the same. Returns whether they can. */
+  #translated(item: JsonObject, type: string, at: string): boolean {
+    switch (type) {
+      case 'custom_tool_call':
+        this.#call(item, 'custom', freeformArguments(anyText(item, 'input', `${at}.`)), at)
+        return true
+      case 'custom_tool_call_output':
+        this.#output(item, at)
+        return true
+      case additionalTools:
+        // These tools were read with those of the request.
+        return true
+      case 'configuration_update':
+        if (!Object.keys(item).every((key) => updatedSettings.has(key))) return false
+        this.#untranslatable.addDropped(`${at}.type ${type}`)
+        return true
+      default:
+        return false
+    }
+  }
+
+  #call(item: JsonObject, kind: ClientTool['kind'], written: string, at: string): void {
+    const name = requiredText(item, 'name', `${at}.`)
+    const namespace = optionalText(item, 'namespace', `${at}.`)
+    const called = this.#tools?.nameOf({ kind, name, namespace }) ?? name
+    this.#turnOf(item).addCall(requiredText(item, 'call_id', `${at}.`), called, written)
+  }
+
+  #output(item: JsonObject, at: string): void {
+    const tool_call_id = requiredText(item, 'call_id', `${at}.`)
+    const content = readContent(item['output'], `${at}.output`, this.#untranslatable)
+    this.#add({ role: 'tool', tool_call_id, content })
   }
 
   end(): void {

@@ -2,6 +2,8 @@ import type { AssistantMessage, ToolCall } from '../schema/index.ts'
 import { itemName } from './_responses-ids.ts'
 import { encodeReasoning } from './_responses-reasoning.ts'
 import type { ReplyHead } from './server-dialect.ts'
+import type { ClientTool } from './_tool-names.ts'
+import { freeformInput } from './tool-input.ts'
 
 export type OutputItem = Readonly<Record<string, unknown>>
 
@@ -19,9 +21,19 @@ export function messageItem(id: string, status: ItemStatus, content: readonly ob
   return { id, type: 'message', status, role: 'assistant', content }
 }
 
-export function callItem(id: string, status: ItemStatus, call: ToolCall): OutputItem {
+/** A call, of the tool that its function stands for. */
+export function callItem(id: string, status: ItemStatus, { call, tool }: CalledTool): OutputItem {
   const { name, arguments: written } = call.function
-  return { id, type: 'function_call', status, call_id: call.id, name, arguments: written }
+  const head = { id, status, call_id: call.id, name: tool?.name ?? name }
+  const place = tool?.namespace === undefined ? head : { ...head, namespace: tool.namespace }
+  return tool?.kind === 'custom'
+    ? { ...place, type: 'custom_tool_call', input: freeformInput(written) }
+    : { ...place, type: 'function_call', arguments: written }
+}
+
+export interface CalledTool {
+  readonly call: ToolCall
+  readonly tool: ClientTool | undefined
 }
 
 export function summaryPart(text: string): object {
@@ -58,7 +70,9 @@ export function outputItems(message: AssistantMessage, { head, isEncrypted, isCu
     items.push(messageItem(itemName(head, 'msg'), calls.length === 0 ? lastStatus : 'completed', parts))
   }
   for (const [index, call] of calls.entries()) {
-    items.push(callItem(itemName(head, 'fc', index), index === calls.length - 1 ? lastStatus : 'completed', call))
+    const status = index === calls.length - 1 ? lastStatus : 'completed'
+    const tool = head.request.toolNames?.toolOf(call.function.name)
+    items.push(callItem(itemName(head, 'fc', index), status, { call, tool }))
   }
   return items
 }

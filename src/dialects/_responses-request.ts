@@ -1,6 +1,6 @@
 import type { ResponseFormat } from '../inference/index.ts'
 import type { JsonObject, Message, Sampling } from '../schema/index.ts'
-import { isAbsent, isList } from './_json.ts'
+import { isAbsent, isEmpty, isList } from './_json.ts'
 import { rejected } from './_rejected.ts'
 import type { RequestDraft } from './_request-draft.ts'
 import {
@@ -16,6 +16,7 @@ import {
 import { openAiFormat } from './_response-format.ts'
 import { ItemReader } from './_responses-items.ts'
 import { readToolChoice, readTools } from './_responses-tools.ts'
+import type { ToolNames } from './_tool-names.ts'
 import { Untranslatable } from './_untranslatable.ts'
 import type { DialectRequest, ReplyMemory, SaidBefore } from './server-dialect.ts'
 
@@ -23,7 +24,14 @@ import type { DialectRequest, ReplyMemory, SaidBefore } from './server-dialect.t
 const heldFields = ['conversation', 'prompt'] as const
 
 /** Fields that ask the server for more than one plain reply. */
-const serverSideFields = ['max_tool_calls', 'top_logprobs'] as const
+const serverSideFields = ['top_logprobs', 'context_management'] as const
+
+/** Labels, and settings of OpenAI's server. A model elsewhere is asked the same without them. */
+const ownLabels = ['client_metadata', 'prompt_cache_options', 'access_programs', 'moderation', 'image'] as const
+
+/** What a reply can include of the tools that OpenAI runs, and of the request itself. */
+const toolDetails =
+  /^(web_search_call|file_search_call|code_interpreter_call|computer_call_output|message\.input_image)\./
 
 /**
  * Fields of Chat that this API does not have. They are not passed on: in a Chat request they would replace what was read
@@ -53,16 +61,19 @@ const knownFields: ReadonlySet<string> = new Set([
   'truncation',
   ...heldFields,
   ...serverSideFields,
+  ...ownLabels,
+  'max_tool_calls',
   ...chatFields,
 ])
 
 /** Reads the body of a Responses request. */
 export function readResponsesRequest(body: JsonObject, before?: SaidBefore): DialectRequest {
-  const untranslatable = new Untranslatable()
+  const untranslatable = new Untranslatable('responses', before?.backendApi)
+  const { tools, toolNames } = readTools(body, untranslatable)
   const request: RequestDraft = {
     model: requiredText(body, 'model'),
-    ...readMessages(body, untranslatable, before?.replies),
-    tools: readTools(body, untranslatable),
+    ...readMessages(body, untranslatable, { memory: before?.replies, tools: toolNames }),
+    tools,
     sampling: readSampling(body, untranslatable),
     stream: optionalFlag(body, 'stream') ?? false,
     includeUsage: true,
@@ -71,7 +82,8 @@ export function readResponsesRequest(body: JsonObject, before?: SaidBefore): Dia
     untranslatable: untranslatable.names,
     body,
   }
-  const toolChoice = readToolChoice(body, untranslatable)
+  if (toolNames) request.toolNames = toolNames
+  const toolChoice = readToolChoice(body, untranslatable, toolNames)
   if (toolChoice !== undefined) request.toolChoice = toolChoice
   const format = readFormat(body, untranslatable)
   if (format !== undefined) request.responseFormat = format
@@ -82,7 +94,7 @@ export function readResponsesRequest(body: JsonObject, before?: SaidBefore): Dia
   if (optionalText(body, 'instructions')) request.hasInstructions = true
   noteIncluded(body, untranslatable)
   noteServerSide(body, untranslatable)
-  if (untranslatable.held.length > 0) request.held = untranslatable.held
+  untranslatable.listIn(request)
   return request
 }
 
@@ -98,7 +110,7 @@ function includes({ include }: JsonObject, name: string): boolean {
 function readMessages(
   body: JsonObject,
   untranslatable: Untranslatable,
-  memory: ReplyMemory | undefined,
+  known: { readonly memory: ReplyMemory | undefined; readonly tools: ToolNames | undefined },
 ): Pick<DialectRequest, 'messages' | 'replyNames'> {
   const { input } = body
   const instructions = optionalText(body, 'instructions')
@@ -106,7 +118,7 @@ function readMessages(
   if (typeof input === 'string') {
     messages.push({ role: 'user', content: input })
   } else if (isList(input) && (input.length > 0 || goesOn(body))) {
-    const reader = new ItemReader(messages, untranslatable, memory)
+    const reader = new ItemReader(messages, untranslatable, known)
     for (let index = 0; index < input.length; index += 1) reader.read(input[index], `input[${index}]`)
     reader.end()
     if (reader.names.size > 0) return { messages, replyNames: reader.names }
@@ -150,7 +162,10 @@ function readEffort(body: JsonObject, untranslatable: Untranslatable): string | 
   if (!reasoning) return undefined
   for (const key of Object.keys(reasoning)) {
     const isKnown = key === 'effort' || key === 'summary' || key === 'generate_summary'
-    if (!isKnown && !isAbsent(reasoning[key])) untranslatable.add(`reasoning.${key}`)
+    if (isKnown || isAbsent(reasoning[key])) continue
+    // Which earlier reasoning the model sees: what the client sends back, as the model's chat template shows it.
+    if (key === 'context') untranslatable.addDropped('reasoning.context')
+    else untranslatable.add(`reasoning.${key}`)
   }
   return optionalText(reasoning, 'effort', 'reasoning.')
 }
@@ -166,17 +181,22 @@ function readExtra(body: JsonObject): JsonObject | undefined {
 function noteIncluded(body: JsonObject, untranslatable: Untranslatable): void {
   for (const [index, name] of (optionalList(body, 'include') ?? []).entries()) {
     if (typeof name !== 'string') throw rejected(`include[${index}]`, 'must be the name of something to include')
-    if (name !== 'reasoning.encrypted_content') untranslatable.add(`include ${name}`)
+    if (toolDetails.test(name)) untranslatable.addDropped(`include ${name}`)
+    else if (name !== 'reasoning.encrypted_content') untranslatable.add(`include ${name}`)
   }
 }
 
 function noteServerSide(body: JsonObject, untranslatable: Untranslatable): void {
   for (const key of heldFields) if (!isAbsent(body[key])) untranslatable.addHeld(key)
-  for (const key of serverSideFields) if (!isAbsent(body[key]) && body[key] !== 0) untranslatable.add(key)
+  for (const key of serverSideFields) if (!isEmpty(body[key]) && body[key] !== 0) untranslatable.add(key)
+  untranslatable.addLabels(body, ownLabels)
+  // A limit for the tools that OpenAI runs.
+  if (!isAbsent(body['max_tool_calls'])) untranslatable.addDropped('max_tool_calls')
   for (const key of chatFields) if (!isAbsent(body[key])) untranslatable.add(key)
   noteBackground(body, untranslatable)
   const truncation = optionalText(body, 'truncation') ?? 'disabled'
-  if (truncation !== 'disabled') untranslatable.add(`truncation ${truncation}`)
+  // A conversation that fits is not truncated; one that does not is refused by the backend.
+  if (truncation !== 'disabled') untranslatable.addDropped(`truncation ${truncation}`)
 }
 
 /** Notes or refuses a background request, which servers answer at once with a reply that the client fetches later. */
@@ -185,5 +205,5 @@ function noteBackground(body: JsonObject, untranslatable: Untranslatable): void 
   if (body['stream'] !== true) {
     throw rejected('background', 'needs stream: true here, where no reply can be fetched later; or leave it out')
   }
-  untranslatable.add('background')
+  untranslatable.addDropped('background')
 }

@@ -1,4 +1,5 @@
 import type { WireEvent } from './server-dialect.ts'
+import type { ClientTool } from './_tool-names.ts'
 import {
   callItem,
   messageItem,
@@ -119,23 +120,35 @@ export class StreamedMessage implements StreamedItem {
   }
 }
 
+/** A call that is being written. The input of a freeform tool is sent when it is whole: until then it is part of JSON. */
 export class StreamedCall implements StreamedItem {
   readonly place: ItemPlace
   readonly #events: EventList
   readonly #id: string
   readonly #name: string
+  readonly #tool: ClientTool | undefined
   #arguments = ''
 
-  constructor(events: EventList, place: ItemPlace, { id, name }: { id: string; name: string }) {
+  constructor(
+    events: EventList,
+    place: ItemPlace,
+    { id, name, tool }: { id: string; name: string; tool: ClientTool | undefined },
+  ) {
     this.#events = events
     this.place = place
     this.#id = id
     this.#name = name
-    events.add('response.output_item.added', { output_index: place.output_index, item: this.#item('in_progress') })
+    this.#tool = tool
+    const item = this.#item('in_progress')
+    events.add('response.output_item.added', {
+      output_index: place.output_index,
+      item: tool?.kind === 'custom' ? { ...item, input: '' } : item,
+    })
   }
 
   add(delta: string): void {
     this.#arguments += delta
+    if (this.#tool?.kind === 'custom') return
     this.#events.add('response.function_call_arguments.delta', { ...this.place, delta })
   }
 
@@ -151,14 +164,22 @@ export class StreamedCall implements StreamedItem {
   }
 
   end(status: ItemStatus): OutputItem {
-    const done = { ...this.place, name: this.#name, arguments: this.#arguments }
-    this.#events.add('response.function_call_arguments.done', done)
-    return ended(this.#events, this.place, this.#item(status))
+    const item = this.#item(status)
+    if (this.#tool?.kind === 'custom') {
+      const { input } = item
+      this.#events.add('response.custom_tool_call_input.delta', { ...this.place, delta: input })
+      this.#events.add('response.custom_tool_call_input.done', { ...this.place, input })
+    } else {
+      const done = { ...this.place, name: item['name'], arguments: this.#arguments }
+      this.#events.add('response.function_call_arguments.done', done)
+    }
+    return ended(this.#events, this.place, item)
   }
 
   #item(status: ItemStatus): OutputItem {
     const called = { name: this.#name, arguments: this.#arguments }
-    return callItem(this.place.item_id, status, { id: this.#id, type: 'function', function: called })
+    const call = { id: this.#id, type: 'function', function: called } as const
+    return callItem(this.place.item_id, status, { call, tool: this.#tool })
   }
 }
 

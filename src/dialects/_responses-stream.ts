@@ -57,7 +57,9 @@ export class ResponsesReplyStream implements ReplyStreamWriter {
         break
       case 'tool-call': {
         const place = this.#nextPlace(itemName(this.#head, 'fc', delta.index))
-        this.#calls.set(delta.index, this.#begun(new StreamedCall(this.#events, place, delta)))
+        const tool = this.#head.request.toolNames?.toolOf(delta.name)
+        const call = new StreamedCall(this.#events, place, { id: delta.id, name: delta.name, tool })
+        this.#calls.set(delta.index, this.#begun(call))
         break
       }
       case 'arguments': {

@@ -1,14 +1,31 @@
+import type { ApiName, JsonObject } from '../schema/index.ts'
+import { isEmpty } from './_json.ts'
+import type { RequestDraft } from './_request-draft.ts'
+
 /** The number of names that are listed: a few are enough to refuse a request with. */
 const maxNames = 16
 
 /** The length at which a name is cut: part of it may be the client's own text. */
 const maxNameChars = 120
 
-/** Collects the names of parts and fields that only the client's API knows. */
+/**
+ * Collects the names of parts and fields that only the client's API knows. If the request is translated (`isTranslated`),
+ * fields whose absence does not change what the model is asked are left out of it; otherwise all names are equal.
+ */
 export class Untranslatable {
+  /** Whether the request goes to a backend of another API. */
+  readonly isTranslated: boolean
   readonly names: string[] = []
   /** The names among them that stand for a part of the conversation which only the provider has. */
   readonly held: string[] = []
+  /** The names that are left out. */
+  readonly dropped: string[] = []
+  /** The names of tools that only the provider runs. */
+  readonly hosted: string[] = []
+
+  constructor(api: ApiName, backendApi: ApiName = api) {
+    this.isTranslated = backendApi !== api
+  }
 
   add(name: string): void {
     addTo(this.names, name)
@@ -18,8 +35,31 @@ export class Untranslatable {
     this.add(name)
     addTo(this.held, name)
   }
+
+  /** Adds a setting of what only the client's provider does, or one that has no effect. */
+  addDropped(name: string): void {
+    addTo(this.isTranslated ? this.dropped : this.names, name)
+  }
+
+  /** Adds the fields among `labels` that the body has. Labels are about the request, and never keep it from translation. */
+  addLabels(body: JsonObject, labels: readonly string[]): void {
+    if (!this.isTranslated) return
+    for (const label of labels) if (!isEmpty(body[label])) addTo(this.dropped, label)
+  }
+
+  addHosted(name: string): void {
+    addTo(this.isTranslated ? this.hosted : this.names, name)
+  }
+
+  /** Sets the lists of a request, after it was read. */
+  listIn(request: RequestDraft): void {
+    if (this.held.length > 0) request.held = this.held
+    if (this.dropped.length > 0) request.dropped = this.dropped
+    if (this.hosted.length > 0) request.hosted = this.hosted
+  }
 }
 
 function addTo(names: string[], name: string): void {
-  if (names.length < maxNames) names.push(name.slice(0, maxNameChars))
+  const cut = name.slice(0, maxNameChars)
+  if (names.length < maxNames && !names.includes(cut)) names.push(cut)
 }

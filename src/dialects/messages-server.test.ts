@@ -216,7 +216,10 @@ test.for([
   [{ tools: [{ name: 'f', input_schema: {}, allowed_callers: ['code'] }] }, 'tools[0].allowed_callers'],
   [{ mcp_servers: [{ name: 'x' }] }, 'mcp_servers'],
   [{ container: 'c' }, 'container'],
-  [{ context_management: { edits: [] } }, 'context_management'],
+  [
+    { context_management: { edits: [{ type: 'clear_thinking_20251015' }] } },
+    'context_management.edits[0].type clear_thinking_20251015',
+  ],
   [{ thinking: { type: 'between_tools' } }, 'thinking.type between_tools'],
   [{ output_config: { task_budget: 5 } }, 'output_config.task_budget'],
   [block({ type: 'document', source: {} }), 'messages[0].content[0].type document'],

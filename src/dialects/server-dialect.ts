@@ -1,6 +1,7 @@
 import type { MillraceError } from '../errors/index.ts'
 import type { BackendReply, ModelRequest, ReplyDelta } from '../inference/index.ts'
-import type { AssistantMessage, ClientApi, ItemIds, ItemKind, JsonObject, Message } from '../schema/index.ts'
+import type { ApiName, AssistantMessage, ClientApi, ItemIds, ItemKind, JsonObject, Message } from '../schema/index.ts'
+import type { ToolNames } from './_tool-names.ts'
 
 /**
  * The server's side of an API: reads a client's request, and writes the reply. The client's side, for backends, is `Dialect`
@@ -38,8 +39,13 @@ export interface CountingServerDialect extends ServerDialect {
   readonly counting: CountingDialect
 }
 
-/** The parts of a session that are known already. */
+/** What is known of a request before its body is read. */
 export interface SaidBefore {
+  /**
+   * The API of the model's backend. If it is another one than the client's, the request is read for translation: what has a
+   * counterpart there is turned into it, and hints are left out. Without it, the request is read for its own API.
+   */
+  readonly backendApi?: ApiName | undefined
   /**
    * Responses: earlier replies, which clients may refer to instead of sending them back. Known replies are read as if they
    * had been sent; others are `untranslatable`.
@@ -89,6 +95,12 @@ export interface DialectRequest extends Pick<
   readonly replyNames?: ReadonlyMap<number, string>
   /** Names of what only this API knows (`audio`, `tools[2].type web_search`): refused if the model speaks another API. */
   readonly untranslatable: readonly string[]
+  /** Names of what is left out, because the model is asked the same without it. Only if the request is translated. */
+  readonly dropped?: readonly string[]
+  /** Names of tools that only the client's provider runs. Only if the request is translated. */
+  readonly hosted?: readonly string[]
+  /** Responses: the client's names of tools whose functions are called differently. Only if the request is translated. */
+  readonly toolNames?: ToolNames
   /**
    * Names that stand for a part of the conversation which only the provider has (`conversation`): refused if the session is
    * recorded.

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { argumentsKey, toolInput, toolInputText, writtenArguments } from './tool-input.ts'
+import { argumentsKey, sameArguments, toolInput, toolInputText, writtenArguments } from './tool-input.ts'
 
 test.for([
   ['{"a": 1}', { a: 1 }],
@@ -45,4 +45,29 @@ test('arguments nested without end are not valid, and overflow nothing', () => {
   const written = `{"a":${'['.repeat(100_000)}${']'.repeat(100_000)}}`
   expect(toolInput(written)).toEqual({ INVALID_JSON: written })
   expect(toolInput(`{"a":${'['.repeat(5000)}${']'.repeat(5000)}}`)).toHaveProperty('INVALID_JSON')
+})
+
+test.for([
+  ['spaces and line ends', '{"a": [1, 2]}', '{\n "a":[1,2]\n}', true],
+  ['escapes', '{"a":"\\u00e9/"}', '{"a":"é\\/"}', true],
+  ['the order of keys', '{"a":1,"b":{"c":2,"d":3}}', '{"b":{"d":3,"c":2},"a":1}', true],
+  ['repeated keys, of which the last counts', '{"a":1,"a":2}', '{"a":2}', true],
+  ['no arguments at all', '', '{}', true],
+  ['an integer of any size', '{"id": 9007199254740993}', '{"id":9007199254740993}', true],
+  ['an integer that the client rounded to a double', '{"id": 9007199254740993}', '{"id":9007199254740992}', true],
+  ['another integer that a double holds as the same', '{"id": 9007199254740992}', '{"id":9007199254740993}', false],
+  ['zeros and exponents', '{"a":1.50,"b":1e16}', '{"b":1e+16,"a":15e-1}', true],
+  ['an exponent that a double writes out', '{"a":1e16}', '{"a":10000000000000000}', true],
+  ['zero, however small it is written', '{"a":-0.0e5}', '{"a":0}', true],
+  ['a decimal that the client rounded to a double', '{"a":0.12345678901234567891}', '{"a":0.12345678901234568}', true],
+  [
+    'an integer as it is beside a rounded decimal',
+    '{"a":0.12345678901234567891,"id":9007199254740993}',
+    '{"id":9007199254740993,"a":0.12345678901234568}',
+    true,
+  ],
+  ['what is too large for a double, and null', '{"a":1e400}', '{"a":null}', false],
+  ['what is no JSON, in the form for clients that need an object', '{"a', '{"INVALID_JSON":"{\\"a"}', false],
+] as const)('a spelling of the recorded arguments, or not: %s', ([, recorded, sent, isSame]) => {
+  expect(sameArguments(recorded, sent)).toBe(isSame)
 })

@@ -1,7 +1,7 @@
 import type { Budget } from './budget-view.ts'
 import type { AssistantMessage, FinishReason, Message, Sampling, ToolDefinition } from '../schema/index.ts'
 import type { WrittenCall } from '../tools/index.ts'
-import type { Update } from './context.ts'
+import type { RolloutContext, Update } from './context.ts'
 
 /**
  * The loop that turns a task into an answer. It returns when the agent is done; whatever it throws becomes the outcome:
@@ -18,6 +18,8 @@ export interface AgentContext {
   readonly tools: AgentTools
   /** Asks the environment's `update` after a turn. */
   readonly update: (reply: AssistantMessage) => Promise<Update>
+  /** Starts a sub-agent and waits for it. The standard agent runs it, unless the request names another. */
+  readonly child: RolloutContext<unknown, unknown, unknown>['child']
   readonly budget: Budget
   readonly signal: AbortSignal
 }

@@ -6,6 +6,7 @@ export interface ChildRequest {
   readonly prompt: string | readonly Message[]
   /** The names of the parent's tools that the child may use; all of them if not given. */
   readonly tools?: readonly string[]
+  /** The standard agent, `toolLoop()`, if not given: also where the environment has an agent of its own. */
   readonly agent?: Agent
   readonly model?: string
   readonly sampling?: Sampling

@@ -20,6 +20,7 @@ export const errorCodes = {
   disk_full: { retryable: false },
   store_failed: { retryable: false },
   store_version: { retryable: false },
+  run_gone: { retryable: false },
 
   // What a backend answered, or did not
   model_connect: { retryable: true },

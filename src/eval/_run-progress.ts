@@ -42,6 +42,7 @@ export function progressOf(parts: Partial<SittingParts>, { control, elapsedMs, u
     lag,
     storeLag: opened?.store.lag() ?? { p99Ms: 0, maxMs: 0, meanMs: 0, utilization: 0 },
     models: executor?.models() ?? [],
+    servers: executor?.servers() ?? [],
     workers: executor?.workers() ?? [],
     state: control.state,
   }

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { seededRandom } from '../kit/index.ts'
-import { ClusteredMean } from './clustered-mean.ts'
+import { ClusteredMean, isBinaryReward } from './clustered-mean.ts'
 import { studentT95 } from './student-t.ts'
 
 /** The textbook form, over all values at once. */
@@ -17,10 +17,11 @@ function byDefinition(tasks: readonly (readonly number[])[]): { mean: number; lo
 function accumulated(tasks: readonly (readonly number[])[]): ClusteredMean {
   const mean = new ClusteredMean()
   for (const task of tasks) {
-    mean.add(
-      task.reduce((sum, value) => sum + value, 0),
-      task.length,
-    )
+    mean.add({
+      sum: task.reduce((sum, value) => sum + value, 0),
+      count: task.length,
+      isBinary: task.every(isBinaryReward),
+    })
   }
   return mean
 }
@@ -35,7 +36,7 @@ function randomTasks(random: () => number, count: number, offset = 0): number[][
 describe('ClusteredMean', () => {
   it.each([1, 2, 3, 4, 5, 6, 7, 8])('agrees with the textbook form on random tasks (seed %i)', (seed) => {
     const random = seededRandom(seed)
-    const tasks = randomTasks(random, 2 + Math.floor(random() * 200))
+    const tasks = randomTasks(random, 2 + Math.floor(random() * 200), 0.5)
     const estimate = accumulated(tasks).estimate()
     const expected = byDefinition(tasks)
     expect(estimate?.mean).toBeCloseTo(expected.mean, 12)
@@ -46,7 +47,7 @@ describe('ClusteredMean', () => {
   })
 
   it('keeps its precision when rewards are far from zero', () => {
-    const near = randomTasks(seededRandom(3), 100)
+    const near = randomTasks(seededRandom(3), 100, 0.5)
     const far = near.map((task) => task.map((value) => value + 1e9))
     const [small, large] = [accumulated(near).estimate(), accumulated(far).estimate()]
     expect((large?.high ?? 0) - (large?.low ?? 0)).toBeCloseTo((small?.high ?? 0) - (small?.low ?? 0), 5)
@@ -58,6 +59,62 @@ describe('ClusteredMean', () => {
     const deviation = Math.sqrt(values.reduce((sum, value) => sum + (value - mean) ** 2, 0) / (values.length - 1))
     const estimate = accumulated(values.map((value) => [value])).estimate()
     expect(estimate?.high).toBeCloseTo(mean + (studentT95(9) * deviation) / Math.sqrt(10), 10)
+  })
+
+  it.each([0, 1])('stays within 0 and 1 where every reward is %i, and is narrower with more tasks', (reward) => {
+    const widths = [5, 20, 300].map((count) => {
+      const estimate = accumulated(Array.from({ length: count }, () => [reward, reward])).estimate()
+      const { low = Number.NaN, high = Number.NaN } = estimate ?? {}
+      expect(reward === 0 ? low : high).toBe(reward)
+      return high - low
+    })
+    const [few = 0, some = 0, many = 0] = widths
+    expect(few).toBeLessThan(1)
+    expect(some).toBeLessThan(few)
+    expect(many).toBeGreaterThan(0.005)
+    expect(many).toBeLessThan(0.02)
+  })
+
+  it.each([1, 2, 3, 4])('of rewards that are 0 or 1 never leaves 0 to 1, nor the mean (seed %i)', (seed) => {
+    const random = seededRandom(seed)
+    for (let repetition = 0; repetition < 300; repetition += 1) {
+      const rate = random() ** 4
+      const tasks = Array.from({ length: 2 + Math.floor(random() * 30) }, () =>
+        Array.from({ length: 1 + Math.floor(random() * 4) }, () => (random() < rate ? 1 : 0)),
+      )
+      const { mean, low, high } = accumulated(tasks).estimate() ?? { mean: 0, low: -1, high: 2 }
+      expect(low).toBeGreaterThanOrEqual(0)
+      expect(high).toBeLessThanOrEqual(1)
+      expect(low).toBeLessThanOrEqual(mean)
+      expect(high).toBeGreaterThanOrEqual(mean)
+      expect(high - low).toBeGreaterThan(0)
+    }
+  })
+
+  it('with one rollout per task is Wilson’s interval of a share, over one task less and with Student’s t', () => {
+    const values = Array.from({ length: 30 }, (_, index) => (index < 27 ? 1 : 0))
+    const [share, count, t] = [0.9, 29, studentT95(29)]
+    const centre = (share + t ** 2 / (2 * count)) / (1 + t ** 2 / count)
+    const half = (t / (1 + t ** 2 / count)) * Math.sqrt((share * (1 - share)) / count + t ** 2 / (4 * count ** 2))
+    const estimate = accumulated(values.map((value) => [value])).estimate()
+    expect(estimate?.low).toBeCloseTo(centre - half, 10)
+    expect(estimate?.high).toBeCloseTo(centre + half, 10)
+  })
+
+  it.each([0.02, 0.1, 0.9, 0.98])('covers a share of %d, where rollouts of a task resemble each other', (share) => {
+    const random = seededRandom(17)
+    const repetitions = 1000
+    let covered = 0
+    for (let repetition = 0; repetition < repetitions; repetition += 1) {
+      const tasks = Array.from({ length: 60 }, () => {
+        // Half of the rollouts of a task do what the first one does.
+        const first = random() < share ? 1 : 0
+        return Array.from({ length: 4 }, () => (random() < 0.5 ? first : random() < share ? 1 : 0))
+      })
+      const { low, high } = accumulated(tasks).estimate() ?? { low: 1, high: 0 }
+      if (low <= share && share <= high) covered += 1
+    }
+    expect(covered / repetitions).toBeGreaterThan(0.92)
   })
 
   it('covers the truth about as often as it says, where rollouts of a task go together', () => {
@@ -97,10 +154,11 @@ describe('ClusteredMean', () => {
 
   it('knows no interval with one task, nothing at all with none, and leaves out tasks without a score', () => {
     const mean = new ClusteredMean()
-    mean.add(0, 0)
+    mean.add({ sum: 0, count: 0, isBinary: true })
     expect(mean.estimate()).toBeUndefined()
-    mean.add(1, 2)
-    expect(mean.estimate()).toEqual({ mean: 0.5, low: Number.NaN, high: Number.NaN, rollouts: 2, tasks: 1 })
+    mean.add({ sum: 1, count: 2, isBinary: true })
+    const unknown = { low: Number.NaN, high: Number.NaN, standardError: Number.NaN }
+    expect(mean.estimate()).toEqual({ mean: 0.5, ...unknown, rollouts: 2, tasks: 1 })
   })
 
   it('has an interval of no width when all agree', () => {
@@ -110,7 +168,7 @@ describe('ClusteredMean', () => {
   it('copies without being touched by what happens to the copy', () => {
     const mean = accumulated([[1], [0]])
     const before = mean.estimate()
-    mean.copy().add(5, 5)
+    mean.copy().add({ sum: 2.5, count: 5, isBinary: false })
     expect(mean.estimate()).toEqual(before)
   })
 })

@@ -87,7 +87,7 @@ function recordedWork(reader: RunReader, rollout: string, attempt: number): Reco
   const read = (id: string, leaf?: number | null): void => {
     nodes[id] = wholeNodes(reader, { rollout: id, attempt, leaf })
     const calls = readJudgeCalls(reader, id, attempt)
-    if (calls.length > 0) judgeCalls[id] = calls.map(({ usage, cost }) => ({ usage, cost }))
+    if (calls.length > 0) judgeCalls[id] = calls.map(({ model, usage, cost }) => ({ model, usage, cost }))
     for (const child of reader.children(id)) {
       if (child.attempt !== attempt) continue
       if (child.end) {

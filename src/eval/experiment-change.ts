@@ -4,9 +4,10 @@ import { describeDifference } from './_describe-difference.ts'
 import { redacted } from './_redacted-config.ts'
 import { experimentOf } from './experiment.ts'
 import type { ResolvedRun } from './resolve-run.ts'
+import type { RunConfig } from './run-config.ts'
 
 export interface ExperimentChange {
-  /** The parts of the experiment that differ. Empty if only a secret differs, or if the run belongs to a server. */
+  /** The parts of the experiment that differ. Empty if only a value differs that is not stored, or if the run is a server's. */
   readonly parts: readonly string[]
   readonly text: string
 }
@@ -15,16 +16,18 @@ export interface ExperimentChange {
 export function experimentChange(existing: RunFile, resolved: ResolvedRun): ExperimentChange {
   const { config } = resolved
   // The stored config lacks its secrets, so the given one is compared and shown without them too.
-  const now = comparable(redacted(experimentOf(config), resolved).value)
+  const shown = (each: RunConfig): Record<string, Json> =>
+    comparable(experimentOf({ ...each, ...redacted(each, resolved).value }))
+  const now = shown(config)
   // Older files may lack fields that every configuration has now: those are filled in. Fields that may be left out are not.
   const { forkedFrom: _forkedFrom, toolFormat: _toolFormat, ...always } = config
-  const before = comparable(redacted(experimentOf({ ...always, ...existing.config }), resolved).value)
+  const before = shown({ ...always, ...existing.config })
   const parts = Object.keys({ ...before, ...now }).filter(
     (key) => JSON.stringify(before[key]) !== JSON.stringify(now[key]),
   )
   const differences = parts.map((key) => describeDifference(key, before[key], now[key]))
   if (isServed(existing.config) && !isServed(config)) differences.push('it belongs to a server (millrace serve)')
-  else if (parts.length === 0) differences.push('a value that is kept secret')
+  else if (parts.length === 0) differences.push('a value that run.json does not have, such as a secret')
   return { parts, text: differences.join('; ') }
 }
 

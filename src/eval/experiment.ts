@@ -1,28 +1,26 @@
 import { hash } from 'node:crypto'
-import { relative } from 'node:path'
+import { existsSync, readFileSync, realpathSync } from 'node:fs'
+import { dirname, join, relative, sep } from 'node:path'
 import { fileURLToPath } from 'node:url'
+import { isJsonObject, type Json } from '../schema/index.ts'
 import type { RunConfig } from './run-config.ts'
 
 /** The parts that make two runs the same experiment. Its speed and number of tasks are not among them. */
-export function experimentOf(config: RunConfig): Record<string, unknown> {
+export function experimentOf(config: RunConfig): Record<string, Json> {
   const { environment, model, models, judge, attempts, group, limits, sampling, seed, toolFormat, captureTokens } =
     config
-  const served = models.map(({ name, upstreamName, backends, simulator, api }) => ({
+  // By name, and the urls sorted: neither the order of models nor that of a model's backends decides who is asked what.
+  const served = models.map(({ name, upstreamName, backends, simulator, api }) => [
     name,
-    upstreamName,
-    urls: backends.map(({ url }) => url),
-    simulator,
-    api,
-  }))
+    { upstreamName, urls: backends.map(({ url }) => url).toSorted(), simulator, api },
+  ])
   // A rollout that runs out of these ends without a score: a later sitting may give it more.
   const { wallTimeoutMs: _wallTimeoutMs, tailMs: _tailMs, ...measured } = limits
-  const { name, options, specifier } = environment
-  // Relative to the working directory, so that a project that was moved is still the same one.
-  const module = specifier === null ? null : relative(process.cwd(), fileURLToPath(specifier))
-  return {
+  const { name, options, module = null } = environment
+  const experiment = {
     environment: { name, module, options },
     model,
-    models: served,
+    models: Object.fromEntries(served),
     judge,
     attempts,
     group,
@@ -33,9 +31,54 @@ export function experimentOf(config: RunConfig): Record<string, unknown> {
     captureTokens,
     ...(config.forkedFrom && { forkedFrom: config.forkedFrom }),
   }
+  return sorted(JSON.parse(JSON.stringify(experiment)) as Record<string, Json>)
 }
 
 /** Tells two experiments apart. */
 export function experimentDigest(config: RunConfig): string {
   return hash('sha256', JSON.stringify(experimentOf(config))).slice(0, 16)
+}
+
+/**
+ * Names the module of an environment by its path in its project, with the package's name before it if it has one. So the
+ * module is the same one from every working directory, and after its project was moved. A project is the nearest folder with a
+ * `package.json` or a `.git`; a module without one has its whole path.
+ */
+export function moduleName(specifier: string): string {
+  const path = realPath(fileURLToPath(specifier))
+  for (let folder = dirname(path); ; folder = dirname(folder)) {
+    const description = join(folder, 'package.json')
+    if (existsSync(description) || existsSync(join(folder, '.git'))) {
+      return [...packageName(description), ...relative(folder, path).split(sep)].join('/')
+    }
+    if (folder === dirname(folder)) return path
+  }
+}
+
+function realPath(path: string): string {
+  try {
+    return realpathSync(path)
+  } catch {
+    // It was deleted since it was loaded.
+    return path
+  }
+}
+
+function packageName(description: string): readonly string[] {
+  try {
+    const found: unknown = JSON.parse(readFileSync(description, 'utf8'))
+    const name = isJsonObject(found) ? found['name'] : undefined
+    return typeof name === 'string' ? [name] : []
+  } catch {
+    return []
+  }
+}
+
+/** The same value with the members of every object in one order. */
+function sorted<Value extends Json>(value: Value): Value
+function sorted(value: Json): Json {
+  if (Array.isArray(value)) return value.map((member: Json) => sorted(member))
+  if (!isJsonObject(value)) return value
+  const names = Object.keys(value).toSorted()
+  return Object.fromEntries(names.map((name) => [name, sorted(value[name] ?? null)]))
 }

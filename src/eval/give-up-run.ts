@@ -7,6 +7,7 @@ import type { OpenedRun } from './open-run.ts'
  * state: a complete one stays complete, and one that was drained is not marked as cut off.
  */
 export async function giveUpRun({ store, name, folder }: Pick<OpenedRun, 'store' | 'name' | 'folder'>): Promise<void> {
+  if (store.absence()) return await store.close()
   if (store.isResumed) {
     await using _store = store
     const state = store.wasComplete ? 'complete' : 'unfinished'

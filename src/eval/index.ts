@@ -23,7 +23,7 @@ export type { Difference, MessageDifference, ReplayReport } from './replay/repla
 export { readStoredConfig } from './replay/stored-config.ts'
 export { rescoreRun } from './replay/rescore-run.ts'
 export type { RescoredRollout, RescoreOptions, Rescoring } from './replay/rescore-run.ts'
-export type { RescoredScore, RescoredSide, RescoreSummary } from './replay/rescore-summary.ts'
+export type { RescoredSide, RescoreSummary } from './replay/rescore-summary.ts'
 export { resolveRun } from './resolve-run.ts'
 export type { ResolvedRun } from './resolve-run.ts'
 export type { RunConfig } from './run-config.ts'

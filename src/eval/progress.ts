@@ -2,6 +2,7 @@ import type { ModelStatus } from '../inference/index.ts'
 import type { LoopLagWindow } from '../kit/index.ts'
 import type { WorkerStatus } from '../rollout/index.ts'
 import type { Outcome, Usage } from '../schema/index.ts'
+import type { ToolServerStatus } from '../tools/index.ts'
 
 /** A run at a glance, as of now: the live view draws it. */
 export interface Progress {
@@ -29,16 +30,22 @@ export interface Progress {
   readonly lag: LoopLagWindow
   readonly storeLag: LoopLagWindow
   readonly models: readonly ModelStatus[]
+  /** The tool servers of the environment. */
+  readonly servers: readonly ToolServerStatus[]
   /** Empty where rollouts run on the caller's own thread. */
   readonly workers: readonly WorkerStatus[]
   readonly state: 'running' | 'draining' | 'stopping' | 'ended'
 }
 
-/** A mean with its 95% interval, clustered by task. `low` and `high` are NaN with fewer than two tasks. */
+/**
+ * A mean with its 95% interval, clustered by task. If every reward is 0 or 1, the interval is within 0 and 1, and the mean need
+ * not be in its middle. `low`, `high` and `standardError` are NaN with fewer than two tasks.
+ */
 export interface ScoreEstimate {
   readonly mean: number
   readonly low: number
   readonly high: number
+  readonly standardError: number
   readonly rollouts: number
   readonly tasks: number
 }

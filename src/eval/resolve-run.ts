@@ -16,7 +16,7 @@ import { toolFormatNames } from '../tools/index.ts'
 import { parseSimulatorOptions } from '../simulator/index.ts'
 import { maxWorkers, resolveSupervision, type Supervision } from '../worker/index.ts'
 import type { EvaluateOptions, RunOptions } from './evaluation.ts'
-import { experimentDigest } from './experiment.ts'
+import { experimentDigest, moduleName } from './experiment.ts'
 import { choiceOption, numberOption, wholeOption } from './option-values.ts'
 import type { RunConfig } from './run-config.ts'
 import { runModels } from './_run-models.ts'
@@ -47,7 +47,12 @@ export async function resolveRun(options: EvaluateOptions, env: Variables, signa
   const { environment } = loaded
   const attempts = wholeOption('attempts', options.attempts ?? 1, 1)
   const config: RunConfig = {
-    environment: { name: environment.name, specifier: loaded.specifier ?? null, options: loaded.options },
+    environment: {
+      name: environment.name,
+      specifier: loaded.specifier ?? null,
+      module: loaded.specifier === undefined ? null : moduleName(loaded.specifier),
+      options: loaded.options,
+    },
     models,
     model: policy.name,
     judge: options.judge ?? policy.name,

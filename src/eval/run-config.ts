@@ -6,7 +6,13 @@ import type { Fork } from './replay/fork.ts'
 
 /** Everything that was asked for, with defaults filled in: stored with the run, without secrets. */
 export interface RunConfig {
-  readonly environment: { readonly name: string; readonly specifier: string | null; readonly options: unknown }
+  readonly environment: {
+    readonly name: string
+    readonly specifier: string | null
+    /** `moduleName` of the specifier; null, or missing, if the environment is no module. */
+    readonly module?: string | null
+    readonly options: unknown
+  }
   readonly models: readonly ModelConfig[]
   readonly model: string
   readonly judge: string

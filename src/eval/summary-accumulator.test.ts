@@ -2,6 +2,7 @@ import { describe, expect, it } from 'vitest'
 import { seededRandom } from '../kit/index.ts'
 import { emptyUsage } from '../schema/index.ts'
 import { passAtK } from './pass-at-k.ts'
+import { RescoreAccumulator } from './replay/rescore-summary.ts'
 import { type EndedRollout, SummaryAccumulator } from './summary-accumulator.ts'
 
 function ended(task: number, reward: number | null, more: Partial<EndedRollout> = {}): EndedRollout {
@@ -42,6 +43,33 @@ describe('SummaryAccumulator', () => {
     ])
     expect(summary.usage).toMatchObject({ calls: 12, input: 600, output: 60 })
     expect(summary.cost).toBe(0.06)
+  })
+
+  it('has an interval within 0 and 1 while every reward is 0 or 1, also of tasks that are still open', () => {
+    const accumulator = new SummaryAccumulator({ attemptsPerTask: 2, passThreshold: 1 })
+    for (const task of [0, 1, 2, 3, 4, 5]) accumulator.add(ended(task, 1))
+    for (const task of [0, 1, 2, 3, 4]) accumulator.add(ended(task, 1))
+    expect(accumulator.estimate()).toMatchObject({ mean: 1, high: 1, standardError: 0 })
+    expect(accumulator.estimate()?.low).toBeLessThan(0.7)
+    accumulator.add(ended(5, 0))
+    expect(accumulator.estimate()?.high).toBeLessThan(1)
+    accumulator.add(ended(6, 0.5))
+    expect(accumulator.estimate()?.high).toBeGreaterThan(1)
+  })
+
+  it('scored again, 0/1 rewards change by 1 at most, and so does the interval', () => {
+    const [binary, graded] = [1, 0.5].map((score) => {
+      const rescored = new RescoreAccumulator({ attemptsPerTask: 1, passThreshold: 1 })
+      for (const task of [0, 1, 2, 3, 4]) {
+        const after = ended(task, task === 0 ? score : 0)
+        rescored.addTask([{ before: ended(task, score), after }])
+      }
+      const usage = { judgeUsage: emptyUsage(), judgeCost: 0, wallMs: 1, notices: [] }
+      return rescored.summary({ run: 'one', environment: 'two', ...usage }).change
+    })
+    expect(binary).toMatchObject({ mean: -0.8, low: -1 })
+    expect(binary?.high).toBeLessThan(0)
+    expect(graded).toMatchObject({ mean: -0.4, low: expect.closeTo(-0.678, 2) as number })
   })
 
   it('takes durations over the rollouts that ran', () => {

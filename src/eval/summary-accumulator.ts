@@ -10,7 +10,7 @@ import {
   type RolloutTiming,
   type Usage,
 } from '../schema/index.ts'
-import { ClusteredMean } from './clustered-mean.ts'
+import { ClusteredMean, isBinaryReward, type TaskRewards } from './clustered-mean.ts'
 import { DurationHistogram } from './duration-histogram.ts'
 import { MissingServers } from './_missing-servers.ts'
 import { NamedMeans } from './_named-means.ts'
@@ -30,6 +30,7 @@ export type EndedRollout = Pick<
   | 'metrics'
   | 'usage'
   | 'judgeUsage'
+  | 'judgeModels'
   | 'cost'
   | 'timing'
   | 'turns'
@@ -58,6 +59,7 @@ export type RolloutSummary = Pick<
   | 'missingServers'
   | 'usage'
   | 'judgeUsage'
+  | 'judgeModels'
   | 'cost'
   | 'costUnknown'
   | 'durations'
@@ -68,6 +70,8 @@ interface OpenTask {
   scored: number
   passed: number
   sum: number
+  /** Whether each of its rewards is 0 or 1. */
+  isBinary: boolean
 }
 
 interface PassSums {
@@ -77,6 +81,8 @@ interface PassSums {
 }
 
 type DurationName = keyof Summary['durations']
+
+const maxJudgeModels = 20
 
 const durationNames: readonly DurationName[] = ['wall', 'model', 'tools', 'reward', 'wait']
 
@@ -103,6 +109,7 @@ export class SummaryAccumulator {
   readonly #metrics = new NamedMeans()
   readonly #usage = emptyUsage()
   readonly #judgeUsage = emptyUsage()
+  readonly #judgeModels = new Set<string>()
   readonly #durations = Object.fromEntries(durationNames.map((name) => [name, new DurationHistogram()])) as Record<
     DurationName,
     DurationHistogram
@@ -161,6 +168,9 @@ export class SummaryAccumulator {
     if (record.missingServers) this.#missing.add(record.missingServers)
     addUsage(this.#usage, record.usage)
     addUsage(this.#judgeUsage, record.judgeUsage)
+    for (const model of record.judgeModels ?? []) {
+      if (this.#judgeModels.size < maxJudgeModels) this.#judgeModels.add(model)
+    }
     if (record.cost === null) this.#costUnknown += 1
     else if (record.usage.calls + record.judgeUsage.calls > 0) this.#priced += 1
     this.#cost += record.cost ?? 0
@@ -181,7 +191,7 @@ export class SummaryAccumulator {
   estimate(): ScoreEstimate | undefined {
     if (this.#open.size === 0) return this.#mean.estimate()
     const mean = this.#mean.copy()
-    for (const task of this.#open.values()) mean.add(task.sum, task.scored)
+    for (const task of this.#open.values()) mean.add(rewardsOf(task))
     return mean.estimate()
   }
 
@@ -212,6 +222,7 @@ export class SummaryAccumulator {
       missingServers: this.#missing.list(),
       usage: { ...this.#usage },
       judgeUsage: { ...this.#judgeUsage },
+      judgeModels: [...this.#judgeModels],
       cost: this.cost,
       costUnknown: this.#costUnknown,
       durations: Object.fromEntries(
@@ -236,18 +247,19 @@ export class SummaryAccumulator {
     // With one attempt per task, a task ends with it and is never open.
     const isShared = this.#attemptsPerTask > 1 || this.#isServed
     const open = isShared ? this.#open.get(index) : undefined
-    const task = open ?? { ended: 0, scored: 0, passed: 0, sum: 0 }
+    const task = open ?? { ended: 0, scored: 0, passed: 0, sum: 0, isBinary: true }
     if (isShared && !open) this.#open.set(index, task)
     task.ended += 1
     if (reward !== null) {
       task.scored += 1
       task.sum += reward
+      task.isBinary &&= isBinaryReward(reward)
       if (reward >= this.#passThreshold) task.passed += 1
     }
     if (task.ended < this.#attemptsPerTask || this.#isServed) return
     if (isShared) this.#open.delete(index)
     this.#foldedTasks += 1
-    this.#mean.add(task.sum, task.scored)
+    this.#mean.add(rewardsOf(task))
     // An attempt without a score would make the task look easier or harder than it is, so the whole task is left out.
     if (task.scored < this.#attemptsPerTask) return
     this.#passTasks += 1
@@ -263,4 +275,8 @@ export class SummaryAccumulator {
     const sum = scored.reduce((total, task) => total + task.passed / task.scored, 0)
     return { passTasks: scored.length, sums: [{ k: 1, atK: sum, hatK: sum }] }
   }
+}
+
+function rewardsOf({ sum, scored, isBinary }: OpenTask): TaskRewards {
+  return { sum, count: scored, isBinary }
 }

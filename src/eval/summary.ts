@@ -49,6 +49,8 @@ export interface Summary {
   readonly missingServers: readonly { readonly server: string; readonly rollouts: number; readonly cause: string }[]
   readonly usage: Usage
   readonly judgeUsage: Usage
+  /** The models that judges asked, up to 20 of them. */
+  readonly judgeModels: readonly string[]
   /** US dollars; null where no price is known. */
   readonly cost: number | null
   /** Rollouts whose cost is not known, and so not in `cost`. */

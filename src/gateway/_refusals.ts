@@ -51,24 +51,9 @@ export function clientGone(cause: unknown): MillraceError {
   return new MillraceError('cancelled', 'the client went away', { cause })
 }
 
-interface LongWait {
-  readonly maxWaitMs: number
-  /** The rest of the wait that a backend has asked for. */
-  readonly leftMs: number
-  /** The last failure of a backend. Only for the log: clients must not see where backends are. */
-  readonly cause: unknown
-}
-
-/** The error if no backend took the request for as long as requests may wait. */
-export function waitedTooLong(model: string, { maxWaitMs, leftMs, cause }: LongWait): MillraceError {
-  const seconds = (maxWaitMs / 1000).toFixed(1)
-  const message = `no backend of ${model} could take the request within ${seconds} s; try again later`
-  return tooMuch(message, Math.max(retryAfterMs, Math.ceil(leftMs)), cause)
-}
-
 /** The error if there is no room for a request now; the client may try again later. */
-export function tooMuch(what: string, waitMs = retryAfterMs, cause?: unknown): MillraceError {
-  return new MillraceError('overloaded', what, { data: { status: 503, retryAfterMs: waitMs }, cause })
+export function tooMuch(what: string, waitMs = retryAfterMs): MillraceError {
+  return new MillraceError('overloaded', what, { data: { status: 503, retryAfterMs: waitMs } })
 }
 
 /** Throws if the disk cannot take what would have to be recorded. */

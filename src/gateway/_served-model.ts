@@ -18,6 +18,8 @@ export interface ServedModelOptions {
   readonly given: readonly Backend[] | undefined
   /** The number of backends, of all models, that share the file descriptors. */
   readonly sharers: number
+  /** The limits of waiting if the config sets none. */
+  readonly waits?: Pick<ModelConfig, 'maxWaitMs' | 'maxRateLimitWaitMs'> | undefined
 }
 
 /** A retired model is closed once no request was under way for this long: a request may have just found it. */
@@ -42,13 +44,16 @@ export class ServedModel extends Resource {
 
   constructor(config: ModelConfig, options: ServedModelOptions) {
     super()
-    const { given, onLimitChange, sharers } = options
+    const { given, onLimitChange, sharers, waits } = options
     this.#options = options
     this.#config = config
     this.#simulator = config.simulator && !given ? new Simulator(config.simulator) : undefined
-    this.#backends = given || this.#simulator ? [] : config.backends.map((each) => this.#opened(config, each, sharers))
+    using opened = new DisposableStack()
+    this.#backends =
+      given || this.#simulator ? [] : config.backends.map((each) => this.#opened(config, each, { sharers, opened }))
     const own = this.#simulator ? [this.#simulator] : this.#backends.map(({ backend }) => backend)
-    this.client = new Model(config, given ?? own, { onLimitChange })
+    this.client = new Model({ ...waits, ...config }, given ?? own, { onLimitChange })
+    opened.move()
   }
 
   /** Changes the config. True if anything changed. Requests under way finish at their backend, and the model's limits stay. */
@@ -60,14 +65,10 @@ export class ServedModel extends Resource {
     }
     const before = this.#backends
     using opened = new DisposableStack()
-    const open = (each: BackendConfig): OwnBackend => {
-      const own = this.#opened(config, each, sharers)
-      opened.defer(() => void own.backend.close())
-      return own
-    }
     this.#backends = config.backends.map(
       (each) =>
-        before.find((own) => isDeepStrictEqual(own.config, each) && opensAlike(own.model, config)) ?? open(each),
+        before.find((own) => isDeepStrictEqual(own.config, each) && opensAlike(own.model, config)) ??
+        this.#opened(config, each, { sharers, opened }),
     )
     // Only now are the new backends kept: if one cannot be opened, nothing changes until the same config is offered again.
     opened.move()
@@ -78,6 +79,11 @@ export class ServedModel extends Resource {
     // If a backend cannot be closed, that is tried again, and reported, when the model is closed.
     void ended.then(() => this.#closeLeft(gone)).catch(() => {})
     return true
+  }
+
+  /** Whether the backend at this url has requests of this model under way, or answered one within so many milliseconds. */
+  isActive(url: string, withinMs: number): boolean {
+    return this.#backends.some(({ config, backend }) => config.url === url && backend.isActive(withinMs))
   }
 
   status(): ModelStatus {
@@ -103,8 +109,14 @@ export class ServedModel extends Resource {
     return closeAll([...backends, ...(this.#simulator ? [this.#simulator] : []), this.client])
   }
 
-  #opened(model: ModelConfig, config: BackendConfig, sharers: number): OwnBackend {
+  /** Opens a backend. `opened` closes it, unless all the others can be opened too. */
+  #opened(
+    model: ModelConfig,
+    config: BackendConfig,
+    { sharers, opened }: { readonly sharers: number; readonly opened: DisposableStack },
+  ): OwnBackend {
     const backend = new HttpBackend(model, config, this.#options.env, { backends: sharers })
+    opened.defer(() => void backend.close())
     return { model, config, backend }
   }
 

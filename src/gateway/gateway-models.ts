@@ -7,10 +7,11 @@ import {
   type ModelConfig,
   type ModelStatus,
 } from '../inference/index.ts'
-import { closeAll, nearestName, Resource, unknownField, type Variables } from '../kit/index.ts'
+import { andList, closeAll, nearestName, Resource, unknownField, type Variables } from '../kit/index.ts'
 import type { ApiName, JsonObject } from '../schema/index.ts'
 import { tooMuch } from './_refusals.ts'
 import { ServedModel } from './_served-model.ts'
+import type { SessionBounds } from './sessions/session-bounds.ts'
 
 /** Facts about a model beside its config, found by asking its backends. */
 export interface ModelFacts {
@@ -41,6 +42,9 @@ export interface GatewayModel {
   readonly client: ModelClient
 }
 
+/** What to do with a tool that only the client's provider runs, if the model is asked in another API. */
+export type HostedTools = 'leave-out' | 'refuse'
+
 /** The models that are offered, as far as backends have told what they serve. */
 export interface ModelOffer {
   readonly models: readonly ModelConfig[]
@@ -55,12 +59,18 @@ export interface GatewayModelsOptions extends ModelOffer {
   readonly aliases?: Readonly<Record<string, string>>
   /** Backends that replace the configured ones of a model, such as a test's script. */
   readonly backends?: Readonly<Record<string, readonly Backend[]>>
+  /** The limits of waiting for models whose config sets none. */
+  readonly waits?: Pick<SessionBounds, 'maxWaitMs' | 'maxRateLimitWaitMs'>
   readonly onLimitChange: (change: LimitChange) => void
 }
 
 const anyName = '*'
 /** Clients that come before a backend has answered should retry about as often as the backend is asked. */
 const awaitedRetryMs = 5000
+/** The number of models that an error message lists. */
+const maxListed = 10
+/** The number of characters of a name that an error message shows. */
+const maxShownName = 80
 
 interface OwnModel {
   readonly served: ServedModel
@@ -77,12 +87,20 @@ export class GatewayModels extends Resource {
   #fallback: GatewayModel | undefined
   #awaited = 0
 
-  constructor({ models, facts, awaited = 0, ...options }: GatewayModelsOptions) {
+  private constructor(options: Omit<GatewayModelsOptions, keyof ModelOffer>) {
     super()
-    checkNames({ models, awaited }, options.aliases ?? {})
     this.#options = options
+  }
+
+  /** If one of the models cannot be opened, the others are closed before this rejects. */
+  static async open({ models, facts, awaited = 0, ...options }: GatewayModelsOptions): Promise<GatewayModels> {
+    checkNames({ models, awaited }, options.aliases ?? {})
     refuseUnknownBackends(models, options.backends ?? {})
-    this.offer({ models, awaited, ...(facts && { facts }) })
+    await using owned = new AsyncDisposableStack()
+    const opened = owned.use(new GatewayModels(options))
+    opened.offer({ models, awaited, ...(facts && { facts }) })
+    owned.move()
+    return opened
   }
 
   /**
@@ -114,30 +132,14 @@ export class GatewayModels extends Resource {
 
   /** The model of a name. Throws if there is none. */
   find(name: string): GatewayModel {
-    const model = this.#byName.get(name) ?? this.#fallback
+    const model = this.known(name)
     if (model) return model
-    throw this.unknown(name)
+    throw this.#unknown(name)
   }
 
-  /** The error for a name that no model has. */
-  unknown(name: string): MillraceError {
-    const shown = `"${name.slice(0, 80)}"`
-    const meant = nearestName(name, this.#byName.keys())
-    const hint = meant === undefined ? '' : ` Did you mean "${meant}"?`
-    if (this.#awaited > 0) {
-      // Nobody can say yet whether the name is wrong, so the message covers both: a backend may be away for long.
-      const missing = this.#awaited === 1 ? 'one backend is' : `${this.#awaited} backends are`
-      const message = `no model ${shown} is known here so far; GET /v1/models lists those that are.${hint} If the name is right: ${missing} still waited for and may serve it, so try again later`
-      return tooMuch(message, awaitedRetryMs)
-    }
-    const { aliases = {} } = this.#options
-    // An alias may stand for a model that a late backend was expected to serve, and does not.
-    const target = aliases[Object.hasOwn(aliases, name) ? name : anyName]
-    const message =
-      target === undefined
-        ? `there is no model ${shown} here; GET /v1/models lists them.${hint}`
-        : `${shown} stands for "${target}" here, which no backend serves; whoever runs the gateway should correct that alias`
-    return new MillraceError('model_not_found', message, { data: { status: 404, param: 'model' } })
+  /** The model of a name; undefined if there is none. */
+  known(name: string): GatewayModel | undefined {
+    return this.#byName.get(name) ?? this.#fallback
   }
 
   /**
@@ -148,7 +150,7 @@ export class GatewayModels extends Resource {
     const able = Array.from(this.#own.values(), ({ model }) => model).filter(({ isSglang }) => isSglang)
     const [only] = able
     if (name === '' && able.length === 1 && only) return only
-    if (name === '' && !this.#fallback && this.#awaited > 0) throw this.unknown(name)
+    if (name === '' && !this.#fallback && this.#awaited > 0) throw this.#unknown(name)
     const named = name === '' ? this.#fallback : this.find(name)
     if (named?.isSglang) return named
     throw notSglang(named?.name, able)
@@ -157,6 +159,11 @@ export class GatewayModels extends Resource {
   /** The models by every name but `*`. */
   all(): ReadonlyMap<string, GatewayModel> {
     return this.#byName
+  }
+
+  /** Whether the backend at this url has requests under way, or answered one within so many milliseconds. */
+  isActive(url: string, withinMs: number): boolean {
+    return this.#all().some((served) => served.isActive(url, withinMs))
   }
 
   endSession(session: string): void {
@@ -173,6 +180,34 @@ export class GatewayModels extends Resource {
     return closeAll(this.#all())
   }
 
+  #unknown(name: string): MillraceError {
+    const shown = `"${name.slice(0, maxShownName)}"`
+    const meant = nearestName(name, this.#byName.keys())
+    const hint = meant === undefined ? '' : ` Did you mean "${meant}"?`
+    if (this.#awaited > 0) {
+      // Nobody can say yet whether the name is wrong, so the message covers both: a backend may be away for long.
+      const missing = this.#awaited === 1 ? 'one backend is' : `${this.#awaited} backends are`
+      const known = this.#byName.size === 0 ? '' : ` The models known so far: ${this.#listed()}.`
+      const message = `no model ${shown} is known here so far.${hint}${known} If the name is right: ${missing} still waited for and may serve it, so try again later`
+      return tooMuch(message, awaitedRetryMs)
+    }
+    const { aliases = {} } = this.#options
+    // An alias may stand for a model that a late backend was expected to serve, and does not.
+    const target = aliases[Object.hasOwn(aliases, name) ? name : anyName]
+    const message =
+      target === undefined
+        ? `there is no model ${shown} here.${hint} The models here: ${this.#listed()}`
+        : `${shown} stands for "${target}" here, which no backend serves; whoever runs the gateway should correct that alias`
+    return new MillraceError('model_not_found', message, { data: { status: 404, param: 'model' } })
+  }
+
+  /** The first names, for a message. */
+  #listed(): string {
+    const names = Array.from(this.#byName.keys().take(maxListed), (name) => name.slice(0, maxShownName))
+    const more = this.#byName.size - names.length
+    return more > 0 ? `${names.join(', ')} and ${more} more (GET /v1/models lists all)` : andList(names)
+  }
+
   #all(): ServedModel[] {
     return [...Array.from(this.#own.values(), ({ served }) => served), ...this.#retired]
   }
@@ -186,9 +221,9 @@ export class GatewayModels extends Resource {
     }: { before: ReadonlyMap<string, OwnModel>; facts: ModelFacts | undefined; sharers: number },
   ): OwnModel {
     const known = before.get(config.name)
-    const { env, onLimitChange, backends } = this.#options
+    const { env, onLimitChange, backends, waits } = this.#options
     const given = backends?.[config.name]
-    const served = known?.served ?? new ServedModel(config, { env, onLimitChange, given, sharers })
+    const served = known?.served ?? new ServedModel(config, { env, onLimitChange, given, sharers, waits })
     const hasChanged = known?.served.change(config, sharers) ?? true
     const model = modelOf(config, served.client, facts)
     // If other backends came, it must be found out again how they are asked for tokens.

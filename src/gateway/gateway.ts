@@ -1,4 +1,3 @@
-import type { MillraceError } from '../errors/index.ts'
 import type { LimitChange, ModelStatus } from '../inference/index.ts'
 import { Resource } from '../kit/index.ts'
 import { recordLimitChange } from '../rollout/index.ts'
@@ -19,16 +18,24 @@ import type { InteractionCall } from './interactions/incoming-request.ts'
 import type { Caller } from './caller.ts'
 import type { ClientReply } from './interactions/client-reply.ts'
 import type { InteractionOutcome } from './gateway-events.ts'
-import { GatewayModels, type GatewayModelsOptions, type ModelOffer } from './gateway-models.ts'
+import {
+  GatewayModels,
+  type GatewayModel,
+  type GatewayModelsOptions,
+  type ModelOffer,
+  type HostedTools,
+} from './gateway-models.ts'
 import { defaultSessionBounds, type SessionBounds } from './sessions/session-bounds.ts'
 import type { SessionOptionsInput } from './sessions/session-options.ts'
 import type { SessionView } from './sessions/session-view.ts'
 
-export interface GatewayOptions extends Omit<GatewayModelsOptions, 'onLimitChange'> {
+export interface GatewayOptions extends Omit<GatewayModelsOptions, 'onLimitChange' | 'waits'> {
   /** The store that sessions are recorded in. It stays open when the gateway closes. */
   readonly store: RunStore
   readonly adminKeys: readonly AdminKey[]
   readonly bounds?: Partial<SessionBounds>
+  /** What to do with tools that only the client's provider runs, such as its web search. Default: `leave-out`. */
+  readonly hostedTools?: HostedTools
   /** Called when the concurrency limit of a model has changed, after the change is recorded. Must not throw. */
   readonly onLimitChange?: (change: LimitChange) => void
 }
@@ -70,19 +77,14 @@ export class Gateway extends Resource {
   /** Ends of expired sessions: no caller awaits them. */
   readonly #expiring = new Set<Promise<void>>()
 
-  private constructor({ store, adminKeys, bounds: given, onLimitChange, ...models }: GatewayOptions) {
+  private constructor(options: GatewayOptions, models: GatewayModels) {
+    const { store, adminKeys, bounds: given, hostedTools = 'leave-out' } = options
     super()
     const bounds = { ...defaultSessionBounds, ...given }
     this.folder = store.folder
     this.#journal = store.journal
     this.#keys = new KeyRing(adminKeys, (digest) => this.#openSessions.callerFor(digest))
-    this.#models = new GatewayModels({
-      ...models,
-      onLimitChange: (change) => {
-        recordLimitChange(store.journal, change)
-        onLimitChange?.(change)
-      },
-    })
+    this.#models = models
     this.#openSessions = new OpenSessions({
       store,
       bounds,
@@ -90,18 +92,30 @@ export class Gateway extends Resource {
     })
     const parts = { store, models: this.#models, openSessions: this.#openSessions, bounds }
     this.#sessions = new Sessions(parts)
-    this.#interactions = new Interactions(parts)
+    this.#interactions = new Interactions({ ...parts, hostedTools })
   }
 
-  /** Opens a gateway, with the sessions that an earlier process left open. */
+  /**
+   * Opens a gateway, with the sessions that an earlier process left open. If a step fails, everything that was opened before
+   * is closed when this rejects.
+   */
   static async open(options: GatewayOptions): Promise<Gateway> {
-    const gateway = new Gateway(options)
-    try {
-      gateway.#openSessions.restore()
-    } catch (error) {
-      await gateway.close()
-      throw error
-    }
+    const { store, adminKeys: _keys, hostedTools: _tools, bounds = {}, onLimitChange, ...offered } = options
+    const { maxWaitMs, maxRateLimitWaitMs } = { ...defaultSessionBounds, ...bounds }
+    await using owned = new AsyncDisposableStack()
+    const models = owned.use(
+      await GatewayModels.open({
+        ...offered,
+        waits: { maxWaitMs, maxRateLimitWaitMs },
+        onLimitChange: (change) => {
+          recordLimitChange(store.journal, change)
+          onLimitChange?.(change)
+        },
+      }),
+    )
+    const gateway = owned.use(new Gateway(options, models))
+    gateway.#openSessions.restore()
+    owned.move()
     return gateway
   }
 
@@ -158,16 +172,18 @@ export class Gateway extends Resource {
     this.#models.offer(offer)
   }
 
-  /** The error for a name that no model has. */
-  unknownModel(name: string): MillraceError {
-    return this.#models.unknown(name)
+  /** Whether the backend at this url has requests under way, or answered one within so many milliseconds. */
+  isActive(url: string, withinMs: number): boolean {
+    return this.#models.isActive(url, withinMs)
   }
 
   models(): OfferedModel[] {
-    return Array.from(this.#models.all(), ([id, { contextLength }]) => ({
-      id,
-      ...(contextLength !== undefined && { contextLength }),
-    }))
+    return Array.from(this.#models.all(), ([id, model]) => offeredModel(id, model))
+  }
+
+  /** The model that requests with this name go to, aliases and `*` included. Throws if there is none. */
+  model(id: string): OfferedModel {
+    return offeredModel(id, this.#models.find(id))
   }
 
   status(): GatewayStatus {
@@ -205,4 +221,8 @@ export class Gateway extends Resource {
     const ending = sealing.finally(() => this.#expiring.delete(ending))
     this.#expiring.add(ending)
   }
+}
+
+function offeredModel(id: string, { contextLength }: GatewayModel): OfferedModel {
+  return { id, ...(contextLength !== undefined && { contextLength }) }
 }

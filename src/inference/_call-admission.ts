@@ -49,9 +49,12 @@ export class CallAdmission {
     return this.#limit.tryAcquire() && this.#enter(call)
   }
 
-  /** Admits the call, waiting for the reservation, the permit or the ticket. A parked call holds no permit. */
+  /**
+   * Admits the call, waiting for the reservation, the permit or the ticket. A parked call holds no permit. The wait of the call
+   * has begun: it ends this if it takes too long.
+   */
   async admit(call: OngoingCall): Promise<void> {
-    const { signal } = call.hooks
+    const { signal } = call.wait
     if (this.#rate && call.reserved === undefined) {
       const tokens = this.#estimate(call.request)
       await this.#rate.take(tokens, signal)
@@ -66,7 +69,10 @@ export class CallAdmission {
         if (this.#enter(call)) return
         continue
       }
-      if (route.lastFailure) call.hooks.onParked?.(route.lastFailure)
+      if (route.lastFailure) {
+        call.wait.parked(route.lastFailure)
+        call.hooks.onParked?.(route.lastFailure)
+      }
       const ticket = await route.gate.park(signal)
       // Another backend answers: choose again.
       if (!ticket) continue

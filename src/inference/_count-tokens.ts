@@ -4,13 +4,14 @@ import { askedDelayMs } from './asked-delay.ts'
 import type { BackendRequest, ModelRequest } from './backend.ts'
 import { tryFailure } from './_backend-faults.ts'
 import { cannotCount } from './_cannot-count.ts'
+import { CallWait, type WaitLimits } from './_call-wait.ts'
 import type { BackendRoute, BackendRoutes } from './_backend-routes.ts'
 import type { ModelConfig } from './model-config.ts'
 import type { CallHooks } from './model-contract.ts'
 import { retryDelayMs, retryRule } from './retry-table.ts'
 
 export interface CountingModel {
-  readonly config: Pick<ModelConfig, 'name' | 'maxTries'>
+  readonly config: WaitLimits & Pick<ModelConfig, 'maxTries'>
   readonly routes: BackendRoutes
   readonly random: () => number
 }
@@ -23,6 +24,7 @@ export async function countTokens(
 ): Promise<number> {
   const { signal } = hooks
   const failedAt = new Set<BackendRoute>()
+  const wait = new CallWait(config, signal)
   for (let failures = 0; ;) {
     signal.throwIfAborted()
     const route = bestRoute(routes, failedAt)
@@ -32,13 +34,14 @@ export async function countTokens(
     if (typeof counted === 'number') return counted
     signal.throwIfAborted()
     hooks.onFailedTry?.(performance.now() - sentAt, counted)
+    wait.failed(counted)
     failures += 1
     failedAt.add(route)
     const rule = retryRule(counted.code)
     if (!rule.retried || failures >= config.maxTries) throw counted
     const next = bestRoute(routes, failedAt)
     if (next && rankOf(next, failedAt) === 0) continue
-    await pause(retryDelayMs(rule, { failures, retryAfterMs: askedDelayMs(counted), random }), hooks)
+    await pause(retryDelayMs(rule, { failures, retryAfterMs: askedDelayMs(counted), random }), hooks, wait)
   }
 }
 
@@ -73,11 +76,13 @@ async function countAt(route: BackendRoute, request: BackendRequest): Promise<nu
   }
 }
 
-async function pause(ms: number, hooks: CallHooks): Promise<void> {
+async function pause(ms: number, hooks: CallHooks, wait: CallWait): Promise<void> {
+  wait.start()
   hooks.onWaitStart?.()
   try {
-    await sleep(ms, hooks.signal)
+    await sleep(ms, wait.signal)
   } finally {
+    wait.stop()
     hooks.onWaitEnd?.()
   }
 }

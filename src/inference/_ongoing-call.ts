@@ -1,4 +1,5 @@
 import type { BackendRequest, ModelRequest } from './backend.ts'
+import { CallWait, type WaitLimits } from './_call-wait.ts'
 import type { BackendRoute } from './_backend-routes.ts'
 import type { CallHooks, SentCall } from './model-contract.ts'
 import type { GateTicket } from './limits/overload-gate.ts'
@@ -9,6 +10,7 @@ export class OngoingCall implements SentCall {
   readonly request: ModelRequest
   readonly hooks: CallHooks
   readonly sink: WatchedSink | undefined
+  readonly wait: CallWait
   readonly startedAt = performance.now()
   /** When the last try was sent. */
   sentAt = 0
@@ -22,9 +24,10 @@ export class OngoingCall implements SentCall {
   ticket: GateTicket | undefined
   #failedAt: BackendRoute[] | undefined
 
-  constructor(request: ModelRequest, hooks: CallHooks) {
+  constructor(request: ModelRequest, hooks: CallHooks, limits: WaitLimits) {
     this.request = request
     this.hooks = hooks
+    this.wait = new CallWait(limits, hooks.signal)
     this.sink = request.sink && new WatchedSink(request.sink)
   }
 

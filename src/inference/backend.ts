@@ -3,6 +3,7 @@ import type {
   FinishReason,
   Json,
   JsonObject,
+  LogprobsKind,
   Message,
   OriginalReply,
   Sampling,
@@ -142,6 +143,8 @@ export interface Backend extends AsyncDisposable {
   readonly name: string
   /** What serves the model, as spans say it (`gen_ai.provider.name`). Default: the maker of the API of the model. */
   readonly provider?: string
+  /** What its log-probabilities are, if that is known. */
+  readonly logprobs?: LogprobsKind | undefined
   /** When the first bytes of a reply last came, by `performance.now()`. If missing, only whole replies are signs of life. */
   readonly heardAt?: number
   send(request: BackendRequest): Promise<BackendReply>

@@ -20,6 +20,11 @@ const backendConfigSchema = closedObject({
   caFile: z.string().exactOptional(),
   /** The server software, which decides how it is asked for tokens. A gateway finds out by itself; the default is vLLM's way. */
   engine: z.enum(['vllm', 'sglang']).exactOptional(),
+  /**
+   * What the server's log-probabilities are: those of the model (`raw`), or those after temperature, penalties and masks
+   * (`processed`). Default: what the engine does unless it is started otherwise, `raw` for vLLM and `processed` for SGLang.
+   */
+  logprobs: z.enum(['raw', 'processed']).exactOptional(),
 })
 
 export type BackendConfig = z.infer<typeof backendConfigSchema>
@@ -45,6 +50,13 @@ export const modelConfigSchema = closedObject({
   requestsPerMinute: z.number().positive().exactOptional(),
   tokensPerMinute: z.number().positive().exactOptional(),
   maxTries: z.number().int().positive().default(6),
+  /**
+   * The longest one call waits in all for a backend to take it: for a permit, a rate limit, between tries, parked. Time on
+   * the wire does not count. Default: no limit of its own, or five minutes in a gateway.
+   */
+  maxWaitMs: z.number().positive().exactOptional(),
+  /** The longest part of that which a call waits because backends answer 429. Default: no limit, or a minute in a gateway. */
+  maxRateLimitWaitMs: z.number().positive().exactOptional(),
   connectTimeoutMs: z.number().positive().default(10_000),
   /** The time for one try, from the first byte sent to the last received. */
   requestTimeoutMs: z.number().positive().default(600_000),

@@ -1,4 +1,5 @@
 import type { MillraceError } from '../errors/index.ts'
+import type { LogprobsKind } from '../schema/index.ts'
 import type { BackendReply } from './backend.ts'
 
 /**
@@ -14,6 +15,8 @@ export interface CallFacts {
   /** Time on the wire in the last try; all before it is `waitMs` (permits, limits, back-off, parking, failed tries). */
   readonly ms: number
   readonly waitMs: number
+  /** What the backend's log-probabilities are, if that is known. */
+  readonly logprobs?: LogprobsKind
 }
 
 export interface CompleteReply extends CallFacts, BackendReply {

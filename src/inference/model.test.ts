@@ -595,6 +595,32 @@ describe('a backend that refuses everything for minutes', () => {
     expect(model.status().parked).toBe(0)
   })
 
+  test('a 429 without end is waited out for maxRateLimitWaitMs, an outage for maxWaitMs', async () => {
+    using clock = new FakeClock()
+    const limits = { maxWaitMs: 200_000, maxRateLimitWaitMs: 20_000 }
+    const busy = open([new FakeBackend('b', () => failure('model_rate_limited', 1000))], limits)
+    const away = open([new FakeBackend('c', () => failure('model_connect'))], limits)
+    const [refused, alone] = [new Hooks(), new Hooks()].map((hooks) => busy.model.call(ask, hooks))
+    const parked = away.model.call(ask, new Hooks())
+    const ended: string[] = []
+    for (const [name, call] of Object.entries({ refused, alone, parked })) void call?.then(() => ended.push(name))
+    await clock.pass(19_000)
+    expect(ended).toEqual([])
+    await clock.pass(2000)
+    expect(ended.toSorted()).toEqual(['alone', 'refused'])
+    const error = { code: 'model_rate_limited', data: { status: 429 }, cause: { rawMessage: 'as the test says' } }
+    expect(await refused).toMatchObject({ status: 'failed', error })
+    await clock.pass(178_000)
+    expect(ended).toHaveLength(2)
+    await clock.pass(2000)
+    const lost = { code: 'model_overloaded', data: { status: 503 }, cause: { code: 'model_connect' } }
+    expect(await parked).toMatchObject({ status: 'failed', error: lost })
+    for (const { model } of [busy, away]) {
+      expect(model.status()).toMatchObject({ parked: 0, waiting: 0, inFlight: 0 })
+      await model.close()
+    }
+  })
+
   test('who allows one try gets one', async () => {
     using clock = new FakeClock()
     const backend = new FakeBackend('b', () => failure('model_overloaded'))

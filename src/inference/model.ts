@@ -140,7 +140,7 @@ export class Model extends Resource implements ModelClient {
 
   /** Promises are chained, not awaited, for a call that is sent and answered at once; `Session.turn` says why. */
   #carryOut(request: ModelRequest, hooks: CallHooks): Promise<ModelReply> {
-    const call = new OngoingCall(request, hooks)
+    const call = new OngoingCall(request, hooks, this.#config)
     this.#calls.add(1)
     if (this.#isStopped(call)) return this.#persist(call)
     try {
@@ -167,7 +167,7 @@ export class Model extends Resource implements ModelClient {
       if (this.#isStopped(call)) return this.#broken(call, this.closedSignal.reason)
       if (mustWait || !this.#admission.admitNow(call)) {
         try {
-          await this.#waiting(call, this.#admission.admit(call))
+          await this.#waiting(call, () => this.#admission.admit(call))
         } catch (error) {
           return this.#broken(call, error)
         }
@@ -231,13 +231,14 @@ export class Model extends Resource implements ModelClient {
   async #onFailedTry(call: OngoingCall, thrown: unknown): Promise<ModelReply | undefined> {
     const { hooks } = call
     const error = tryFailure(thrown, call.backend)
+    call.wait.failed(error)
     if (!hooks.signal.aborted) hooks.onFailedTry?.(performance.now() - call.sentAt, error)
     const delayMs = this.#onFailure(call, error)
     if (delayMs === undefined) return this.#broken(call, error)
     if (delayMs === 0) return undefined
     this.#pausing += 1
     try {
-      await this.#waiting(call, sleep(delayMs, hooks.signal))
+      await this.#waiting(call, (signal) => sleep(delayMs, signal))
       return undefined
     } catch (reason) {
       return this.#broken(call, reason)
@@ -271,7 +272,7 @@ export class Model extends Resource implements ModelClient {
   #complete(call: OngoingCall, reply: BackendReply): ModelReply {
     this.#admission.answered(call, reply)
     const { message, finishReason, stopSequence, stopReason, usage, tokens, firstTokenMs, original, raw } = reply
-    const { model, backend, tries, ms, waitMs } = this.#facts(call)
+    const { model, backend, tries, ms, waitMs, logprobs } = this.#facts(call)
     routeOf(call).noteAnswer(call.sentAt + ms, firstTokenMs ?? ms)
     const cost = costOf(usage, this.price)
     const complete: Draft<CompleteReply> = {
@@ -293,6 +294,7 @@ export class Model extends Resource implements ModelClient {
     if (tokens) complete.tokens = tokens
     if (firstTokenMs !== undefined) complete.firstTokenMs = firstTokenMs
     if (raw) complete.raw = raw
+    if (logprobs) complete.logprobs = logprobs
     return complete
   }
 
@@ -310,22 +312,26 @@ export class Model extends Resource implements ModelClient {
   #facts(call: OngoingCall): CallFacts {
     const now = performance.now()
     const sentAt = call.tries === 0 ? now : call.sentAt
+    const logprobs = call.route?.backend.logprobs
     return {
       model: this.name,
       backend: call.backend,
       tries: call.tries,
       ms: now - sentAt,
       waitMs: sentAt - call.startedAt,
+      ...(logprobs && { logprobs }),
     }
   }
 
-  /** Awaits the work while the rollout's working clock stands still. */
-  async #waiting(call: OngoingCall, work: Promise<void>): Promise<void> {
-    const { hooks } = call
+  /** Awaits the work while the rollout's working clock stands still, for as long as the call may wait. */
+  async #waiting(call: OngoingCall, work: (signal: AbortSignal) => Promise<void>): Promise<void> {
+    const { hooks, wait } = call
+    wait.start()
     hooks.onWaitStart?.()
     try {
-      await work
+      await work(wait.signal)
     } finally {
+      wait.stop()
       hooks.onWaitEnd?.()
     }
   }

@@ -108,6 +108,49 @@ test('of several backends one must answer and none refuse', async () => {
   expect(await codeOf(() => preflight(modelOf(good, refusing), never))).toBe('model_auth')
 })
 
+/** Like `transformers serve`, which refuses every field that it does not know. */
+const strictServer: Handler = (response, { body }) => {
+  const unknown = Object.keys(JSON.parse(body) as object).find((field) =>
+    ['logprobs', 'return_token_ids'].includes(field),
+  )
+  if (unknown === undefined) sendJson(response, chatReply('ready'))
+  else sendJson(response, { detail: `Unexpected keys in the request: ${unknown}` }, 422)
+}
+
+test('a server that refuses requests for tokens, and answers others, is refused with the flag that asks for them', async () => {
+  await using server = await ScriptedServer.start(strictServer)
+  await using backend = openBackend(server.url)
+  await using model = modelOf(backend)
+  expect(await preflight(model, never)).toEqual([])
+  const error = await failureOf(() => preflight(model, never, { captureTokens: true }))
+  expect(error).toMatchObject({ code: 'model_rejected' })
+  expect(String(error)).toMatch(/refuses requests for token ids .*leave out --tokens \(captureTokens\).* answered 422/)
+  // Without a preflight, a rollout's error names the flag, too.
+  const asked = { messages: [], tools: [], sampling: {}, sessionId: 's', captureTokens: true }
+  const reply = await model.call(asked, { signal: never })
+  expect(reply).toMatchObject({ status: 'failed', error: { message: expect.stringContaining('leave out --tokens') } })
+})
+
+test('a server that returns no tokens when asked for them passes with a notice', async () => {
+  const ids = new Int32Array(goodReply.usage.output)
+  const full = { ...goodReply, tokens: { ids, logprobs: new Float32Array(ids.length) } }
+  const half = { ...goodReply, tokens: { ids, logprobs: new Float32Array() } }
+  const [good, bare, idsOnly] = [full, goodReply, half].map((reply) => new FakeBackend('b', () => reply, 0)) as [
+    FakeBackend,
+    FakeBackend,
+    FakeBackend,
+  ]
+  const options = { captureTokens: true }
+  expect(await preflight(modelOf(good), never, options)).toEqual([])
+  expect(await preflight(modelOf(bare), never)).toEqual([])
+  expect(await preflight(modelOf(bare), never, options)).toEqual([
+    expect.stringMatching(/^--tokens \(captureTokens\): the first reply of gpt-y came without token ids/),
+  ])
+  expect(await preflight(modelOf(good, bare, idsOnly), never, options)).toEqual([
+    expect.stringContaining('2 of the first 3 replies of gpt-y came without'),
+  ])
+})
+
 test('a backend that never answers is told with the tries and the way around it', async () => {
   await using server = await ScriptedServer.start(() => {})
   await using backend = openBackend(server.url)

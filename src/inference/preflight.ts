@@ -1,11 +1,12 @@
 import { MillraceError } from '../errors/index.ts'
 import { AbortScope, backoffMs, nearestName, sleep, type Backoff } from '../kit/index.ts'
 import { apiPaths, type ApiName } from '../schema/index.ts'
-import type { Backend, ModelRequest } from './backend.ts'
+import type { Backend, BackendReply, BackendRequest, ModelRequest } from './backend.ts'
 import { HttpBackend } from './http/http-backend.ts'
 import type { ModelClient } from './model-contract.ts'
 import { Model } from './model.ts'
 import { replyFlaw } from './_backend-faults.ts'
+import { hasAllTokens } from './untold-usage.ts'
 import { isShortOfTokens } from './wire/reported-error.ts'
 
 /** Asks for 16 tokens, because some servers refuse to be asked for a single one. */
@@ -22,56 +23,91 @@ const defaultTryTimeoutMs = 30_000
 const pause: Backoff = { firstMs: 500, factor: 2, maxMs: 2000 }
 const maxListedModels = 20
 
+export interface PreflightOptions {
+  readonly tryTimeoutMs?: number
+  /** Whether the run asks for token ids and log-probabilities: then this does so, too. */
+  readonly captureTokens?: boolean
+}
+
+/** What came of asking one backend. */
+interface Trial {
+  /** Why the backend is not usable; undefined if it is. */
+  readonly failure?: MillraceError | undefined
+  /** The reply, if there was one. */
+  readonly reply?: BackendReply
+}
+
 /**
  * Sends one tiny request to every backend before anything is spent. Throws what would fail every rollout: a wrong key, name
  * or url, a request that is refused, a server that cannot be reached in three tries. The request does not go through the
  * model's limits, because parking would hide an unreachable server. A backend that is merely busy (429, 503) passes: that
  * costs time, not rollouts. Of several backends one must answer, and none may refuse. Resolves to notices
- * about those that did not answer.
+ * about those that did not answer, or that answered without the tokens that were asked for.
  */
 export async function preflight(
   model: ModelClient,
   signal: AbortSignal,
-  { tryTimeoutMs = defaultTryTimeoutMs }: { readonly tryTimeoutMs?: number } = {},
+  { tryTimeoutMs = defaultTryTimeoutMs, captureTokens = false }: PreflightOptions = {},
 ): Promise<readonly string[]> {
+  const asked: ModelRequest = { ...request, captureTokens }
   if (!(model instanceof Model)) {
-    const reply = await model.call(request, { signal })
+    const reply = await model.call(asked, { signal })
     if (reply.status !== 'complete') throw reply.error
-    return []
+    return captureTokens ? tokenNotices(model.name, [{ reply }]) : []
   }
-  const failures = await Promise.all(model.backends.map((backend) => tryBackend(backend, signal, tryTimeoutMs)))
+  const trials = await Promise.all(
+    model.backends.map((backend) => tryBackend(backend, asked, { signal, tryTimeoutMs })),
+  )
+  const failures = trials.map(({ failure }) => failure)
   const refusal = failures.find((failure) => failure && !failure.retryable)
   if (refusal) throw refusal
   const silent = failures.filter((failure) => failure !== undefined)
   if (silent.length === failures.length) throw silent[0]
-  return silent.map(({ rawMessage }) => `a backend of ${model.name} did not answer, others did: ${rawMessage}`)
+  const notices = silent.map(({ rawMessage }) => `a backend of ${model.name} did not answer, others did: ${rawMessage}`)
+  return captureTokens ? [...notices, ...tokenNotices(model.name, trials)] : notices
 }
 
-/** Why the backend is not usable, or undefined if it is. */
-async function tryBackend(
-  backend: Backend,
-  signal: AbortSignal,
-  tryTimeoutMs: number,
-): Promise<MillraceError | undefined> {
+function tokenNotices(model: string, trials: readonly Trial[]): string[] {
+  const replies = trials.flatMap(({ reply }) => reply ?? [])
+  const lacking = replies.filter((reply) => !hasAllTokens(reply)).length
+  if (lacking === 0) return []
+  const some = replies.length === 1 ? 'the first reply' : `${lacking} of the first ${replies.length} replies`
+  return [
+    `--tokens (captureTokens): ${some} of ${model} came without token ids and log-probabilities. Such replies cannot be trained on; the results say how many there are.`,
+  ]
+}
+
+interface TryOptions {
+  readonly signal: AbortSignal
+  readonly tryTimeoutMs: number
+}
+
+async function tryBackend(backend: Backend, asked: ModelRequest, options: TryOptions): Promise<Trial> {
+  const { signal } = options
   for (let tries = 1; ; tries += 1) {
-    const failure = await tryOnce(backend, signal, { retry: tries - 1, tryTimeoutMs })
-    if (!failure || failure.code === 'model_overloaded' || failure.code === 'model_rate_limited') return undefined
+    const trial = await tryOnce(backend, { ...asked, retry: tries - 1, signal }, options)
+    const { failure } = trial
+    if (!failure || failure.code === 'model_overloaded' || failure.code === 'model_rate_limited') return passed(trial)
     // The server understood the request and ran out of tokens while thinking: it works.
-    if (isShortOfTokens(failure)) return undefined
+    if (isShortOfTokens(failure)) return passed(trial)
     if (backend instanceof HttpBackend) {
-      if (failure.code === 'model_not_found') return notFound(backend, failure, signal)
-      if (failure.code === 'model_auth') return refusedKey(backend, failure)
+      if (failure.code === 'model_not_found') return { failure: await notFound(backend, failure, signal) }
+      if (failure.code === 'model_auth') return { failure: refusedKey(backend, failure) }
     }
-    if (!failure.retryable || tries === maxTries) return failure
+    if (failure.code === 'model_rejected' && asked.captureTokens) {
+      const plain = await tryOnce(backend, { ...asked, captureTokens: false, retry: tries, signal }, options)
+      return plain.failure ? trial : { failure: refusedTokens(backend, failure) }
+    }
+    if (!failure.retryable || tries === maxTries) return trial
     await sleep(backoffMs(pause, tries), signal)
   }
 }
 
-async function tryOnce(
-  backend: Backend,
-  signal: AbortSignal,
-  { retry, tryTimeoutMs }: { readonly retry: number; readonly tryTimeoutMs: number },
-): Promise<MillraceError | undefined> {
+function passed({ reply }: Trial): Trial {
+  return reply ? { reply } : {}
+}
+
+async function tryOnce(backend: Backend, asked: BackendRequest, { signal, tryTimeoutMs }: TryOptions): Promise<Trial> {
   using scope = new AbortScope(signal, tryTimeoutMs, () => {
     const message =
       `${backend.name} did not answer a tiny request in ${maxTries} tries of up to ${tryTimeoutMs / 1000} s each. Is the ` +
@@ -79,12 +115,19 @@ async function tryOnce(
     return new MillraceError('model_timeout', message, { data: { backend: backend.name } })
   })
   try {
-    const reply = await backend.send({ ...request, retry, signal: scope.signal })
-    return replyFlaw(reply, backend.name)
+    const reply = await backend.send({ ...asked, signal: scope.signal })
+    const failure = replyFlaw(reply, backend.name)
+    return failure ? { failure } : { reply }
   } catch (error) {
     signal.throwIfAborted()
-    return MillraceError.from(error, 'model_server_error')
+    return { failure: MillraceError.from(error, 'model_server_error') }
   }
+}
+
+/** The error for a server that answers, unless it is asked for tokens. */
+function refusedTokens({ name }: Backend, failure: MillraceError): MillraceError {
+  const hint = `${name} refuses requests for token ids and log-probabilities, and answers others: leave out --tokens (captureTokens), or use a server that returns them.`
+  return reworded(failure, `${hint} ${failure.rawMessage}`)
 }
 
 /**

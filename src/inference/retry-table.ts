@@ -102,7 +102,7 @@ export const retryTable: Readonly<Record<ModelErrorCode, RetryRule>> = {
     backoff: brief,
   },
   model_malformed: {
-    cause: 'the reply is not what the API promises (invalid JSON, wrong shape, too large)',
+    cause: 'the reply is not what the API promises (invalid JSON or UTF-8, wrong shape, too large)',
     retried: true,
     counts: 'always',
     evidence: 'unclear',

@@ -65,6 +65,18 @@ async function converse(session: Session): Promise<void> {
 }
 
 describe('Session', () => {
+  test('records how each reply was sampled', async () => {
+    const recorder = new Notebook()
+    const session = new Session({ id: '0-0', model: new Echo(), recorder })
+    session.append({ role: 'user', content: 'hello' })
+    const sampling = { temperature: 0.7, seed: 3, extra: { top_k: 20 } }
+    await session.turn({ ...request, sampling, toolChoice: 'required' }, hooks)
+    expect(recorder.nodes.map(({ call }) => call?.sampling)).toEqual([
+      undefined,
+      { temperature: 0.7, seed: 3, topK: 20, toolChoice: 'required', constrainedBy: ['tool_choice'] },
+    ])
+  })
+
   test('records every message as a node after the one before it', async () => {
     const recorder = new Notebook()
     await converse(new Session({ id: '0-0', model: new Echo(), recorder }))

@@ -9,8 +9,9 @@ import type { CallHooks, ModelClient } from './model-contract.ts'
 import type { CompleteReply, ModelReply } from './model-reply.ts'
 import { requireReadable } from './_readable-message.ts'
 import type { Recorder } from './recorder.ts'
+import { samplingRecord } from './sampling-record.ts'
 import { TapeReader, type Tape } from './tape.ts'
-import { withUsage } from './untold-usage.ts'
+import { hasAllTokens, withUsage } from './untold-usage.ts'
 
 export interface SessionOptions {
   readonly id: string
@@ -113,13 +114,15 @@ export class Session {
     const asked = request.messages
       ? { ...request, messages: request.messages, conversation, sessionId }
       : { ...request, messages: conversation, sessionId }
-    return this.#model.call(asked, hooks).then((reply) => this.#take(reply, asked.messages))
+    return this.#model.call(asked, hooks).then((reply) => this.#take(reply, asked))
   }
 
-  #take(reply: ModelReply, prompt: readonly Message[]): SessionReply {
+  #take(reply: ModelReply, asked: ModelRequest): SessionReply {
     if (reply.status !== 'complete') throw reply.error
     const { message, original, tokens } = reply
-    const record = callRecord(withUsage(reply, prompt, this.#model.price))
+    const counted = withUsage(reply, asked.messages, this.#model.price)
+    const usage = asked.captureTokens ? { ...counted.usage, captured: hasAllTokens(counted) ? 1 : 0 } : counted.usage
+    const record = { ...callRecord({ ...counted, usage }), sampling: samplingRecord(asked, reply) }
     const call = original && isSealed(original) ? { ...record, original } : record
     keepSealed(message, call)
     this.#add(message, { call, tokens })

@@ -12,6 +12,12 @@ export function withUsage(reply: CompleteReply, prompt: readonly Message[], pric
   return { ...reply, usage, cost: costOf(usage, price) }
 }
 
+/** Whether a reply came with the ids and log-probabilities of all its tokens. */
+export function hasAllTokens({ tokens, usage }: Pick<CompleteReply, 'tokens' | 'usage'>): boolean {
+  if (!tokens || tokens.ids.length === 0) return false
+  return tokens.ids.length >= usage.output && tokens.logprobs.length === tokens.ids.length
+}
+
 /** The usage of a reply whose server reported none: tokens are counted if their ids came, and estimated if not. */
 export function untoldUsage({ message, tokens }: PartialReply, prompt: readonly Message[]): Usage {
   const known = { input: tokens?.promptIds?.length, output: tokens?.ids.length || undefined }

@@ -55,6 +55,17 @@ describe('SseDecoder', () => {
     expect(decodeText(text)).toEqual(expected)
   })
 
+  test('a line that is not UTF-8 is an error, after the events before it', () => {
+    const collector = new Collector()
+    const rules = { maxBytes: 1000, tooLong: () => new Error('too long'), notUtf8: () => new Error('not UTF-8') }
+    const decoder = new SseDecoder(collector, rules)
+    const valid = Buffer.from('data: é漢🙂\n\n')
+    for (const byte of valid) decoder.push(Buffer.from([byte]))
+    const broken = Buffer.concat([valid, Buffer.from('data: caf'), Buffer.from([0xe9]), Buffer.from('\n\n')])
+    expect(() => decoder.push(broken)).toThrow('not UTF-8')
+    expect(collector.events).toEqual(['é漢🙂', 'é漢🙂'])
+  })
+
   test('events come out the same wherever the bytes are cut', () => {
     const alphabet = ['a', '"', ' ', ':', 'é', '漢', '🙂', '\\n', 'data']
     for (let seed = 0; seed < 300; seed += 1) {

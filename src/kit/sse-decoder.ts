@@ -1,13 +1,18 @@
+import { isUtf8 } from 'node:buffer'
+
 /** Takes the data of each event, in order. */
 export interface EventSink {
   onEvent(data: string): void
 }
 
-/** The most that a line, or the data of one event, may hold. */
-export interface EventLimit {
+/** What a stream may hold. */
+export interface EventRules {
+  /** The most bytes of a line, or of the data of one event. */
   readonly maxBytes: number
   /** The error that `push` throws beyond that. */
   readonly tooLong: (maxBytes: number) => Error
+  /** The error that `push` throws for a line that is not UTF-8. Without it, such bytes are replaced. */
+  readonly notUtf8?: () => Error
 }
 
 const newline = 0x0a
@@ -23,7 +28,7 @@ const byteOrderMark = '\u{feff}'
  */
 export class SseDecoder {
   readonly #sink: EventSink
-  readonly #limit: EventLimit
+  readonly #rules: EventRules
   #hasBegun = false
   /** The beginning of a line whose end has not come yet. */
   #rest: Buffer[] = []
@@ -34,9 +39,9 @@ export class SseDecoder {
   #lastId: string | undefined
   #retryMs: number | undefined
 
-  constructor(sink: EventSink, limit: EventLimit) {
+  constructor(sink: EventSink, rules: EventRules) {
     this.#sink = sink
-    this.#limit = limit
+    this.#rules = rules
   }
 
   /** The id of the last event that had one, from which the stream can be resumed. */
@@ -49,7 +54,7 @@ export class SseDecoder {
     return this.#retryMs
   }
 
-  /** Throws what the sink throws, and the error of the limit when a line, or an event, grows past it. */
+  /** Throws what the sink throws, and the errors of the rules for a line, or an event, that breaks them. */
   push(chunk: Buffer): void {
     const end = chunk.lastIndexOf(newline)
     if (end === -1) {
@@ -80,8 +85,18 @@ export class SseDecoder {
   /** `bytes` end with a newline. */
   #decode(bytes: Buffer): void {
     // The lines are measured one by one only where one of them may be too long.
-    if (bytes.length > this.#limit.maxBytes) this.#checkLines(bytes)
-    const text = bytes.toString('utf8')
+    if (bytes.length > this.#rules.maxBytes) this.#checkLines(bytes)
+    const { notUtf8 } = this.#rules
+    if (!notUtf8 || isUtf8(bytes)) {
+      this.#text(bytes.toString('utf8'))
+    } else {
+      // What came before is delivered.
+      this.#text(bytes.toString('utf8', 0, endOfText(bytes)))
+      throw notUtf8()
+    }
+  }
+
+  #text(text: string): void {
     // A stream may begin with a byte order mark, which is no part of its first line.
     this.#lines(!this.#hasBegun && text.startsWith(byteOrderMark) ? text.slice(1) : text)
     this.#hasBegun = true
@@ -135,8 +150,18 @@ export class SseDecoder {
   }
 
   #checkBytes(bytes: number): void {
-    const { maxBytes, tooLong } = this.#limit
+    const { maxBytes, tooLong } = this.#rules
     if (bytes > maxBytes) throw tooLong(maxBytes)
+  }
+}
+
+/** Where the first line begins that is not UTF-8; there is one. */
+function endOfText(bytes: Buffer): number {
+  let start = 0
+  for (;;) {
+    const end = bytes.indexOf(newline, start) + 1
+    if (end === 0 || !isUtf8(bytes.subarray(start, end))) return start
+    start = end
   }
 }
 

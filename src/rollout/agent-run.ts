@@ -86,7 +86,7 @@ export class AgentRun implements AgentContext, Host {
     const recorder = new AttemptRecorder(services.journal, id, liveRollout.job.attempt)
     this.session = new Session({ id, model, recorder, journalled: nodes, tape, isChild: parent !== undefined })
     this.tally = new Tally(parent?.tally)
-    for (const { usage, cost } of paid) this.tally.addJudgeCall(usage, cost)
+    for (const verdict of paid) this.tally.addJudgeCall(verdict)
     this.time = new AgentTime(this, { limits: options.limits, signal: options.signal, parent: parent?.time })
     this.context = new LiveContext(this, { liveRollout, scope: this.time.scope, askedBy: this.askedBy })
     this.tools = new AgentCalls(this, this.#toolBox)
@@ -112,6 +112,10 @@ export class AgentRun implements AgentContext, Host {
 
   get turns(): number {
     return this.#turns.taken
+  }
+
+  onServerAway(why: MillraceError): () => void {
+    return this.time.onServerAway(why)
   }
 
   /** The text of the last assistant message; null if the model never said anything. */
@@ -208,6 +212,10 @@ export class AgentRun implements AgentContext, Host {
       .then(updateWord, (thrown: unknown) => {
         throw agentFault('update', thrown)
       })
+  }
+
+  get child(): AgentContext['child'] {
+    return this.context.child
   }
 
   runChild(request: ChildRequest, start: ChildStart): Promise<ChildResult> {

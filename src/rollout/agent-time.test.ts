@@ -37,3 +37,19 @@ test('setup that takes all of the time does not wait for a model', async () => {
   hangs.resolve()
   await setup
 })
+
+test('the clock of an agent stands still while a call of it, or of a child, waits for a tool server', async () => {
+  const time = timeOf({ doing: 'tool ask' })
+  const child = timeOf({ parent: time })
+  const why = new MillraceError('tool_infra', 'it does not answer')
+  const resume = [child.onServerAway(why), child.onServerAway(why)]
+  resume[0]?.()
+  expect([time.budget.isWaiting, child.budget.isWaiting]).toEqual([true, true])
+  expect(await endOf(time)).toBe(
+    'its time on the clock is used up, in tool ask, while it waited for a tool server that is away: it does not answer',
+  )
+  resume[1]?.()
+  expect([time.budget.isWaiting, child.budget.isWaiting]).toEqual([false, false])
+  time.stop()
+  child.stop()
+})

@@ -32,6 +32,8 @@ export class AgentTime implements CallHooks {
   #lastSent: SentCall | undefined
   /** Why the agent waits for the model, if a backend has failed since the last call was sent. */
   #heldUpBy: MillraceError | undefined
+  /** Why calls of this agent, or of a child of it, wait for tool servers: one reason for each call. */
+  readonly #awayBecause: MillraceError[] = []
 
   constructor(
     host: TimeHost,
@@ -84,6 +86,25 @@ export class AgentTime implements CallHooks {
     this.#parent?.onParked(error)
   }
 
+  /** A call waits for a tool server that is away. Returns what to call when the wait is over. */
+  onServerAway(why: MillraceError): () => void {
+    this.budget.startWait()
+    const forget = this.#noteAway(why)
+    return () => {
+      this.budget.endWait()
+      forget()
+    }
+  }
+
+  #noteAway(why: MillraceError): () => void {
+    const forgetAbove = this.#parent ? this.#parent.#noteAway(why) : undefined
+    this.#awayBecause.push(why)
+    return () => {
+      this.#awayBecause.splice(this.#awayBecause.indexOf(why), 1)
+      forgetAbove?.()
+    }
+  }
+
   onSend(call: SentCall): void {
     this.#lastSent = call
     this.#heldUpBy = undefined
@@ -99,8 +120,9 @@ export class AgentTime implements CallHooks {
     const asking = lastSent?.isUnderWay && !isWaiting ? `a model call to ${lastSent.backend}` : undefined
     const doing = this.#hook ?? tools.doing ?? asking
     this.cutOffIn = doing
+    const [serverAway] = this.#awayBecause
     // During `setup` the clock stands still as well, without a wait for the model.
-    const waitsForModel = isWaiting && this.#hook !== 'setup'
-    this.scope.abort(timeUp(what, { lastSent, doing, waitsForModel, heldUpBy: this.#heldUpBy }))
+    const waitsForModel = isWaiting && this.#hook !== 'setup' && !serverAway
+    this.scope.abort(timeUp(what, { lastSent, doing, waitsForModel, heldUpBy: this.#heldUpBy, serverAway }))
   }
 }

@@ -48,7 +48,7 @@ export async function askJudge(request: JudgeRequest, asker: JudgeAsker): Promis
     model: model.name,
     ...(await askModel(model, request, asker)),
   }
-  tally.addJudgeCall(verdict.usage, verdict.cost)
+  tally.addJudgeCall(verdict)
   services.journal.append(attemptEvent({ id: rollout, attempt }, judgeCallEvent, { ...verdict, earlier }))
   return verdict.reply
 }

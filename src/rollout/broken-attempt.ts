@@ -7,7 +7,13 @@ export interface BrokenAttempt {
 }
 
 /** The place where rollouts run is gone, or nothing can be recorded any more: no other rollout could go on. */
-const endsRun: ReadonlySet<ErrorCode> = new Set<ErrorCode>(['worker_lost', 'closed', 'store_failed', 'disk_full'])
+const endsRun: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
+  'worker_lost',
+  'closed',
+  'store_failed',
+  'disk_full',
+  'run_gone',
+])
 
 /** The end of a rollout whose executor threw; throws the error again if it ends the whole run. */
 export function brokenAttempt(thrown: unknown): BrokenAttempt {

@@ -1,6 +1,7 @@
 import type { ModelStatus } from '../inference/index.ts'
 import type { LoopLagWindow } from '../kit/index.ts'
 import type { RewardComponent } from '../schema/index.ts'
+import type { ToolServerStatus } from '../tools/index.ts'
 import type { AttemptResult, GroupJob, RolloutJob } from './job.ts'
 
 /** Scores by rollout id, then by component. */
@@ -44,4 +45,6 @@ export interface Executor extends AsyncDisposable {
   /** Empty where rollouts run on the caller's own thread. */
   workers(): readonly WorkerStatus[]
   offload(): readonly OffloadStatus[]
+  /** The tool servers of the environment; those of all workers together. */
+  servers(): readonly ToolServerStatus[]
 }

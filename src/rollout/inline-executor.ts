@@ -11,6 +11,7 @@ import {
 } from '../inference/index.ts'
 import { closeAll, Resource, Semaphore, type Variables } from '../kit/index.ts'
 import type { Journal } from '../store/index.ts'
+import type { ToolServerStatus } from '../tools/index.ts'
 import { BlockedRewards } from './blocked-rewards.ts'
 import { callStyleOf } from './call-style-of.ts'
 import type { RunServices } from './run-services.ts'
@@ -55,9 +56,11 @@ export class InlineExecutor extends Resource implements Executor {
   constructor(parts: InlineExecutorOptions) {
     super()
     const { environment, options, settings, models, env, journal, backends, limits } = parts
-    // First, because it may throw, and the parts made below hold connections and threads.
     const module = heavyRewardModule(environment, parts.module)
+    // Closes the parts that are open already if a later one cannot be opened.
+    using opened = new DisposableStack()
     this.#toolkit = new Toolkit(environment, options, journal, parts.opensServers)
+    opened.defer(() => void this.#toolkit.close())
     this.#models = new ModelSet({
       configs: models,
       env,
@@ -65,6 +68,7 @@ export class InlineExecutor extends Resource implements Executor {
       ...(limits && { limits }),
       onLimitChange: (change) => recordLimitChange(journal, change),
     })
+    opened.defer(() => void this.#models.close())
     this.#services = {
       environment,
       options,
@@ -78,11 +82,23 @@ export class InlineExecutor extends Resource implements Executor {
       blockedRewards: new BlockedRewards(environment.name, journal),
       model: (name) => this.#models.get(name),
     }
+    opened.move()
     this.#toolkit.warm()
   }
 
   run(job: RolloutJob, signal: AbortSignal): Promise<AttemptResult> {
+    if (this.#toolkit.isAwaited) return this.#runLater(job, signal)
     return job.attempt === 1 ? runRollout(job, this.#services, signal) : this.#runAgain(job, signal)
+  }
+
+  /** Does not start a rollout before its tool servers are back, so that none of its time passes. */
+  async #runLater(job: RolloutJob, signal: AbortSignal): Promise<AttemptResult> {
+    try {
+      await this.#toolkit.available(signal)
+    } catch {
+      // It was cancelled, and its record says so.
+    }
+    return await runRollout(job, this.#services, signal)
   }
 
   /** A rollout that fails at once, again and again, must not block the loop for all others. */
@@ -99,9 +115,13 @@ export class InlineExecutor extends Resource implements Executor {
   }
 
   async preflight(signal: AbortSignal): Promise<readonly string[]> {
-    const { asked } = this.#services.settings
+    const { asked, model, captureTokens } = this.#services.settings
     const [notices] = await Promise.all([
-      Promise.all(asked.map((name) => preflight(this.#models.get(name), signal))),
+      Promise.all(
+        asked.map((name) =>
+          preflight(this.#models.get(name), signal, { captureTokens: captureTokens && name === model }),
+        ),
+      ),
       this.#toolkit.preflight(signal),
     ])
     return notices.flat()
@@ -117,6 +137,15 @@ export class InlineExecutor extends Resource implements Executor {
 
   workers(): readonly WorkerStatus[] {
     return []
+  }
+
+  servers(): readonly ToolServerStatus[] {
+    return this.#toolkit.servers()
+  }
+
+  /** These tool servers were open on another worker. */
+  noteOpened(servers: readonly string[]): void {
+    this.#toolkit.noteOpened(servers)
   }
 
   offload(): readonly OffloadStatus[] {

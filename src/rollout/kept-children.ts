@@ -10,6 +10,8 @@ export interface KeptChild {
   readonly turns: number
   readonly usage: Usage
   readonly judgeUsage: Usage
+  /** Left out if no judge was asked. */
+  readonly judgeModels?: readonly string[]
   readonly cost: number | null
   readonly toolCalls: number
   readonly toolErrors: number
@@ -30,6 +32,7 @@ const eventSchema = z.object({
   turns: z.number(),
   usage: usageSchema,
   judgeUsage: usageSchema,
+  judgeModels: z.array(z.string()).exactOptional(),
   cost: z.number().nullable(),
   toolCalls: z.number(),
   toolErrors: z.number(),
@@ -89,6 +92,7 @@ function figuresOf(record: BareRecord): KeptChild {
     turns: record.turns,
     usage: record.usage,
     judgeUsage: record.judgeUsage,
+    ...(record.judgeModels && { judgeModels: record.judgeModels }),
     cost: record.cost,
     toolCalls: record.toolCalls,
     toolErrors: record.toolErrors,

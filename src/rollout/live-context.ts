@@ -26,6 +26,7 @@ import { checkChildRequest } from './check-child-request.ts'
 import { checkJudgeRequest } from './check-judge-request.ts'
 import type { RunServices } from './run-services.ts'
 import type { LiveRollout } from './live-rollout.ts'
+import { NotedServers } from './replay-servers.ts'
 import type { RewardTime } from './reward-time.ts'
 
 /** A copy that can be written down. A value that is no JSON is refused here, where its author sees it. */
@@ -66,6 +67,8 @@ export interface ContextHost {
   readonly messages: readonly Message[]
   readonly answer: string | null
   readonly tally: { readonly toolRepairs: number }
+  /** A call of the agent waits for a tool server that is away. Returns what to call when the wait is over. */
+  onServerAway(why: MillraceError): () => void
   readonly requests: {
     /** `asking` is the tool call that asks for the child, if one does. */
     startChild(request: ChildRequest, signal: AbortSignal, asking?: AskingCall): Promise<ChildResult>
@@ -104,7 +107,8 @@ export class LiveContext implements Context {
     this.rollout = liveRollout.identity
     this.task = liveRollout.task
     this.options = liveRollout.options
-    this.servers = liveRollout.tools.servers
+    const { servers } = liveRollout.tools
+    this.servers = servers instanceof NotedServers ? servers.heardBy(this.#onServerAway) : servers
     this.outputs = liveRollout.outputs
     this.#scope = scope
     this.#askedBy = askedBy
@@ -122,6 +126,14 @@ export class LiveContext implements Context {
 
   get signal(): AbortSignal {
     return this.#scope.signal
+  }
+
+  /** The clock of the agent, or of the reward, stands still while a call waits for a tool server. */
+  readonly #onServerAway = (why: MillraceError): (() => void) => {
+    const clock = this.#rewardClock
+    if (!clock) return this.#host.onServerAway(why)
+    clock.startWait()
+    return () => clock.endWait()
   }
 
   get [rewardClock]() {

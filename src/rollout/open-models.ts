@@ -37,13 +37,29 @@ export class ModelSet extends Resource {
       workers: limits?.workers ?? 1,
       backends: options.configs.reduce((sum, config) => sum + config.backends.length, 0),
     }
+    using opened = new DisposableStack()
+    opened.defer(() => void this.close())
     for (const config of options.configs) {
       const given = options.backends?.[config.name]
-      const backends = given ?? openBackends(config, env, shares)
-      if (!given) this.#ownBackends.push(...backends)
+      const backends = given ?? this.#open(config, env, shares)
       const shared = limits && { limits: limits.model(config.name) }
       this.#models.set(config.name, new Model(config, backends, { onLimitChange, ...shared }))
     }
+    opened.move()
+  }
+
+  /** Opens the backends of a model. Each belongs to the set as soon as it is open: the next one may fail. */
+  #open(
+    config: ModelConfig,
+    env: Variables,
+    shares: Pick<HttpBackendOptions, 'workers' | 'backends'>,
+  ): readonly Backend[] {
+    const own = <Kind extends Backend>(backend: Kind): Kind => {
+      this.#ownBackends.push(backend)
+      return backend
+    }
+    if (config.simulator) return [own(new Simulator(config.simulator))]
+    return config.backends.map((backend) => own(new HttpBackend(config, backend, env, shares)))
   }
 
   get(name: string): ModelClient {
@@ -60,13 +76,4 @@ export class ModelSet extends Resource {
   protected onClose(): Promise<void> {
     return closeAll([...this.#ownBackends, ...this.all()])
   }
-}
-
-function openBackends(
-  config: ModelConfig,
-  env: Variables,
-  shares: Pick<HttpBackendOptions, 'workers' | 'backends'>,
-): readonly Backend[] {
-  if (config.simulator) return [new Simulator(config.simulator)]
-  return config.backends.map((backend) => new HttpBackend(config, backend, env, shares))
 }

@@ -13,11 +13,12 @@ type OpenedTask = { readonly prompt: readonly Message[] } | AgentEnd
 /** Runs `setup`, then opens the task. */
 export async function setUpTask(run: AgentRun): Promise<OpenedTask> {
   const { liveRollout, services } = run
-  const { task, options, identity, tools } = liveRollout
+  const { task, options, identity } = liveRollout
+  const { servers } = run.context
   // A signal of its own: what `setup` opened with it must outlive an abort of the agent's signal, until reward and teardown
   // ended.
   using scope = new AbortScope(run.signal)
-  const context = { task, options, rollout: identity, servers: tools.servers, signal: scope.signal }
+  const context = { task, options, rollout: identity, servers, signal: scope.signal }
   // Setting up is not the agent's work, so its clock stands still; the wall clock does not.
   run.budget.startWait()
   try {
@@ -32,8 +33,9 @@ export async function setUpTask(run: AgentRun): Promise<OpenedTask> {
 
 /** Asks the environment for the prompt of a task that needs no `setup`, or is set up. */
 export function openTask(run: AgentRun): OpenedTask {
-  const { task, options, identity, tools, state, job } = run.liveRollout
-  const context = { task, options, rollout: identity, servers: tools.servers, signal: run.signal, state }
+  const { task, options, identity, state, job } = run.liveRollout
+  const { servers } = run.context
+  const context = { task, options, rollout: identity, servers, signal: run.signal, state }
   try {
     return { prompt: openedWith(promptMessages(run.services.environment.prompt(context)), job.opening) }
   } catch (error) {

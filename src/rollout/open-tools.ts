@@ -1,6 +1,7 @@
 import { MillraceError } from '../errors/index.ts'
 import { AbortScope } from '../kit/index.ts'
 import type { MissingServer, RolloutRecord } from '../schema/index.ts'
+import type { StartTime } from './attempt-start.ts'
 import { spent } from './budget-meter.ts'
 import type { RunServices } from './run-services.ts'
 import { failedEnd } from './failed-end.ts'
@@ -33,7 +34,7 @@ export function missingServers({ failures }: RolloutTools): MissingServer[] {
 export function recordWithoutTools(
   job: RolloutJob,
   { environment, settings }: RunServices,
-  { thrown, startedAt, signal }: { thrown: unknown; startedAt: number; signal: AbortSignal },
+  { thrown, start, signal }: { thrown: unknown; start: StartTime; signal: AbortSignal },
 ): RolloutRecord {
   const trace = traceOf(job)
   const { outcome, error } = failedEnd(thrown, 'setup_failed', { signal })
@@ -46,7 +47,7 @@ export function recordWithoutTools(
     attempt: job.attempt,
     outcome,
     error: error ?? MillraceError.from(thrown, 'tool_infra'),
-    startedAt,
+    start,
     spent: recordedSpending(job.recorded),
   })
   // The rollout did nothing but wait for its tools.

@@ -21,6 +21,7 @@ const outcomeOfCode: Partial<Record<ErrorCode, Outcome>> = {
   // The run is stopping and nothing of this attempt can be recorded any more; on resume it goes on from its journal.
   disk_full: 'cancelled',
   store_failed: 'cancelled',
+  run_gone: 'cancelled',
   tool_infra: 'tool_infra_error',
   model_connect: 'model_error',
   model_timeout: 'model_error',

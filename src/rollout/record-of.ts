@@ -9,12 +9,13 @@ import {
 import type { AgentEnd } from './agent-end.ts'
 import { agentOutcomeBehind } from './agent-outcome.ts'
 import type { AgentRun } from './agent-run.ts'
+import type { StartTime } from './attempt-start.ts'
 
 interface RecordParts {
   readonly end: AgentEnd
   /** How the agent ended; the reward or `teardown` may have changed the rollout's end since. */
   readonly agentOutcome?: Outcome
-  readonly startedAt: number
+  readonly start: StartTime
   readonly score?: { reward: number; rewards: Record<string, RewardComponent> } | undefined
   readonly metrics?: Record<string, number>
   readonly notes?: Record<string, Json>
@@ -26,7 +27,7 @@ interface RecordParts {
 
 /** What a rollout, or a child, came to, as a plain value. */
 export function recordOf(run: AgentRun, parts: RecordParts): RolloutRecord {
-  const { end, startedAt, score } = parts
+  const { end, start, score } = parts
   const { services, liveRollout, tally, budget, time } = run
   const { job } = liveRollout
   const { truncated } = outcomes[end.outcome]
@@ -52,8 +53,8 @@ export function recordOf(run: AgentRun, parts: RecordParts): RolloutRecord {
     judgeUsage: { ...tally.judgeUsage },
     cost: tally.costUsd,
     timing: {
-      startedAt,
-      wallMs: Date.now() - startedAt,
+      startedAt: start.at,
+      wallMs: start.elapsedMs,
       workingMs: Math.round(budget.workingMs),
       waitMs: Math.round(budget.waitedMs + (parts.waitedMs ?? 0)),
       modelMs: Math.round(tally.modelMs),
@@ -67,6 +68,7 @@ export function recordOf(run: AgentRun, parts: RecordParts): RolloutRecord {
   if (end.outcome === 'reward_error') Object.assign(record, agentOutcomeBehind(parts.agentOutcome))
   if (time.cutOffIn !== undefined && outcomes[parts.agentOutcome ?? end.outcome].truncated)
     record.cutOffIn = time.cutOffIn
+  if (tally.judgeModels) record.judgeModels = [...tally.judgeModels]
   if (tally.toolFaults) record.toolFaults = tally.toolFaults.list()
   if (tally.toolRepairs > 0) record.toolRepairs = tally.toolRepairs
   if (parts.missing && parts.missing.length > 0) record.missingServers = parts.missing

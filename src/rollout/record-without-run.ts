@@ -1,7 +1,7 @@
 import type { MillraceError } from '../errors/index.ts'
 import { emptyUsage, type Outcome, type RolloutRecord } from '../schema/index.ts'
 import type { AttemptStart } from '../store/index.ts'
-import { attemptStart } from './attempt-start.ts'
+import { attemptStart, StartTime } from './attempt-start.ts'
 import type { AttemptSpending } from './journalled-spending.ts'
 
 /** The record of a rollout that never ran, or of which nothing is known: every rollout asked for has an outcome. */
@@ -10,12 +10,12 @@ export function recordWithoutRun(
     readonly outcome: Outcome
     readonly error: MillraceError
     /** When the work on the rollout began; now if not given. */
-    readonly startedAt?: number
+    readonly start?: StartTime
     /** Nothing if not given. */
     readonly spent?: AttemptSpending | undefined
   },
 ): RolloutRecord {
-  const { error, startedAt = Date.now(), spent, ...known } = parts
+  const { error, start = new StartTime(), spent, ...known } = parts
   return {
     ...known,
     truncated: false,
@@ -33,7 +33,15 @@ export function recordWithoutRun(
     judgeUsage: emptyUsage(),
     cost: 0,
     ...spent,
-    timing: { startedAt, wallMs: Date.now() - startedAt, workingMs: 0, waitMs: 0, modelMs: 0, toolMs: 0, rewardMs: 0 },
+    timing: {
+      startedAt: start.at,
+      wallMs: start.elapsedMs,
+      workingMs: 0,
+      waitMs: 0,
+      modelMs: 0,
+      toolMs: 0,
+      rewardMs: 0,
+    },
   }
 }
 

@@ -20,4 +20,4 @@ export interface RecordedWork {
 }
 
 /** What a verdict had cost, whatever it said. */
-export type PaidVerdict = Pick<RecordedVerdict, 'usage' | 'cost'>
+export type PaidVerdict = Pick<RecordedVerdict, 'model' | 'usage' | 'cost'>

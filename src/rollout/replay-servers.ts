@@ -36,45 +36,43 @@ function isAnswer(data: unknown): data is RecordedAnswer {
   return answerSchema.safeParse(data).success
 }
 
+interface NotedParts {
+  readonly journal: Pick<Journal, 'append'>
+  readonly rollout: string
+  readonly attempt: number
+  /** The answers to be given again, in order. An answer that was given is taken out. */
+  readonly recorded: RecordedAnswer[]
+  /** How many answers earlier sittings of the attempt had left it. */
+  readonly earlier?: number | undefined
+}
+
 /**
  * Tool servers as an environment's own code calls them: in `setup`, in rewards, in its tools. Their answers are kept as events,
  * so that a replay has them. Calls of the model are recorded as messages anyway, and use `direct`.
  */
 export class NotedServers implements ServerCalls {
   readonly direct: ServerCalls
-  readonly #journal: Pick<Journal, 'append'>
-  readonly #rollout: string
-  readonly #attempt: number
-  readonly #earlier: number | undefined
-  /** The answers to be given again, in order. */
-  readonly #recorded: RecordedAnswer[]
+  readonly #parts: NotedParts
 
-  constructor(
-    direct: ServerCalls,
-    parts: {
-      journal: Pick<Journal, 'append'>
-      rollout: string
-      attempt: number
-      recorded: readonly RecordedAnswer[]
-      /** How many answers earlier sittings of the attempt had left it. */
-      earlier?: number | undefined
-    },
-  ) {
+  constructor(direct: ServerCalls, parts: NotedParts) {
     this.direct = direct
-    this.#journal = parts.journal
-    this.#rollout = parts.rollout
-    this.#attempt = parts.attempt
-    this.#earlier = parts.earlier
-    this.#recorded = [...parts.recorded]
+    this.#parts = parts
+  }
+
+  /** The same servers for one agent, which hears when a call of its own waits for a server that is away. */
+  heardBy(onAway: NonNullable<ServerCall['onAway']>): NotedServers {
+    const direct: ServerCalls = { call: (server, call) => this.direct.call(server, { ...call, onAway }) }
+    return new NotedServers(direct, this.#parts)
   }
 
   async call(server: string, call: ServerCall): Promise<ServerAnswer> {
     const request = hash('sha256', JSON.stringify([server, call.tool, call.arguments]), 'base64url')
-    const index = this.#recorded.findIndex((each) => each.request === request)
-    const [recorded] = index === -1 ? [] : this.#recorded.splice(index, 1)
+    const { journal, rollout, attempt, recorded: kept, earlier } = this.#parts
+    const index = kept.findIndex((each) => each.request === request)
+    const [recorded] = index === -1 ? [] : kept.splice(index, 1)
     const answer = recorded?.answer ?? (await this.direct.call(server, call))
-    const of = { id: this.#rollout, attempt: this.#attempt }
-    this.#journal.append(attemptEvent(of, serverCallEvent, { request, answer, earlier: this.#earlier }))
+    const of = { id: rollout, attempt }
+    journal.append(attemptEvent(of, serverCallEvent, { request, answer, earlier }))
     return answer
   }
 }

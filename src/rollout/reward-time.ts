@@ -5,7 +5,7 @@ import { lateReward } from './late-reward.ts'
 
 /**
  * The time kept for the reward, which the agent could not spend. Its clock stands still while the reward waits for a judge, a
- * thread or its turn to run a command, but not for longer than `wallMs`.
+ * thread, a tool server that is away or its turn to run a command, but not for longer than `wallMs`.
  */
 export class RewardTime implements Disposable {
   readonly scope: AbortScope
@@ -31,6 +31,6 @@ function late(what: SpentTime, { tailMs, wallTimeoutMs }: Limits): MillraceError
   if (what === 'time') return lateReward('the reward', tailMs)
   return new MillraceError(
     'reward_failed',
-    `the reward still waited for a judge, a thread or its turn to run a command when the rollout's ${wallTimeoutMs} ms (wallTimeoutMs) were used up`,
+    `the reward still waited for a judge, a thread, a tool server or its turn to run a command when the rollout's ${wallTimeoutMs} ms (wallTimeoutMs) were used up`,
   )
 }

@@ -3,7 +3,7 @@ import { MillraceError } from '../errors/index.ts'
 import { ToolOutputs } from '../tools/index.ts'
 import { outcomes, type Limits, type Sampling } from '../schema/index.ts'
 import { AgentRun } from './agent-run.ts'
-import { attemptStart } from './attempt-start.ts'
+import { attemptStart, StartTime } from './attempt-start.ts'
 import type { RunServices } from './run-services.ts'
 import { tearDown, type Closing } from './environment-life.ts'
 import type { AttemptResult, RolloutJob, RunSettings } from './job.ts'
@@ -22,26 +22,26 @@ import { whyNotResumable } from './why-not-resumable.ts'
  * happened in between. The time for reward and teardown is kept back from the agent's.
  */
 export function runRollout(job: RolloutJob, services: RunServices, signal: AbortSignal): Promise<AttemptResult> {
-  const startedAt = Date.now()
-  if (!job.recorded) services.journal.append(attemptStart(job, startedAt, null))
+  const start = new StartTime()
+  if (!job.recorded) services.journal.append(attemptStart(job, start.at, null))
   const atOnce = services.toolkit.atOnce(job)
-  if (atOnce) return runWithTools(job, services, { tools: atOnce, startedAt, signal })
-  return runWithServers(job, services, { startedAt, signal })
+  if (atOnce) return runWithTools(job, services, { tools: atOnce, start, signal })
+  return runWithServers(job, services, { start, signal })
 }
 
 async function runWithServers(
   job: RolloutJob,
   services: RunServices,
-  { startedAt, signal }: { startedAt: number; signal: AbortSignal },
+  { start, signal }: { start: StartTime; signal: AbortSignal },
 ): Promise<AttemptResult> {
   let tools: RolloutTools
   try {
     tools = await openTools(job, services, signal)
   } catch (thrown) {
-    return { kind: 'ended', record: recordWithoutTools(job, services, { thrown, startedAt, signal }), leaf: null }
+    return { kind: 'ended', record: recordWithoutTools(job, services, { thrown, start, signal }), leaf: null }
   }
   try {
-    return await runWithTools(job, services, { tools, startedAt, signal })
+    return await runWithTools(job, services, { tools, start, signal })
   } finally {
     await tools.release?.()
   }
@@ -50,12 +50,12 @@ async function runWithServers(
 async function runWithTools(
   job: RolloutJob,
   services: RunServices,
-  { tools, startedAt, signal }: { tools: RolloutTools; startedAt: number; signal: AbortSignal },
+  { tools, start, signal }: { tools: RolloutTools; start: StartTime; signal: AbortSignal },
 ): Promise<AttemptResult> {
   const why = whyNotResumable(job, tools.box, services.callStyle)
   if (why) return { kind: 'diverged', why }
   const { environment, settings } = services
-  const toolsWaitMs = tools.release ? Date.now() - startedAt : 0
+  const toolsWaitMs = tools.release ? start.elapsedMs : 0
   const run = agentRunOf(job, services, { tools, toolsWaitMs, signal })
   let isTornDown = false
   try {
@@ -82,7 +82,7 @@ async function runWithTools(
     const record = recordOf(run, {
       end,
       agentOutcome,
-      startedAt,
+      start,
       score,
       rewardMs,
       metrics,

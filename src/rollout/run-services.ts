@@ -12,7 +12,7 @@ import type { Toolkit } from './toolkit.ts'
 export interface RunServices {
   readonly environment: Environment
   readonly options: unknown
-  /** The environment's own agent, or the tool loop. */
+  /** The agent of the rollouts: the environment's own, or the tool loop. A child has the tool loop unless it names another. */
   readonly agent: Agent
   readonly toolkit: Toolkit
   readonly callStyle: CallStyle

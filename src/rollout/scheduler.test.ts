@@ -19,6 +19,7 @@ function placeThat(run: Executor['run']): Executor {
     preflight: refuse,
     takesWork: true,
     models: () => [],
+    servers: () => [],
     workers: () => [],
     offload: () => [],
     [Symbol.asyncDispose]: () => Promise.resolve(),

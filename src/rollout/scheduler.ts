@@ -116,7 +116,7 @@ export class Scheduler {
     this.#options.onAdmissionEnd()
   }
 
-  /** Drains for somebody who waits: rollouts that only wait for backends that are gone stay unfinished, to be resumed. */
+  /** Drains for somebody who waits: rollouts that only wait for backends or tool servers that are gone stay unfinished, to be resumed. */
   drainSoon(): void {
     this.drain()
     if (this.#stranded || this.#work === 0) return
@@ -124,7 +124,9 @@ export class Scheduler {
     this.#stranded = new StrandedWatch({
       work: () => this.#work,
       models: () => executor.models(),
-      onStranded: () => this.stop(new MillraceError('cancelled', 'the run drains, and its backends are gone')),
+      servers: () => executor.servers(),
+      onStranded: () =>
+        this.stop(new MillraceError('cancelled', 'the run drains, and its backends or tool servers are gone')),
     })
   }
 

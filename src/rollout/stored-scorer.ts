@@ -1,4 +1,11 @@
-import { scoreRollout, type Environment, type JudgeRequest, type ScoreResult, type ScoringPlace } from '../env/index.ts'
+import {
+  scoreRollout,
+  type Budget,
+  type Environment,
+  type JudgeRequest,
+  type ScoreResult,
+  type ScoringPlace,
+} from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
 import { ownCopy, Resource } from '../kit/index.ts'
 import { outcomes, type AssistantMessage, type RolloutRecord } from '../schema/index.ts'
@@ -35,6 +42,8 @@ export interface RolloutToScore {
   readonly record: RolloutRecord
   readonly task: RolloutJob['task']
   readonly seed: number
+  /** The part of the record's cost that judges took. */
+  readonly judgeCostUsd: () => number
 }
 
 const noTools = new ToolBox<never>({})
@@ -105,19 +114,14 @@ export class StoredScorer extends Resource {
   #hostOf(stored: RolloutToScore, requests: PendingRequests): ContextHost {
     const { environment, limits, askJudge } = this.#options
     const { record } = stored
-    const { usage, cost, turns, timing } = record
     return {
       services: { environment },
-      budget: {
-        turnsLeft: Math.max(0, limits.maxTurns - turns),
-        tokensLeft: Math.max(0, (limits.maxTokens ?? Infinity) - usage.output),
-        costLeftUsd: Math.max(0, (limits.maxCostUsd ?? Infinity) - (cost ?? 0)),
-        workingMsLeft: Math.max(0, limits.timeoutMs - timing.workingMs),
-        wallMsLeft: Math.max(0, limits.wallTimeoutMs - timing.wallMs),
-      },
+      budget: budgetLeft(stored, limits),
       messages: record.messages,
       answer: record.answer,
       tally: { toolRepairs: record.toolRepairs ?? 0 },
+      // The reward has a clock of its own.
+      onServerAway: () => () => {},
       requests: {
         startChild: () => Promise.reject(noChildren()),
         askJudge: (request, signal) => requests.run(signal, (own) => askJudge(request, stored, own)),
@@ -146,6 +150,21 @@ export class StoredScorer extends Resource {
   #placeFor(scored: Parameters<typeof scoreElsewhere>[1]): ScoringPlace | undefined {
     const pool = this.#rewardPool
     return pool && { onBlocked: () => {}, scoreElsewhere: scoreElsewhere(pool, scored) }
+  }
+}
+
+/** The budget as the agent left it, children included. Judges and the time for the reward are on no budget. */
+function budgetLeft({ record, judgeCostUsd }: RolloutToScore, limits: RunSettings['limits']): Budget {
+  const { usage, cost, timing } = record
+  const { maxTurns, maxTokens = Infinity, maxCostUsd = Infinity, timeoutMs, wallTimeoutMs, tailMs } = limits
+  const costUsd = maxCostUsd === Infinity ? 0 : (cost ?? 0) - judgeCostUsd()
+  return {
+    // A turn is one call, the agent's or a child's.
+    turnsLeft: Math.max(0, maxTurns - usage.calls),
+    tokensLeft: Math.max(0, maxTokens - usage.output),
+    costLeftUsd: Math.max(0, maxCostUsd - costUsd),
+    workingMsLeft: Math.max(0, timeoutMs - timing.workingMs),
+    wallMsLeft: Math.max(0, wallTimeoutMs - tailMs - (timing.wallMs - timing.rewardMs)),
   }
 }
 

@@ -14,11 +14,16 @@ const model = (given: Partial<ModelStatus>): ModelStatus => ({
 })
 
 /** How many looks there were until it told, if it did so in a hundred. */
-async function looksUntilTold(statusAt: (look: number) => readonly ModelStatus[], work = 2): Promise<number> {
+async function looksUntilTold(
+  statusAt: (look: number) => readonly ModelStatus[],
+  work = 2,
+  waitingForServer = 0,
+): Promise<number> {
   let looks = 0
   const { promise, resolve } = Promise.withResolvers<void>()
   using _watch = new StrandedWatch({
     work: () => work,
+    servers: () => [{ waiting: waitingForServer }],
     models: () => {
       looks += 1
       if (looks === 100) resolve()
@@ -36,6 +41,12 @@ test('tells when all that runs is parked, or goes as a probe', async () => {
   expect(await looksUntilTold(() => [model({ parked: 1 }), model({ parked: 1 })])).toBe(15)
   const probing = (look: number) => [model(look % 2 === 0 ? { parked: 2 } : { parked: 1, inFlight: 1, probing: 1 })]
   expect(await looksUntilTold(probing)).toBe(15)
+})
+
+test('tells when all that runs waits for a tool server, or for a server and a backend', async () => {
+  expect(await looksUntilTold(() => [model({})], 2, 2)).toBe(15)
+  expect(await looksUntilTold(() => [model({ parked: 1 })], 2, 1)).toBe(15)
+  expect(await looksUntilTold(() => [model({ inFlight: 1 })], 2, 1)).toBe(100)
 })
 
 test('each backend of a model may be probed at a time, also by the last of those that run', async () => {

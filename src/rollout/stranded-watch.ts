@@ -1,9 +1,11 @@
 import type { ModelStatus } from '../inference/index.ts'
+import type { ToolServerStatus } from '../tools/index.ts'
 
 interface StrandedWatchOptions {
   /** How many rollouts run and groups are scored. */
   readonly work: () => number
   readonly models: () => readonly ModelStatus[]
+  readonly servers: () => readonly Pick<ToolServerStatus, 'waiting'>[]
   readonly onStranded: () => void
   readonly tickMs?: number
 }
@@ -15,7 +17,8 @@ interface StrandedWatchOptions {
 const patienceTicks = 15
 
 /**
- * Calls `onStranded`, once, when all work has waited for nothing but backends that are overloaded or gone for a while. The time
+ * Calls `onStranded`, once, when all work has waited for a while for nothing but backends that are overloaded or gone, or tool
+ * servers that are away. The time
  * is counted in ticks, so that a process that was itself held up does not take that for the backends' silence.
  */
 export class StrandedWatch implements Disposable {
@@ -33,8 +36,9 @@ export class StrandedWatch implements Disposable {
   }
 
   #look(): void {
-    const { work, models, onStranded } = this.#options
-    this.#ticks = areStranded(work(), models()) ? this.#ticks + 1 : 0
+    const { work, models, servers, onStranded } = this.#options
+    const awaitingServers = servers().reduce((sum, { waiting }) => sum + waiting, 0)
+    this.#ticks = areStranded(work(), models(), awaitingServers) ? this.#ticks + 1 : 0
     if (this.#ticks < patienceTicks) return
     this[Symbol.dispose]()
     onStranded()
@@ -42,9 +46,10 @@ export class StrandedWatch implements Disposable {
 }
 
 /** Parked calls wait for a backend, and so do probes of a backend that admits nothing else. */
-function areStranded(work: number, models: readonly ModelStatus[]): boolean {
+function areStranded(work: number, models: readonly ModelStatus[], awaitingServers: number): boolean {
   const waitingForBackends = models.reduce((sum, { parked, probing = 0 }) => sum + parked + probing, 0)
-  return waitingForBackends > 0 && waitingForBackends >= work && models.every(isSilent)
+  const waiting = waitingForBackends + awaitingServers
+  return waiting > 0 && waiting >= work && models.every(isSilent)
 }
 
 /** Whether the model has no calls but probes in flight, and none are about to be sent. */

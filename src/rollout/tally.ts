@@ -2,6 +2,7 @@ import { roundedSum } from '../kit/index.ts'
 import { addUsage, emptyUsage, type CallRecord, type Usage } from '../schema/index.ts'
 import type { ToolResult } from '../tools/index.ts'
 import type { KeptChild } from './kept-children.ts'
+import type { PaidVerdict } from './recorded-work.ts'
 import { ToolFaults } from './tool-faults.ts'
 
 /** What a rollout has used, with its children and judges: what a child uses, its parent has used too. */
@@ -15,6 +16,8 @@ export class Tally {
   toolRepairs = 0
   /** What tools threw; made with the first fault. */
   toolFaults: ToolFaults | undefined
+  /** The models that judged; made with the first verdict. */
+  judgeModels: Set<string> | undefined
   children = 0
   /** As `toolMs`, counted in this sitting only: what is repeated from a recording takes no time. */
   modelMs = 0
@@ -38,10 +41,11 @@ export class Tally {
     this.#parent?.addCall(call, isRepeated)
   }
 
-  addJudgeCall(usage: Usage, cost: number | null): void {
-    addUsage(this.judgeUsage, usage)
-    this.#addCost(cost)
-    this.#parent?.addJudgeCall(usage, cost)
+  addJudgeCall(verdict: PaidVerdict): void {
+    addUsage(this.judgeUsage, verdict.usage)
+    ;(this.judgeModels ??= new Set()).add(verdict.model)
+    this.#addCost(verdict.cost)
+    this.#parent?.addJudgeCall(verdict)
   }
 
   addToolCalls(results: readonly ToolResult[]): void {
@@ -68,6 +72,7 @@ export class Tally {
   addKeptChild(child: KeptChild): void {
     addUsage(this.usage, child.usage)
     addUsage(this.judgeUsage, child.judgeUsage)
+    for (const model of child.judgeModels ?? []) (this.judgeModels ??= new Set()).add(model)
     this.#addCost(child.cost)
     this.toolCalls += child.toolCalls
     this.toolErrors += child.toolErrors

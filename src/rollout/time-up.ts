@@ -14,12 +14,15 @@ export function timeUp(
     doing,
     waitsForModel,
     heldUpBy,
+    serverAway,
   }: {
     readonly lastSent: SentCall | undefined
     readonly doing: string | undefined
     readonly waitsForModel: boolean
     /** The error of the backend that the rollout waits for, if one failed. */
     readonly heldUpBy: MillraceError | undefined
+    /** Why a tool server is away that the rollout waits for. */
+    readonly serverAway?: MillraceError | undefined
   },
 ): MillraceError {
   const where = doing === undefined ? '' : `, in ${doing}`
@@ -27,7 +30,8 @@ export function timeUp(
     const why = heldUpBy
       ? ` because a backend had failed: ${heldUpBy.rawMessage}`
       : ': for a limit, or for a backend that is overloaded or gone'
-    const waiting = waitsForModel ? `, while it waited for the model${why}` : ''
+    const forModel = waitsForModel ? `, while it waited for the model${why}` : ''
+    const waiting = serverAway ? `, while it waited for a tool server that is away: ${serverAway.rawMessage}` : forModel
     return spent('wall', `its time on the clock is used up${where}${waiting}`)
   }
   if (!lastSent?.isUnheard) return spent('time', `its working time is used up${where}`)

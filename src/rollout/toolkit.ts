@@ -16,6 +16,7 @@ import {
   type ServerEvent,
   type ToolBox,
   type ToolCatalogue,
+  type ToolServerStatus,
 } from '../tools/index.ts'
 
 /** The tools of one rollout. */
@@ -76,6 +77,25 @@ export class Toolkit extends Resource {
     this.#boxOf(lease.catalogues)
   }
 
+  /** Whether a rollout that starts now would only wait for a tool server that is away. */
+  get isAwaited(): boolean {
+    return this.#servers?.isAwaited === true
+  }
+
+  /** Resolves when tool servers that were away are back, or need not be waited for any longer; rejects with the signal's reason. */
+  async available(signal: AbortSignal): Promise<void> {
+    await this.#servers?.available(signal)
+  }
+
+  servers(): readonly ToolServerStatus[] {
+    return this.#servers?.status() ?? []
+  }
+
+  /** These servers were open on another worker. */
+  noteOpened(servers: readonly string[]): void {
+    this.#servers?.noteOpened(servers)
+  }
+
   /** The tools of a rollout that waits for no servers; undefined if it has to wait. */
   atOnce(job: RolloutJob): RolloutTools | undefined {
     if (this.#servers) return undefined
@@ -103,7 +123,7 @@ export class Toolkit extends Resource {
       journal: this.#journal,
       rollout,
       attempt,
-      recorded,
+      recorded: [...recorded],
       earlier: before?.serverCalls,
     })
   }

@@ -44,7 +44,7 @@ function countCalls({ nodes }: RecordedWork, id: string, tally: Tally, from = 0)
 }
 
 function countVerdicts({ judgeCalls }: RecordedWork, id: string, tally: Tally): void {
-  for (const { usage, cost } of judgeCalls[id] ?? []) tally.addJudgeCall(usage, cost)
+  for (const verdict of judgeCalls[id] ?? []) tally.addJudgeCall(verdict)
 }
 
 /** The child of the agent that a session belongs to, or lies below. */

@@ -36,7 +36,7 @@ export interface ToolMessage {
   readonly role: 'tool'
   readonly tool_call_id: string
   readonly content: string | readonly ContentPart[]
-  /** Whether the tool failed, where an API can say so. Sent along: a backend that does not know it ignores or refuses it. */
+  /** Whether the tool failed, where an API can say so. Chat cannot: backends of that API are not told. */
   readonly is_error?: boolean
 }
 

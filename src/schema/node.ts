@@ -48,6 +48,10 @@ export interface CallRecord {
   readonly hasInstructions?: true
   /** The ids that a backend of Responses gave the items of the reply: clients may send these ids instead of the items. */
   readonly itemIds?: ItemIds
+  /** Names of what was left out of the client's request, because the model's API has no place for it. */
+  readonly dropped?: readonly string[]
+  /** How the reply was sampled. Missing in records of earlier versions. */
+  readonly sampling?: SamplingRecord
   /** Whether tokens were asked for, and some or all did not come. */
   readonly tokensMissing?: true
   /** The request's stop sequence that ended the reply, where the server said so. */
@@ -60,6 +64,30 @@ export interface CallRecord {
    */
   readonly original?: OriginalReply
 }
+
+/** How a reply was sampled, as it was asked for. Where a field is missing, the server's own default held. */
+export interface SamplingRecord {
+  readonly temperature?: number
+  readonly topP?: number
+  readonly topK?: number
+  readonly minP?: number
+  readonly presencePenalty?: number
+  readonly frequencyPenalty?: number
+  readonly repetitionPenalty?: number
+  readonly seed?: number
+  readonly toolChoice?: 'auto' | 'none' | 'required' | { readonly name: string }
+  /** Whether a tool was offered as strict. Some servers then hold calls to its schema with a grammar, others ignore it. */
+  readonly strictTools?: true
+  /**
+   * The fields of the request that kept the model from sampling freely (`tool_choice`, `response_format`, `guided_regex`): a mask
+   * was applied to its tokens, and log-probabilities may be those after it. Missing for a reply that was sampled freely.
+   */
+  readonly constrainedBy?: readonly string[]
+  readonly logprobs?: LogprobsKind
+}
+
+/** `raw`: of the model's own distribution. `processed`: after temperature, penalties and masks. Missing where nobody knows. */
+export type LogprobsKind = 'raw' | 'processed'
 
 /** How deep the output of an original may be nested: SQLite reads no JSON of a thousand levels, so it could not be read back. */
 export const maxOriginalDepth = 256

@@ -41,6 +41,8 @@ export interface RolloutRecord {
   children: number
   usage: Usage
   judgeUsage: Usage
+  /** The models that judges asked, of children too; left out if none was asked. */
+  judgeModels?: readonly string[]
   /** US dollars, judges and children included; null where a price is unknown. */
   cost: number | null
   timing: RolloutTiming

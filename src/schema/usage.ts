@@ -10,6 +10,7 @@ export const usageSchema = z.object({
   output: count,
   reasoning: count,
   estimated: count.exactOptional(),
+  captured: count.exactOptional(),
 })
 
 /**
@@ -24,6 +25,8 @@ export interface Usage {
   reasoning: number
   /** How many of the calls have estimated tokens, as their server did not report usage. Left out if none. */
   estimated?: number
+  /** How many of the calls returned the ids and log-probabilities of all their tokens. Left out if none was asked to. */
+  captured?: number
 }
 
 export function emptyUsage(): Usage {
@@ -37,4 +40,5 @@ export function addUsage(total: Usage, more: Readonly<Usage>): void {
   total.output += more.output
   total.reasoning += more.reasoning
   if (more.estimated !== undefined) total.estimated = (total.estimated ?? 0) + more.estimated
+  if (more.captured !== undefined) total.captured = (total.captured ?? 0) + more.captured
 }

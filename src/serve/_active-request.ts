@@ -1,6 +1,6 @@
 import { timerMs } from '../kit/index.ts'
 import type { RolloutRecord } from '../schema/index.ts'
-import { rolloutCount, rolloutIds, type KnownRequest } from './known-request.ts'
+import { countOutcome, rolloutCount, rolloutIds, type KnownRequest } from './known-request.ts'
 import { ResultReader } from './result-reader.ts'
 
 export interface ActiveRequestOptions {
@@ -17,6 +17,8 @@ export interface ActiveRequestOptions {
 
 /** A request some of whose rollouts have not ended, and those who read its results. */
 export class ActiveRequest {
+  /** How many of its rollouts run now. `UnsettledRollouts` counts them. */
+  running = 0
   readonly #options: ActiveRequestOptions
   readonly #readers = new Set<ResultReader>()
   /** Those who asked for it: while one of them reads, it is wanted. */
@@ -55,6 +57,7 @@ export class ActiveRequest {
   /** True if it was the last one. */
   settle(record: RolloutRecord): boolean {
     this.#unsettled -= 1
+    countOutcome(this.request, record.outcome)
     for (const reader of this.#readers) reader.push({ id: record.id, record })
     if (this.#unsettled === 0) clearTimeout(this.#grace)
     return this.#unsettled === 0

@@ -12,8 +12,8 @@ export interface CodecCallEvents {
 /** One job for a codec thread, from the request for it to its answer; it may wait for a thread first. */
 export class CodecCall implements CodecListener {
   readonly work: CodecJob
-  /** By the clock on the wall, which threads share. */
-  readonly submittedAt = Date.now()
+  /** In nanoseconds of the monotonic clock that all threads share. */
+  readonly submittedAt = process.hrtime.bigint()
   readonly #events: CodecCallEvents
   readonly #outputs = new RingQueue<CodecOutput>()
   #place: { readonly worker: CodecWorker; readonly job: number } | undefined

@@ -46,7 +46,7 @@ port.on('message', (message: ToCodec) => {
 send({ kind: 'ready' })
 
 async function carryOut({ job, work, submittedAt }: Extract<ToCodec, { kind: 'start' }>): Promise<void> {
-  send({ kind: 'begin', job, waitedMs: Math.max(0, Date.now() - submittedAt) })
+  send({ kind: 'begin', job, waitedMs: Number(process.hrtime.bigint() - submittedAt) / 1e6 })
   const exchange = new CodecExchange()
   exchanges.set(job, exchange)
   try {

@@ -13,8 +13,8 @@ import {
 /** A job, and what it hears of its progress. Exactly one of `onEnd` and `onFailure` comes, and it comes last. */
 export interface CodecListener {
   readonly work: CodecJob
-  /** By the clock on the wall, which threads share. */
-  readonly submittedAt: number
+  /** In nanoseconds of the monotonic clock that all threads share. */
+  readonly submittedAt: bigint
   onBegin(waitedMs: number): void
   onOutput(output: CodecOutput): void
   onEnd(value: CodecAnswer): void

@@ -2,7 +2,14 @@ import type { FastifyReply } from 'fastify'
 import { MillraceError, ownFaults, type ErrorCode, type WireError } from '../errors/index.ts'
 
 /** What only a door can refuse. */
-export type DoorCode = 'unauthorized' | 'not_found' | 'method_not_allowed' | 'too_large' | 'unsupported_type'
+export type DoorCode =
+  | 'unauthorized'
+  | 'forbidden'
+  | 'not_found'
+  | 'method_not_allowed'
+  | 'too_large'
+  | 'unsupported_type'
+  | 'timeout'
 
 /** The body of every reply that is not a result. */
 export interface ErrorBody {
@@ -12,8 +19,10 @@ export interface ErrorBody {
 /** What is not here went wrong on our side. */
 const statusOf: Readonly<Record<DoorCode, number> & Partial<Record<ErrorCode, number>>> = {
   unauthorized: 401,
+  forbidden: 403,
   not_found: 404,
   method_not_allowed: 405,
+  timeout: 408,
   too_large: 413,
   unsupported_type: 415,
   usage: 400,
@@ -24,6 +33,7 @@ const statusOf: Readonly<Record<DoorCode, number> & Partial<Record<ErrorCode, nu
   closed: 503,
   store_failed: 503,
   disk_full: 503,
+  run_gone: 503,
 }
 
 const retryAfterSeconds = '1'

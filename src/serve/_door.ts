@@ -1,7 +1,9 @@
+import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { AddressInfo, Socket } from 'node:net'
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import type * as Fastify from 'fastify'
-import { onFirstUse, Resource } from '../kit/index.ts'
+import { HostCheck, onFirstUse, Resource } from '../kit/index.ts'
+import { clientErrorAnswers, type Refusal } from './_client-error.ts'
 import { replyWithError } from './_door-error.ts'
 import { cannotListen } from './free-port.ts'
 import { KnownRoutes } from './_known-routes.ts'
@@ -14,6 +16,8 @@ const backlog = 4_096
 /** A body takes up its share of memory from its first byte on, so it must not take for ever to arrive. */
 const maxUploadMs = 2 * 60_000
 const maxHeadersMs = 60_000
+/** Node's own limit. */
+const maxHeaderBytes = 16 * 1024
 const checkEveryMs = 10_000
 /** How long a client that reads slowly may keep the door from closing. */
 const closeGraceMs = 10_000
@@ -22,9 +26,13 @@ const keepAliveMs = 5 * 60_000
 /** Twice the longest id. */
 const maxParamLength = 256
 
-export type DoorServerOptions = Pick<Fastify.FastifyServerOptions, 'clientErrorHandler'> & {
-  readonly maxHeaderBytes?: number
-  readonly maxUploadMs?: number
+export interface DoorServerOptions {
+  /** Whether it asks for no key. Then `Host` and `Origin` of every request must name this server. */
+  readonly isKeyless: boolean
+  /** Limits that whoever runs the server can change. */
+  readonly limits?: { readonly maxHeaderBytes: number; readonly maxUploadMs: number }
+  /** The body of a refusal before any route sees the request; `{ error: { code, message } }` if not given. */
+  readonly refusalBody?: (refusal: Refusal) => string
 }
 
 /** Something that listens for HTTP: how it begins and how it ends. What it answers is added by those who extend it. */
@@ -37,19 +45,22 @@ export abstract class Door extends Resource {
   /** How many connections there ever were. */
   #accepted = 0
 
-  protected constructor(host: string, options: DoorServerOptions = {}) {
+  protected constructor(host: string, options: DoorServerOptions) {
     super()
     this.#host = host
-    const { maxHeaderBytes, maxUploadMs: requestTimeout = maxUploadMs, ...more } = options
+    const { isKeyless, limits = { maxHeaderBytes, maxUploadMs }, refusalBody: body = plainBody } = options
+    const { maxUploadMs: requestTimeout } = limits
     this.app = loadFastify().fastify({
-      ...more,
+      clientErrorHandler: clientErrorAnswers({ ...limits, areSettings: options.limits !== undefined, body }),
       keepAliveTimeout: keepAliveMs,
       requestTimeout,
       http: {
         // How often Node looks for requests that take too long. It finds none while headers may take longer than all.
         connectionsCheckingInterval: Math.min(checkEveryMs, requestTimeout),
         headersTimeout: Math.min(maxHeadersMs, requestTimeout),
-        ...(maxHeaderBytes !== undefined && { maxHeaderSize: maxHeaderBytes }),
+        maxHeaderSize: limits.maxHeaderBytes,
+        // Node would answer with an empty body.
+        requireHostHeader: false,
       },
       routerOptions: { maxParamLength },
       // A server that is closing says so in its own words.
@@ -57,6 +68,18 @@ export abstract class Door extends Resource {
       frameworkErrors: (error, _request, reply) => void replyWithError(reply, error),
     })
     this.knownRoutes = new KnownRoutes(this.app)
+    const hosts = isKeyless ? new HostCheck(host) : undefined
+    this.app.addHook('onRequest', ({ raw }, reply, next) => {
+      const refusal = hostRefusal(raw, hosts)
+      if (!refusal) return next()
+      return void reply.code(refusal.status).type('application/json').send(body(refusal))
+    })
+    this.app.server.on('checkExpectation', (_request: IncomingMessage, response: ServerResponse) => {
+      const refusal: Refusal = { status: 417, code: 'usage', message: 'the only Expect that is known is 100-continue' }
+      const text = body(refusal)
+      const headers = { 'content-type': 'application/json', 'content-length': Buffer.byteLength(text) }
+      response.writeHead(refusal.status, { ...headers, connection: 'close' }).end(text)
+    })
     this.app.server.on('connection', (socket: Socket) => {
       this.#accepted += 1
       this.#sockets.add(socket)
@@ -70,6 +93,11 @@ export abstract class Door extends Resource {
     // Called by the server's `close`. Node's own would cut off a reply that is written but that its client has yet to take,
     // with all that wait behind it, and would take a connection for busy on which nothing was ever asked.
     this.app.server.closeIdleConnections = () => this.#sockets.forEach(closeIfIdle)
+  }
+
+  /** Each as `GET /v1/sessions/{id}`. */
+  get routes(): readonly string[] {
+    return this.knownRoutes.names
   }
 
   get url(): string {
@@ -117,4 +145,17 @@ export abstract class Door extends Resource {
 /** Closes a connection on which no reply is being made or waits to be taken. */
 function closeIfIdle(socket: Socket): void {
   if (!responseOn(socket)) socket.destroySoon()
+}
+
+function plainBody({ code, message }: Refusal): string {
+  return JSON.stringify({ error: { code, message } })
+}
+
+/** Why a request is refused for the server that it names; undefined if it is not. */
+function hostRefusal(request: IncomingMessage, hosts: HostCheck | undefined): Refusal | undefined {
+  if (request.headers.host === undefined && request.httpVersion !== '1.0') {
+    return { status: 400, code: 'usage', message: 'the header Host is missing; send it' }
+  }
+  const message = hosts?.refusal(request.headers)
+  return message === undefined ? undefined : { status: 403, code: 'forbidden', message }
 }

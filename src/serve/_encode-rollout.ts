@@ -1,5 +1,5 @@
 import { MillraceError } from '../errors/index.ts'
-import { nodePieces, type RunReader } from '../store/index.ts'
+import { familyPieces, type RunReader } from '../store/index.ts'
 import type { RecordForm } from './codec-messages.ts'
 
 /** One rollout as JSON, in pieces, straight from the run's database. Runs on a codec thread. */
@@ -11,11 +11,7 @@ export function* encodeRollout(reader: RunReader, id: string, form: RecordForm):
     yield JSON.stringify(record)
     return
   }
-  yield `${JSON.stringify(record).slice(0, -1)},"nodes":[`
-  const nodes = reader.nodes(id, record.attempt)
-  for (const [index, node] of nodes.entries()) {
-    if (index > 0) yield ','
-    yield* nodePieces(node, form === 'tokens' ? 'numbers' : 'base64')
-  }
-  yield ']}'
+  yield JSON.stringify(record).slice(0, -1)
+  yield* familyPieces(reader, record, form === 'tokens' ? 'numbers' : 'base64')
+  yield '}'
 }

@@ -1,11 +1,10 @@
 import type { RolloutRecord } from '../schema/index.ts'
 import { ActiveRequest, type ActiveRequestOptions } from './_active-request.ts'
-import type { RolloutState } from './_list-rollouts.ts'
 import { planId } from './_plan-queue.ts'
 import { RequestIndex } from './_request-index.ts'
 import type { DueRollout } from './_request-plans.ts'
 import { UnsettledRollouts, type UnsettledRollout } from './_unsettled-rollouts.ts'
-import { rolloutCount, rolloutIds, type KnownRequest } from './known-request.ts'
+import { rolloutCount, rolloutIds, type KnownRequest, type RolloutState } from './known-request.ts'
 import { ResultReader } from './result-reader.ts'
 import type { ServeBounds } from './serve-bounds.ts'
 
@@ -79,6 +78,11 @@ export class KnownRequests {
     const unsettled = this.unsettled.get(rollout)
     if (!unsettled) return 'ended'
     return unsettled.state === 'running' ? 'running' : 'queued'
+  }
+
+  /** How many rollouts of a request run now. */
+  runningOf(request: KnownRequest): number {
+    return this.#active.get(request.id)?.running ?? 0
   }
 
   unsettledOf(request: KnownRequest): UnsettledRollout[] {

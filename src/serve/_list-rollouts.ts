@@ -1,9 +1,7 @@
 import { MillraceError } from '../errors/index.ts'
 import { rolloutId, type Outcome } from '../schema/index.ts'
 import type { RolloutHead } from './codec-messages.ts'
-import type { KnownRequest } from './known-request.ts'
-
-export type RolloutState = 'queued' | 'running' | 'ended'
+import type { KnownRequest, RolloutState } from './known-request.ts'
 
 /** One rollout in a listing; `head` once it has ended. */
 export interface ListedRollout {

@@ -1,12 +1,12 @@
 import { MillraceError } from '../errors/index.ts'
-import { depthProblem } from '../kit/index.ts'
+import { depthProblem, utf8Problem } from '../kit/index.ts'
 
 const decoder = new TextDecoder()
 
-/** The value of a body. Fails with `usage` if it is none, or one that is too deep. */
+/** The value of a body. Fails with `usage` if it is none, not UTF-8, or too deep. */
 export function parseJson(bytes: Uint8Array, maxDepth: number): unknown {
-  const tooDeep = depthProblem(bytes, maxDepth)
-  if (tooDeep !== undefined) throw new MillraceError('usage', tooDeep)
+  const problem = utf8Problem(bytes) ?? depthProblem(bytes, maxDepth)
+  if (problem !== undefined) throw new MillraceError('usage', problem)
   try {
     return JSON.parse(decoder.decode(bytes))
   } catch (error) {

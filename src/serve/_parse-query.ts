@@ -1,7 +1,16 @@
 import type { FastifyRequest } from 'fastify'
-import type { z } from 'zod'
+import { z } from 'zod'
 import { MillraceError } from '../errors/index.ts'
 import { describeIssues } from '../schema/index.ts'
+
+const defaultPage = 100
+const maxPage = 1_000
+
+/** What every list of a server takes in its query. */
+export const pageSchemas = {
+  cursor: z.string().exactOptional().describe('The `cursor` of the page before.'),
+  limit: z.coerce.number().int().min(1).max(maxPage).default(defaultPage).describe('How many at most.'),
+}
 
 export function parseQuery<Schema extends z.ZodType>(schema: Schema, request: FastifyRequest): z.output<Schema> {
   requireValues(request.query as Readonly<Record<string, unknown>>)

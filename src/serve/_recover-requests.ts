@@ -2,12 +2,12 @@ import type { Environment } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
 import { earlierSitting, planOne, type EarlierSitting, type RunConfig } from '../eval/index.ts'
 import { holdsGroups, recordWithoutRun, type PlannedRollout } from '../rollout/index.ts'
-import type { Journal, RunStore } from '../store/index.ts'
+import type { Journal, RunReader, RunStore } from '../store/index.ts'
 import { checkTask, type CheckedTask } from './_check-tasks.ts'
 import { readRequests, type JournalledRequest } from './_request-event.ts'
 import type { DueRollout } from './_request-plans.ts'
 import { rolloutId } from '../schema/index.ts'
-import type { KnownRequest } from './known-request.ts'
+import { countOutcome, type KnownRequest } from './known-request.ts'
 
 export interface RecoveredRequest {
   readonly request: KnownRequest
@@ -20,15 +20,16 @@ interface Recovery {
   readonly config: RunConfig
   readonly earlier: EarlierSitting
   readonly journal: Journal
+  readonly reader: RunReader
 }
 
 /** What earlier sittings of a run accepted, request by request; returns the number of the next task. */
 export async function* recoverRequests(
   { reader, journal }: Pick<RunStore, 'reader' | 'journal'>,
-  parts: Pick<Recovery, 'environment' | 'config'>,
+  parts: Pick<Recovery, 'environment' | 'config'> & { readonly onDetached: (id: string) => void },
 ): AsyncGenerator<RecoveredRequest, number, void> {
-  const recovery: Recovery = { ...parts, journal, earlier: earlierSitting(reader, parts.config.retries) }
-  const requests = readRequests(reader)
+  const recovery: Recovery = { ...parts, journal, reader, earlier: earlierSitting(reader, parts.config.retries) }
+  const requests = readRequests(reader, parts.onDetached)
   for (;;) {
     const next = await requests.next()
     if (next.done) return next.value
@@ -41,8 +42,12 @@ async function recover(journalled: JournalledRequest, recovery: Recovery): Promi
   const unfinished: DueRollout[] = []
   for (const [offset, task] of tasks.entries()) {
     const index = request.firstTask + offset
-    const samples = Array.from({ length: request.attempts }, (_, sample) => sample)
-    const due = samples.filter((sample) => !recovery.earlier.hasEnded(rolloutId(index, sample)))
+    const due: number[] = []
+    for (let sample = 0; sample < request.attempts; sample += 1) {
+      const outcome = recovery.reader.endedOutcome(rolloutId(index, sample))
+      if (outcome === undefined) due.push(sample)
+      else countOutcome(request, outcome)
+    }
     if (due.length === 0) continue
     const checked = problem ?? (await checkAgain(recovery.environment, task))
     const bytes = checked instanceof MillraceError ? 0 : checked.bytes

@@ -8,9 +8,9 @@ import type { KnownRequest } from './known-request.ts'
 
 /**
  * A request in the journal: a `request` event, preceded, if its tasks are large, by `request-tasks` events with the first
- * of them. The `request` event comes last: without it the request was never accepted.
+ * of them. The `request` event comes last: without it the request was never accepted. A `request-detached` event may follow.
  */
-const names = { request: 'request', tasks: 'request-tasks' } as const
+const names = { request: 'request', tasks: 'request-tasks', detached: 'request-detached' } as const
 
 /** More tasks than this go into an event of their own, so that no message to the writer takes long to make. */
 const maxPartCharacters = 512 * 1024
@@ -28,21 +28,16 @@ const requestSchema = z.object({
   tasks: z.array(z.unknown()),
 })
 
+const detachedSchema = z.object({ id: z.string() })
+
 /** Resolves once the request is on disk. Rejects if the store can take no more. */
 export async function journalRequest(
   journal: Journal,
   request: KnownRequest,
   parts: { readonly tasks: readonly CheckedTask[]; readonly sampling: Sampling | undefined },
 ): Promise<void> {
-  const { at, tasks: _count, ...known } = request
-  const event = (name: string, data: string): EventEntry => ({
-    kind: 'event',
-    rollout: null,
-    attempt: 0,
-    name,
-    at,
-    data,
-  })
+  const { at, tasks: _count, outcomes: _outcomes, ...known } = request
+  const event = (name: string, data: string): EventEntry => eventOfRun(name, at, data)
   let entries: JournalEntry[] = []
   let texts: string[] = []
   let characters = 0
@@ -66,6 +61,16 @@ export async function journalRequest(
   await journal.durable()
 }
 
+/** Resolves once it is on disk that a request, which is there already, was asked for again as detached. */
+export async function journalDetached(journal: Journal, { id }: KnownRequest): Promise<void> {
+  journal.append(eventOfRun(names.detached, Date.now(), JSON.stringify({ id })))
+  await journal.durable()
+}
+
+function eventOfRun(name: string, at: number, data: string): EventEntry {
+  return { kind: 'event', rollout: null, attempt: 0, name, at, data }
+}
+
 /** A request as a restarted server finds it. */
 export interface JournalledRequest {
   readonly request: KnownRequest
@@ -75,8 +80,14 @@ export interface JournalledRequest {
   readonly problem?: MillraceError
 }
 
-/** Every accepted request, in the order they were accepted, a page per turn of the loop; and the number of the next task. */
-export async function* readRequests(reader: RunReader): AsyncGenerator<JournalledRequest, number, void> {
+/**
+ * Every accepted request, in the order they were accepted, a page per turn of the loop; and the number of the next task.
+ * `onDetached` is called with the id of a request that was yielded before.
+ */
+export async function* readRequests(
+  reader: RunReader,
+  onDetached: (id: string) => void,
+): AsyncGenerator<JournalledRequest, number, void> {
   /** Tasks whose request has not come yet, by its first task. */
   const early = new Map<number, unknown[]>()
   let nextTask = 0
@@ -91,7 +102,9 @@ export async function* readRequests(reader: RunReader): AsyncGenerator<Journalle
       const all = [...(early.get(firstTask) ?? []), ...tasks]
       early.delete(firstTask)
       nextTask = Math.max(nextTask, firstTask + all.length)
-      yield { request: { ...known, tasks: all.length, at }, tasks: all, ...readSampling(sampling) }
+      yield { request: { ...known, tasks: all.length, at, outcomes: {} }, tasks: all, ...readSampling(sampling) }
+    } else if (name === names.detached) {
+      onDetached(checked(detachedSchema, data).id)
     }
   }
   return nextTask

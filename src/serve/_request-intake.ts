@@ -6,7 +6,7 @@ import type { DueRollouts } from './_due-rollouts.ts'
 import { planId } from './_plan-queue.ts'
 import { recoverRequests } from './_recover-requests.ts'
 import type { KnownRequests } from './_known-requests.ts'
-import { journalRequest } from './_request-event.ts'
+import { journalDetached, journalRequest } from './_request-event.ts'
 import { requestPlans, type DueRollout } from './_request-plans.ts'
 import type { ServiceParts } from './_service-parts.ts'
 import type { KnownRequest } from './known-request.ts'
@@ -44,7 +44,7 @@ export class RequestIntake {
 
   /** Accepts a request, or finds it accepted. */
   async submit(request: RolloutRequest): Promise<Submission> {
-    const { bounds, requests, requireOpen } = this.#options
+    const { bounds, requests, store, requireOpen } = this.#options
     requireOpen()
     const id = request.requestId ?? randomUUID()
     const { attempts, checked } = await this.#check(request)
@@ -55,15 +55,23 @@ export class RequestIntake {
       return await this.#accept({ ...request, id, attempts, graceMs }, checked)
     }
     if (known.digest !== checked.digest) throw otherBody(id)
-    if (request.isDetached) known.isDetached = true
-    return { request: known, results: await requests.read(known, 'owner') }
+    const becomesDetached = request.isDetached === true && !known.isDetached
+    // At once: whoever else reads it may leave before it is on disk.
+    if (becomesDetached) known.isDetached = true
+    const results = await requests.read(known, 'owner')
+    if (becomesDetached) await journalDetached(store.journal, known)
+    return { request: known, results }
   }
 
   /** Every request of earlier sittings is known again, and what they left unfinished waits for its place. */
   async recover(): Promise<void> {
     const { store, resolved, requests, bounds } = this.#options
     const { config, loaded } = resolved
-    const recovered = recoverRequests(store, { config, environment: loaded.environment })
+    const onDetached = (id: string): void => {
+      const known = requests.request(id)
+      if (known) known.isDetached = true
+    }
+    const recovered = recoverRequests(store, { config, environment: loaded.environment, onDetached })
     for (let next = await recovered.next(); ; next = await recovered.next()) {
       if (next.done) {
         this.#nextTask = next.value
@@ -98,7 +106,16 @@ export class RequestIntake {
     requests.unsettled.requireRoom(tasks.length * attempts, bytes * attempts)
     const firstTask = this.#nextTask
     this.#nextTask += tasks.length
-    const request: KnownRequest = { id, digest, firstTask, tasks: tasks.length, attempts, isDetached, at: Date.now() }
+    const request: KnownRequest = {
+      id,
+      digest,
+      firstTask,
+      tasks: tasks.length,
+      attempts,
+      isDetached,
+      at: Date.now(),
+      outcomes: {},
+    }
     const due = requestPlans(request, tasks, sampling)
     const accepted = journalRequest(store.journal, request, { tasks, sampling })
     requests.add(request, due, { accepted, graceMs })

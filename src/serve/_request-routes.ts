@@ -1,33 +1,34 @@
 import type { FastifyInstance } from 'fastify'
 import { closedObject } from '../schema/index.ts'
 import { refuse } from './_door-error.ts'
-import { parseQuery, wantsLines } from './_parse-query.ts'
-import { recordFormSchema } from './_request-body.ts'
+import { pageSchemas, parseQuery, wantsLines } from './_parse-query.ts'
+import { recordFormSchema, rolloutStateSchema } from './_request-body.ts'
 import { sendResults } from './_send-rollouts.ts'
 import type { RolloutService } from './rollout-service.ts'
 
-const querySchema = closedObject({ include: recordFormSchema.default('record') })
+export const requestQuerySchema = closedObject({ include: recordFormSchema.default('record') })
+export const requestListQuerySchema = closedObject({
+  state: rolloutStateSchema
+    .exactOptional()
+    .describe('`queued`: no rollout has started. `ended`: all have ended. `running`: any other.'),
+  ...pageSchemas,
+})
 
-/** Requests over HTTP: how far one is, its results, and its end. */
+/** Requests over HTTP: a list of them, how far one is, its results, and its end. */
 export function requestRoutes(app: FastifyInstance, service: RolloutService): void {
+  app.get('/v1/requests', async (request, reply) => {
+    return await reply.send(service.listRequests(parseQuery(requestListQuerySchema, request)))
+  })
+
   app.get<{ Params: { id: string } }>('/v1/requests/:id', async (request, reply) => {
     const { id } = request.params
-    const { include } = parseQuery(querySchema, request)
+    const { include } = parseQuery(requestQuerySchema, request)
     const known = service.request(id)
     if (!known) return refuse(reply, 'not_found', `there is no request ${id}`)
     if (wantsLines(request)) {
       return await sendResults(reply, await service.results(known), { form: include, codec: service.codec })
     }
-    const { firstTask, tasks, attempts, isDetached, at } = known
-    return await reply.send({
-      id,
-      at,
-      firstTask,
-      tasks,
-      attempts,
-      detached: isDetached,
-      rollouts: service.rollouts(known),
-    })
+    return await reply.send({ ...service.describeRequest(known), rollouts: service.rollouts(known) })
   })
 
   app.delete<{ Params: { id: string } }>('/v1/requests/:id', async (request, reply) => {

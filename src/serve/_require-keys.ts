@@ -1,6 +1,5 @@
 import { MillraceError } from '../errors/index.ts'
-
-const localHosts: ReadonlySet<string> = new Set(['127.0.0.1', '::1', 'localhost'])
+import { isLoopback } from '../kit/index.ts'
 
 /** A key that other machines can try at leisure must not be guessed. */
 const minKeyCharacters = 16
@@ -24,7 +23,7 @@ export function requireKeys(host: string, keys: readonly DoorKey[], missing: str
     )
   }
   // Only this machine can reach it.
-  if (localHosts.has(host)) return
+  if (isLoopback(host)) return
   const open = `listening on ${host} lets other machines in`
   if (keys.length === 0) {
     throw new MillraceError('config_invalid', `${open}, so it needs ${missing}, or listen on 127.0.0.1`)

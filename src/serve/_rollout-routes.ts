@@ -4,23 +4,19 @@ import { z } from 'zod'
 import { closedObject, outcomeNames } from '../schema/index.ts'
 import type { BodyIntake } from './_body-intake.ts'
 import { refuse } from './_door-error.ts'
-import { parseQuery, wantsLines } from './_parse-query.ts'
+import { pageSchemas, parseQuery, wantsLines } from './_parse-query.ts'
 import type { Submission } from './_request-intake.ts'
-import { postedRequest, recordFormSchema, type PostedRequest } from './_request-body.ts'
+import { postedRequest, recordFormSchema, rolloutStateSchema, type PostedRequest } from './_request-body.ts'
 import { requestHeaders, sendResult, sendResults, sendRollout } from './_send-rollouts.ts'
 import { rolloutCount } from './known-request.ts'
 import type { RolloutService } from './rollout-service.ts'
 
-const defaultPage = 100
-const maxPage = 1_000
-
-const oneSchema = closedObject({ include: recordFormSchema.default('record') })
-const listSchema = closedObject({
-  request: z.string().exactOptional(),
-  state: z.enum(['queued', 'running', 'ended']).exactOptional(),
-  outcome: z.enum(outcomeNames).exactOptional(),
-  cursor: z.string().exactOptional(),
-  limit: z.coerce.number().int().min(1).max(maxPage).default(defaultPage),
+export const rolloutQuerySchema = closedObject({ include: recordFormSchema.default('record') })
+export const rolloutListQuerySchema = closedObject({
+  request: z.string().exactOptional().describe('The rollouts of this request only.'),
+  state: rolloutStateSchema.exactOptional().describe('The rollouts in this state only.'),
+  outcome: z.enum(outcomeNames).exactOptional().describe('The ended rollouts with this outcome only.'),
+  ...pageSchemas,
 })
 
 /** Rollouts over HTTP: ask for them, look at them, list them, cancel them. */
@@ -50,7 +46,7 @@ export function rolloutRoutes(app: FastifyInstance, service: RolloutService, int
 
   app.get<{ Params: { id: string } }>('/v1/rollouts/:id', async (request, reply) => {
     const { id } = request.params
-    const { include } = parseQuery(oneSchema, request)
+    const { include } = parseQuery(rolloutQuerySchema, request)
     const state = service.state(id)
     if (state === undefined) return refuse(reply, 'not_found', `there is no rollout ${id}`)
     if (state !== 'ended') return await reply.send({ id, state })
@@ -58,7 +54,7 @@ export function rolloutRoutes(app: FastifyInstance, service: RolloutService, int
   })
 
   app.get('/v1/rollouts', async (request, reply) => {
-    const { cursor, limit, ...filter } = parseQuery(listSchema, request)
+    const { cursor, limit, ...filter } = parseQuery(rolloutListQuerySchema, request)
     return await reply.send(await service.list(filter, { cursor, limit }))
   })
 

@@ -15,6 +15,7 @@ export function serveMetrics(
     rollouts: () => rollouts,
     models: () => executor.models(),
     workers: () => executor.workers(),
+    servers: () => executor.servers(),
     loops: () => ({ front: lag.snapshot(), store: store.lag() }),
     journal: () => ({ pressure: store.journal.pressure, ...store.status() }),
     pools: () => {

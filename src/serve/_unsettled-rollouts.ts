@@ -67,7 +67,7 @@ export class UnsettledRollouts {
   start(rollout: UnsettledRollout): void {
     if (rollout.state === 'running') return
     rollout.state = 'running'
-    this.#running += 1
+    this.#countRunning(rollout, 1)
     this.#waitingBytes -= rollout.bytes
   }
 
@@ -75,7 +75,7 @@ export class UnsettledRollouts {
   giveBack(rollout: UnsettledRollout): void {
     if (rollout.state !== 'running') return
     rollout.state = 'queued'
-    this.#running -= 1
+    this.#countRunning(rollout, -1)
     this.#waitingBytes += rollout.bytes
   }
 
@@ -83,9 +83,14 @@ export class UnsettledRollouts {
     const rollout = this.#rollouts.get(id)
     if (!rollout) return undefined
     this.#rollouts.delete(id)
-    if (rollout.state === 'running') this.#running -= 1
+    if (rollout.state === 'running') this.#countRunning(rollout, -1)
     else this.#waitingBytes -= rollout.bytes
     return rollout
+  }
+
+  #countRunning({ request }: UnsettledRollout, change: 1 | -1): void {
+    this.#running += change
+    request.running += change
   }
 }
 

@@ -6,7 +6,7 @@ import { jsonBody } from './_json-body.ts'
 import { maxJsonDepth } from './serve-bounds.ts'
 import type { RolloutService } from './rollout-service.ts'
 
-const resizeSchema = closedObject({ count: z.int().min(1) })
+export const resizeSchema = closedObject({ count: z.int().min(1).describe('The number of workers from now on.') })
 
 /** Workers over HTTP: how each of them is, how many there are, and fresh ones for all. */
 export function workerRoutes(app: FastifyInstance, service: RolloutService, intake: BodyIntake): void {

@@ -6,7 +6,7 @@ test('without its last owner a request goes on for as long as it was said, and b
   const { promise, resolve } = Promise.withResolvers<void>()
   const open = (id: string, graceMs: number): ActiveRequest =>
     new ActiveRequest({
-      request: { id, digest: '', firstTask: 0, tasks: 1, attempts: 1, isDetached: false, at: 0 },
+      request: { id, digest: '', firstTask: 0, tasks: 1, attempts: 1, isDetached: false, at: 0, outcomes: {} },
       accepted: Promise.resolve(),
       unsettled: 1,
       graceMs,

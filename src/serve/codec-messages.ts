@@ -50,7 +50,7 @@ export type CodecJob =
   | { readonly kind: 'decode'; readonly body: readonly Uint8Array[] }
 
 export type ToCodec =
-  | { readonly kind: 'start'; readonly job: number; readonly work: CodecJob; readonly submittedAt: number }
+  | { readonly kind: 'start'; readonly job: number; readonly work: CodecJob; readonly submittedAt: bigint }
   | { readonly kind: 'credit'; readonly job: number }
   | { readonly kind: 'cancel'; readonly job: number }
   | { readonly kind: 'close' }

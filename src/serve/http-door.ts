@@ -1,4 +1,5 @@
 import { MillraceError } from '../errors/index.ts'
+import { packageVersion } from '../kit/index.ts'
 import { AccessKey, requireAccessKey } from './access-key.ts'
 import { BodyIntake } from './_body-intake.ts'
 import { Door } from './_door.ts'
@@ -6,10 +7,12 @@ import { refuse, replyWithError } from './_door-error.ts'
 import { refuseUnrouted } from './_known-routes.ts'
 import { metricsRoute } from './_metrics-route.ts'
 import { openPaths, probeRoutes } from './_probe-routes.ts'
+import { openApiRoute } from './_openapi.ts'
 import { requestRoutes } from './_request-routes.ts'
 import { rolloutRoutes } from './_rollout-routes.ts'
 import { workerRoutes } from './_worker-routes.ts'
 import type { RolloutService } from './rollout-service.ts'
+import { serveApi } from './serve-operations.ts'
 
 export interface HttpDoorOptions {
   readonly service: RolloutService
@@ -28,7 +31,7 @@ export class HttpDoor extends Door {
   private constructor(options: HttpDoorOptions) {
     const { service, accessKey, onFault, host = '127.0.0.1' } = options
     requireAccessKey(host, accessKey)
-    super(host)
+    super(host, { isKeyless: accessKey === undefined })
     const { app } = this
     const key = accessKey === undefined ? undefined : new AccessKey(accessKey)
     app.addHook('onRequest', (request, reply, next) => {
@@ -44,7 +47,7 @@ export class HttpDoor extends Door {
     app.setNotFoundHandler(async (request, reply) => {
       return await refuseUnrouted(
         reply,
-        this.knownRoutes.unrouted(request, () => 'docs/serve.md lists the routes'),
+        this.knownRoutes.unrouted(request, () => 'GET /openapi.json lists the routes'),
       )
     })
     app.setErrorHandler(async (error, _request, reply) => {
@@ -54,6 +57,7 @@ export class HttpDoor extends Door {
     })
     probeRoutes(app, () => service.readiness())
     metricsRoute(app, service)
+    openApiRoute(app, serveApi, packageVersion())
     rolloutRoutes(app, service, intake)
     requestRoutes(app, service)
     workerRoutes(app, service, intake)

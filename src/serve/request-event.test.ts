@@ -16,6 +16,7 @@ const request: KnownRequest = {
   attempts: 2,
   isDetached: true,
   at: 1,
+  outcomes: {},
 }
 
 async function openStore(folder: string): Promise<RunStore> {
@@ -27,7 +28,7 @@ test('a request comes back as it was journalled, in however many parts', async (
   await using store = await openStore(folder.path)
   const sampling = { temperature: 0.5 }
   await journalRequest(store.journal, request, { tasks, sampling })
-  const read = readRequests(store.reader)
+  const read = readRequests(store.reader, () => {})
   const { value } = await read.next()
   expect(value).toEqual({ request, sampling, tasks: tasks.map((task) => task.value) })
   expect(await read.next()).toEqual({ done: true, value: 504 })
@@ -36,13 +37,14 @@ test('a request comes back as it was journalled, in however many parts', async (
 test.each([
   ['request', { id: 'many', tasks: [] }],
   ['request-tasks', { firstTask: 0, upTo: 'all', tasks: [] }],
+  ['request-detached', { request: 'many' }],
 ])('a %s event that is none is said, not taken for one', async (name, data) => {
   using folder = temporaryFolder()
   await using store = await openStore(folder.path)
   const event = { kind: 'event' as const, rollout: null, attempt: 0, name, at: 1, data: JSON.stringify(data) }
   store.journal.appendAll([event])
   await store.journal.durable()
-  await expect(readRequests(store.reader).next()).rejects.toMatchObject({
+  await expect(readRequests(store.reader, () => {}).next()).rejects.toMatchObject({
     code: 'store_failed',
     message: expect.stringMatching(/a request that cannot be read: .*--run <name>/),
   })

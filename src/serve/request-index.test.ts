@@ -3,7 +3,7 @@ import type { KnownRequest } from './known-request.ts'
 import { RequestIndex } from './_request-index.ts'
 
 function request(firstTask: number): KnownRequest {
-  return { id: `r${firstTask}`, digest: '', firstTask, tasks: 1, attempts: 1, isDetached: false, at: 0 }
+  return { id: `r${firstTask}`, digest: '', firstTask, tasks: 1, attempts: 1, isDetached: false, at: 0, outcomes: {} }
 }
 
 function ids(index: RequestIndex): string[] {

@@ -6,7 +6,7 @@ import type { Outcome, RolloutRecord } from '../schema/index.ts'
 import type { MetricsHub } from '../telemetry/index.ts'
 import { WorkerPool } from '../worker/index.ts'
 import { DueRollouts } from './_due-rollouts.ts'
-import { listRollouts, type ListFilter, type RolloutPage, type RolloutState } from './_list-rollouts.ts'
+import { listRollouts, type ListFilter, type RolloutPage } from './_list-rollouts.ts'
 import { planId } from './_plan-queue.ts'
 import { readinessOf, type Readiness } from './_readiness.ts'
 import { KnownRequests } from './_known-requests.ts'
@@ -14,7 +14,15 @@ import { RequestIntake, type Submission } from './_request-intake.ts'
 import { serveMetrics } from './_serve-metrics.ts'
 import { closeServiceParts, openServiceParts, type ServiceParts } from './_service-parts.ts'
 import type { CodecPool } from './codec-pool.ts'
-import { rolloutIds, type KnownRequest } from './known-request.ts'
+import {
+  listedRequest,
+  listRequests,
+  rolloutIds,
+  type KnownRequest,
+  type ListedRequest,
+  type RequestPage,
+  type RolloutState,
+} from './known-request.ts'
 import type { RolloutRequest } from './rollout-request.ts'
 import type { ServeBounds } from './serve-bounds.ts'
 import { serviceOptions, type ServiceOptions } from './service-options.ts'
@@ -101,6 +109,23 @@ export class RolloutService extends Resource {
     return this.#requests.request(id)
   }
 
+  /** A request with the number of its rollouts by state, and of its ended rollouts by outcome. */
+  describeRequest(request: KnownRequest): ListedRequest {
+    return listedRequest(request, this.#requests.runningOf(request))
+  }
+
+  /** Newest first, of those that are remembered. */
+  listRequests(page: { state?: RolloutState; cursor?: string; limit: number }): RequestPage {
+    const { state, cursor, limit } = page
+    return listRequests({
+      requests: this.#requests.requests(),
+      state,
+      cursor,
+      limit,
+      runningOf: (request) => this.#requests.runningOf(request),
+    })
+  }
+
   rollouts(request: KnownRequest): { id: string; state: RolloutState }[] {
     return Array.from(rolloutIds(request), (id) => ({ id, state: this.#requests.stateOf(id) }))
   }
@@ -175,6 +200,7 @@ export class RolloutService extends Resource {
       outcomes: { ...this.#outcomes },
       workers: executor.workers(),
       models: executor.models(),
+      servers: executor.servers(),
       codec: codec.status(),
       lag: lag.snapshot(),
       storeLag: store.lag(),

@@ -10,7 +10,7 @@ export interface ServeBounds {
   readonly maxBodyBytes: number
   /** All bodies that are being read or checked at one time. */
   readonly maxBodiesBytes: number
-  /** Ended requests whose id is still known, the newest ones; about 200 bytes each. An older id counts as new. */
+  /** Ended requests whose id is still known, the newest ones; about 300 bytes each. An older id counts as new. */
   readonly maxRememberedRequests: number
   /** How long a request with an id of the client's own goes on after its last client has gone. */
   readonly abandonGraceMs: number

@@ -2,6 +2,7 @@ import type { ModelStatus } from '../inference/index.ts'
 import type { LoopLagWindow } from '../kit/index.ts'
 import type { WorkerStatus } from '../rollout/index.ts'
 import type { Outcome } from '../schema/index.ts'
+import type { ToolServerStatus } from '../tools/index.ts'
 import type { CodecStatus } from './codec-pool.ts'
 
 export type ServiceState = 'open' | 'draining' | 'failed' | 'closed'
@@ -18,6 +19,7 @@ export interface ServiceStatus {
   readonly outcomes: Readonly<Partial<Record<Outcome, number>>>
   readonly workers: readonly WorkerStatus[]
   readonly models: readonly ModelStatus[]
+  readonly servers: readonly ToolServerStatus[]
   readonly codec: CodecStatus
   /** The front's own loop. */
   readonly lag: LoopLagWindow

@@ -1,5 +1,6 @@
 import type { IncomingMessage } from 'node:http'
 import { MillraceError } from '../errors/index.ts'
+import { utf8Problem } from '../kit/index.ts'
 import { isJsonObject, type JsonObject } from '../schema/index.ts'
 
 const maxBodyBytes = 32 * 1024 * 1024
@@ -27,16 +28,18 @@ export function readBody(
   request.on('end', () => {
     if (isRefused) return
     const [first] = chunks
-    const body = parsed((chunks.length === 1 && first ? first : Buffer.concat(chunks)).toString())
+    const body = parsed(chunks.length === 1 && first ? first : Buffer.concat(chunks))
     if (body instanceof MillraceError) onError(body)
     else onEnd(body)
   })
 }
 
-function parsed(text: string): JsonObject | MillraceError {
+function parsed(bytes: Buffer): JsonObject | MillraceError {
+  const problem = utf8Problem(bytes)
+  if (problem !== undefined) return refused(problem, 400)
   let value: unknown
   try {
-    value = text === '' ? {} : JSON.parse(text)
+    value = bytes.length === 0 ? {} : JSON.parse(bytes.toString())
   } catch (error) {
     return refused(`the body is not JSON: ${error instanceof Error ? error.message : String(error)}`, 400)
   }

@@ -57,6 +57,7 @@ test.each([
   [{ 'faults.cutt': 1 }, /faults: `cutt` is not known; did you mean `cut`\?/],
   [{ skill: 1.5 }, /skill/],
   [{ skill: '' }, /: skill: expected a number, not ""$/],
+  [{ seed: 'often' }, /: seed: expected a whole number, or "random"/],
   [{ skill: 'much' }, /: skill: expected a number, not "much"$/],
   [{ 'faults.rateLimits': 0.1 }, /faults.*rateLimits/],
   [{ faults: { rateLimit: 0.6, hang: 0.5 } }, /faults.*must not exceed 1/],

@@ -18,6 +18,14 @@ const probability = numeric(z.number().min(0).max(1)).default(0)
 const duration = numeric(z.number().min(0)).default(0)
 const count = numeric(z.number().int().min(0)).default(0)
 
+const seed = z.preprocess(
+  (value) => (typeof value === 'string' && /^-?\d+$/.test(value) ? Number(value) : value),
+  z.custom<number | 'random'>(
+    (value) => value === 'random' || Number.isSafeInteger(value),
+    'expected a whole number, or "random"',
+  ),
+)
+
 const faultsSchema = closedObject({
   /** 429. */
   rateLimit: probability,
@@ -51,7 +59,8 @@ export const imitationNames = ['vllm', 'sglang', 'openai', 'anthropic'] as const
 export type ImitationName = (typeof imitationNames)[number]
 
 const settingsSchema = closedObject({
-  seed: numeric(z.number().int()).default(0),
+  /** A number: equal requests get equal replies. `random`: a request without a seed of its own gets a new sample each time. */
+  seed: seed.default(0),
   /** The probability that a turn's decision is right. */
   skill: numeric(z.number().min(0).max(1)).default(1),
   /** The probability that a tool call is written wrongly. */

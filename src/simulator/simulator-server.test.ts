@@ -466,6 +466,33 @@ describe('the server', () => {
     expect([statusCode, headers['allow'], await body.json()]).toMatchObject([405, allow, { error: { message } }])
   })
 
+  test('without a key answers only requests that name it in Host, and in Origin if there is one', async () => {
+    await using server = await SimulatorServer.start()
+    await using locked = await SimulatorServer.start({ apiKey: 'secret' })
+    await using open = await SimulatorServer.start({ host: '0.0.0.0' })
+    const evil = [
+      { host: 'evil.example' },
+      { host: `evil.example:${server.port}` },
+      { origin: 'http://localhost:3000' },
+    ]
+    const steer = async ({ port }: SimulatorServer, headers: Record<string, string>) => {
+      const { statusCode, body } = await send(`http://127.0.0.1:${port}/health`, { headers })
+      await body.dump()
+      return statusCode
+    }
+    for (const headers of evil) {
+      const refused = await chat(server, question('1 + 2'), headers)
+      expect(refused).toMatchObject({ status: 403, text: expect.stringContaining('this server has no key') })
+      expect(await steer(server, headers)).toBe(403)
+      expect((await chat(locked, question('1 + 2'), { ...headers, authorization: 'Bearer secret' })).status).toBe(200)
+      // What needs no key there is not open to web pages either.
+      expect(await steer(locked, headers)).toBe(403)
+      expect(await steer(open, headers)).toBe(200)
+    }
+    const own = { host: `localhost:${server.port}`, origin: `http://localhost:${server.port}` }
+    expect((await chat(server, question('1 + 2'), own)).status).toBe(200)
+  })
+
   test('checks key, model, context, route, JSON and size', async () => {
     await using server = await SimulatorServer.start({ apiKey: 'secret', models: 'a, b', contextLength: '30' })
     const ask = (fields: object, authorization = 'Bearer secret') =>
@@ -488,6 +515,10 @@ describe('the server', () => {
       return [answer.statusCode, await answer.body.text()] as const
     }
     expect(await raw('{"model":')).toEqual([400, expect.stringContaining('not JSON')])
+    expect(await raw(Buffer.from('{"model":"\u00e9"}', 'latin1'))).toEqual([
+      400,
+      expect.stringContaining('not UTF-8 (byte 10 '),
+    ])
     const models = await send(`${server.url}/models`, { headers: { authorization: 'Bearer secret' } })
     expect(await models.body.json()).toMatchObject({ object: 'list', data: [{ id: 'a' }, { id: 'b' }] })
     const health = await send(new URL('/health', server.url))
@@ -498,7 +529,7 @@ describe('the server', () => {
     await using server = await SimulatorServer.start()
     const socket = connect(server.port, '127.0.0.1')
     const size = 33 * 1024 * 1024
-    socket.write(`POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: ${size}\r\n\r\n`)
+    socket.write(`POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: ${size}\r\n\r\n`)
     socket.write(Buffer.alloc(size - 1, ' '))
     const [answer] = (await once(socket, 'data')) as [Buffer]
     expect(answer.toString()).toMatch(/^HTTP\/1.1 413 /)

@@ -2,7 +2,7 @@ import { once } from 'node:events'
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { MillraceError } from '../errors/index.ts'
-import { andList, Resource } from '../kit/index.ts'
+import { andList, HostCheck, isLoopback, Resource } from '../kit/index.ts'
 import type { JsonObject } from '../schema/index.ts'
 import { readBody } from './_body-reader.ts'
 import type { Control, Controls } from './_control.ts'
@@ -46,6 +46,8 @@ export class SimulatorServer extends Resource implements ExchangeOwner {
   readonly simulator: Simulator
   readonly #settings: ServerSettings
   readonly #server: Server
+  /** Undefined if other machines are let in: they know the server by names that nobody here knows. */
+  readonly #hosts: HostCheck | undefined
   readonly #open = new Set<SimulatorExchange>()
   #requests = 0
   #aborted = 0
@@ -55,6 +57,7 @@ export class SimulatorServer extends Resource implements ExchangeOwner {
     super()
     this.#settings = settings
     this.simulator = simulator
+    this.#hosts = isLoopback(settings.host) ? new HostCheck(settings.host) : undefined
     this.#server = createServer({ keepAliveTimeout: keepAliveMs }, (request, response) =>
       this.#route(request, response),
     )
@@ -130,7 +133,7 @@ export class SimulatorServer extends Resource implements ExchangeOwner {
     const [path = '', query = ''] = url.split('?', 2)
     const imitation = this.#imitation
     const api = method === 'POST' ? imitation.apis.get(path) : undefined
-    const refusal = api || path.startsWith('/v1/') ? this.#refusal(request, imitation) : undefined
+    const refusal = this.#refusal(request, imitation, api !== undefined || path.startsWith('/v1/'))
     if (refusal) {
       request.resume()
       refuse(response, api ?? imitation.usualApi, refusal)
@@ -167,12 +170,21 @@ export class SimulatorServer extends Resource implements ExchangeOwner {
   }
 
   /** Why a request is refused before it is read. */
-  #refusal({ headers }: IncomingMessage, { requiredHeader }: Imitation): MillraceError | undefined {
+  #refusal(
+    { headers }: IncomingMessage,
+    { requiredHeader }: Imitation,
+    isForModels: boolean,
+  ): MillraceError | undefined {
     const { apiKey } = this.#settings
-    if (apiKey !== undefined && headers.authorization !== `Bearer ${apiKey}` && headers['x-api-key'] !== apiKey) {
+    const hasKey =
+      apiKey !== undefined && (headers.authorization === `Bearer ${apiKey}` || headers['x-api-key'] === apiKey)
+    if (isForModels && apiKey !== undefined && !hasKey) {
       const message = 'the key is missing or wrong; send the one the server was started with as a bearer token'
       return new MillraceError('model_auth', message)
     }
+    const foreign = hasKey ? undefined : this.#hosts?.refusal(headers)
+    if (foreign !== undefined) return new MillraceError('model_rejected', foreign, { data: { status: 403 } })
+    if (!isForModels) return undefined
     if (requiredHeader === undefined || headers[requiredHeader] !== undefined) return undefined
     return new MillraceError('model_rejected', `the header ${requiredHeader} is missing; send it`, {
       data: { status: 400 },

@@ -110,6 +110,21 @@ describe('what it answers', () => {
     expect(await answers(other, 0)).not.toEqual(base)
   })
 
+  test.each([
+    ['random', {}, 'differs'],
+    ['random', { temperature: 0.7 }, 'differs'],
+    ['random', { temperature: 0 }, 'is the same'],
+    ['random', { seed: 4 }, 'is the same'],
+    [7, {}, 'is the same'],
+  ] as const)('with the seed %j, an answer to %j asked 64 times %s', async (seed, sampling, which) => {
+    await using simulator = new Simulator({ seed, skill: 0.5 })
+    const answers = new Set<unknown>()
+    for (let count = 0; count < 64; count += 1) {
+      answers.add((await simulator.send(asking('What is 17 + 25?', { sampling }))).message.content)
+    }
+    expect(answers.size > 1 ? 'differs' : 'is the same').toBe(which)
+  })
+
   test('writes tool calls that do not pass about as often as the sloppiness says', async () => {
     await using simulator = new Simulator({ sloppiness: 0.5 })
     const kinds = new Set<string>()

@@ -1,4 +1,4 @@
-import { randomBytes } from 'node:crypto'
+import { randomBytes, randomInt } from 'node:crypto'
 import { MillraceError } from '../errors/index.ts'
 import { hash32, Resource } from '../kit/index.ts'
 import type { Delivery, SimulatorAnswer } from './_simulator-answer.ts'
@@ -33,7 +33,8 @@ const unpacedGroupSize = 8
 
 /**
  * A model that needs no GPU, key or network. Its answers depend on its seed, the request's seed and the content of the request,
- * never on when a request came or what came before; faults and latency depend on the number of the try as well.
+ * never on when a request came or what came before, unless its seed is `random`; faults and latency depend on the number of the
+ * try as well.
  */
 export class Simulator extends Resource implements Backend, JobHost {
   readonly name = 'simulator'
@@ -116,7 +117,7 @@ export class Simulator extends Resource implements Backend, JobHost {
       return refusal(rateLimited(message, settings.retryAfterMs))
     }
     const said = digest(request)
-    const base = hash32(settings.seed, request.sampling.seed ?? 0, said.hash)
+    const base = hash32(...this.#seeds(request), said.hash)
     const tryBase = hash32(base, 'try', retry)
     const fault =
       forced === undefined || forced === 'slow' || forced === 'trickle' ? drawFault(settings.faults, tryBase) : forced
@@ -148,6 +149,13 @@ export class Simulator extends Resource implements Backend, JobHost {
       luck: 0.05 + 0.9 * draw(tryBase, 'break'),
       id: `${tryBase.toString(16).padStart(8, '0')}-${this.#mark}-${this.#deliveries}`,
     }
+  }
+
+  /** What all draws of a request begin with. At temperature 0 an engine does not sample, so a random seed changes nothing. */
+  #seeds({ sampling }: SimulatorRequest): [own: number, ofRequest: number] {
+    const { seed } = this.#settings
+    if (seed !== 'random') return [seed, sampling.seed ?? 0]
+    return [0, sampling.seed ?? (sampling.temperature === 0 ? 0 : randomInt(2 ** 32))]
   }
 
   leave(): void {

@@ -1,6 +1,7 @@
 import type { WireError } from '../errors/index.ts'
 import type { QueuedEntry } from './_batch-codec.ts'
 import { JournalWriter } from './_journal-writer.ts'
+import { RunPresence } from './run-presence.ts'
 import { storeFailure } from './_store-failure.ts'
 import type { WriterFigures } from './_writer-figures.ts'
 import type { RetryFailed } from './_writer-protocol.ts'
@@ -10,18 +11,25 @@ export class BatchCommits {
   readonly #folder: string
   readonly #figures: WriterFigures
   readonly #writer: JournalWriter
+  readonly #presence: RunPresence
   #failure: WireError | undefined
 
-  private constructor(folder: string, figures: WriterFigures, writer: JournalWriter) {
+  private constructor(folder: string, figures: WriterFigures, parts: { writer: JournalWriter; presence: RunPresence }) {
     this.#folder = folder
     this.#figures = figures
-    this.#writer = writer
+    this.#writer = parts.writer
+    this.#presence = parts.presence
   }
 
   /** Throws what keeps the run from being written to. */
   static open(folder: string, figures: WriterFigures): BatchCommits {
     try {
-      return new BatchCommits(folder, figures, JournalWriter.open(folder))
+      using opened = new DisposableStack()
+      const writer = opened.adopt(JournalWriter.open(folder), (each) => each.close())
+      const commits = new BatchCommits(folder, figures, { writer, presence: new RunPresence(folder) })
+      // From here on they are closed with the commits.
+      opened.move()
+      return commits
     } catch (error) {
       throw storeFailure(error, folder)
     }
@@ -38,7 +46,8 @@ export class BatchCommits {
    * spool whose entries are among them as they are.
    */
   commit(takeBatches: () => readonly (readonly QueuedEntry[])[], lastFrame?: number): WireError | null {
-    if (this.#failure) return this.#failure
+    const failure = this.failureNow()
+    if (failure) return failure
     const startedAt = performance.now()
     try {
       this.#writer.begin()
@@ -53,9 +62,17 @@ export class BatchCommits {
     }
   }
 
+  /** Why nothing more is written, if so. Looks whether the run is still there, too. */
+  failureNow(): WireError | undefined {
+    const absence = this.#failure ? undefined : this.#presence.absence()
+    if (absence) this.#fail(absence)
+    return this.#failure
+  }
+
   /** Returns how many results were taken back, or why none could be. */
   retryFailed(failed: RetryFailed): number | WireError {
-    if (this.#failure) return this.#failure
+    const failure = this.failureNow()
+    if (failure) return failure
     try {
       return this.#writer.retryFailed(failed, Date.now())
     } catch (error) {
@@ -63,9 +80,11 @@ export class BatchCommits {
     }
   }
 
-  /** Checkpoints, and closes the database. */
+  /** Brings `rollouts.jsonl` up to date, checkpoints, and closes the database. */
   close(): void {
+    if (!this.#presence.absence()) this.#writer.catchUpLines()
     this.#writer.close()
+    this.#presence[Symbol.dispose]()
   }
 
   #fail(error: unknown): WireError {

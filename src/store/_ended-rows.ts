@@ -19,9 +19,9 @@ export class EndedRows {
     this.#record = database.prepare('SELECT record FROM rollout WHERE position = ?')
   }
 
-  /** All rows in the order they were accepted, also those accepted during the iteration. */
-  each(): Generator<EndedRow, void, void> {
-    return pages<EndedRow>((last, count) => this.#after(last?.position ?? -1, count))
+  /** The rows after a position in the order they were accepted, also those accepted during the iteration. */
+  each(position = -1): Generator<EndedRow, void, void> {
+    return pages<EndedRow>((last, count) => this.#after(last?.position ?? position, count))
   }
 
   #after(position: number, count: number): EndedRow[] {

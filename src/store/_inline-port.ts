@@ -43,6 +43,12 @@ export class InlinePort implements OwnThreadPort {
     if (failure) this.#onAnswer?.(failure)
   }
 
+  /** Tells the client if nothing more can be written: it may not have written anything for a while. */
+  tellFailure(): void {
+    const failure = this.#commits.failureNow()
+    if (failure) this.#onAnswer?.(failure)
+  }
+
   on(event: 'message' | 'close', listener: (answer: WireError | null) => void): void {
     if (event === 'message') this.#onAnswer = listener
   }

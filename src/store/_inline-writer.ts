@@ -5,6 +5,7 @@ import { InlinePort } from './_inline-port.ts'
 import { WriterFigures } from './_writer-figures.ts'
 import type { RetryFailed } from './_writer-protocol.ts'
 import type { OwnThreadPort } from './journal-client.ts'
+import { presenceCheckMs } from './run-presence.ts'
 import type { StoreStatus } from './store-status.ts'
 
 /**
@@ -15,6 +16,7 @@ export class InlineWriter extends Resource {
   readonly #folder: string
   readonly #figures = new WriterFigures()
   readonly #commits: BatchCommits
+  #presenceTimer: NodeJS.Timeout | undefined
 
   constructor(folder: string) {
     super()
@@ -38,7 +40,9 @@ export class InlineWriter extends Resource {
   /** A port for the one `JournalClient`, on this thread. */
   connect(): OwnThreadPort {
     this.throwIfClosed()
-    return new InlinePort(this.#folder, this.#commits)
+    const port = new InlinePort(this.#folder, this.#commits)
+    this.#presenceTimer ??= setInterval(() => port.tellFailure(), presenceCheckMs).unref()
+    return port
   }
 
   async retryFailed(failed: RetryFailed): Promise<number> {
@@ -49,6 +53,7 @@ export class InlineWriter extends Resource {
   }
 
   protected onClose(): void {
+    clearInterval(this.#presenceTimer)
     this.#commits.close()
   }
 }

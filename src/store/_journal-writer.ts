@@ -176,6 +176,21 @@ export class JournalWriter {
     return count
   }
 
+  /** Brings `rollouts.jsonl` up to date, if it lags the database and can be written. Never throws: the next opening does the rest. */
+  catchUpLines(): void {
+    try {
+      this.#lines.catchUp()
+    } catch {
+      try {
+        // The log may take up the room that the lines need.
+        this.#database.exec('PRAGMA busy_timeout = 0; PRAGMA wal_checkpoint(TRUNCATE)')
+        this.#lines.catchUp()
+      } catch {
+        // There is still no room.
+      }
+    }
+  }
+
   close(): void {
     try {
       this.#lines.sync()
@@ -251,7 +266,7 @@ export class JournalWriter {
       return
     }
     this.#position += 1
-    this.#lines.add(rolloutLine(record, messages))
+    this.#lines.add(rolloutLine(record, messages), this.#position)
     this.#statements.rolloutEnd.run(
       this.#position,
       rollout,

@@ -1,4 +1,4 @@
-import { closeSync, fstatSync, fsyncSync, ftruncateSync, openSync, readSync } from 'node:fs'
+import { closeSync, fstatSync, fsyncSync, ftruncateSync, openSync, readSync, statSync } from 'node:fs'
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
 import { MillraceError } from '../errors/index.ts'
 import type { BlobStore } from './_blob-store.ts'
@@ -27,10 +27,13 @@ export class RolloutLines {
   readonly #path: string
   readonly #setLength: StatementSync
   #descriptor: number | undefined
-  /** Lines of the transaction under way. */
+  /** Lines of the transaction under way, and the position of the last one's result. */
   #lines: string[] = []
+  #position = -1
   #length = 0
   #writtenLength = 0
+  /** The position of the last result whose line is in the file. */
+  #writtenPosition = -1
 
   private constructor(database: DatabaseSync, blobs: BlobStore, path: string) {
     this.#database = database
@@ -57,9 +60,10 @@ export class RolloutLines {
     return this.#length
   }
 
-  /** Adds a line to the transaction under way. */
-  add(line: string): void {
+  /** Adds the line of the result at this position to the transaction under way. */
+  add(line: string, position: number): void {
     this.#lines.push(line)
+    this.#position = position
     this.#length += Buffer.byteLength(line)
   }
 
@@ -70,6 +74,7 @@ export class RolloutLines {
     this.#lines = []
     writeFully(this.#openDescriptor(), bytes)
     this.#writtenLength = this.#length
+    this.#writtenPosition = this.#position
   }
 
   /** After a failure: cuts off what may be half a line, so that readers do not meet it. Best effort. */
@@ -83,18 +88,43 @@ export class RolloutLines {
     }
   }
 
+  /**
+   * Adds the lines that could not be written when their results were committed, as many as there is room for: by now somebody may
+   * have made some. A file that was deleted is written anew.
+   */
+  catchUp(): void {
+    this.#reopenIfDeleted()
+    if (this.#writtenPosition >= this.#lastPosition()) return
+    const descriptor = this.#openDescriptor()
+    try {
+      ftruncateSync(descriptor, this.#writtenLength)
+      for (const { line, position } of this.#linesAfter(this.#writtenPosition)) {
+        const bytes = Buffer.from(line)
+        writeFully(descriptor, bytes)
+        this.#writtenLength += bytes.byteLength
+        this.#writtenPosition = position
+      }
+    } catch (error) {
+      this.rolledBack()
+      throw error
+    }
+    this.#length = this.#writtenLength
+    if (linesLength(this.#database) !== this.#length) this.#setLength.run(this.#length)
+  }
+
   /** Called at the end of a transaction that removes results: from here on the file is empty, and too short, until `rebuild`. */
   invalidate(): void {
     this.#setLength.run(mustRebuild)
     ftruncateSync(this.#openDescriptor())
     this.#writtenLength = 0
+    this.#writtenPosition = -1
   }
 
   /** Rebuilds the file in place, so that it takes no more room. A rebuild that was interrupted is done again. */
   rebuild(): void {
     this.invalidate()
     this.#length = this.#writeAll(this.#openDescriptor())
-    this.#writtenLength = this.#length
+    this.#noteWritten()
     this.#setLength.run(this.#length)
   }
 
@@ -119,7 +149,26 @@ export class RolloutLines {
       return
     }
     this.#length = recorded
-    this.#writtenLength = recorded
+    this.#noteWritten()
+  }
+
+  /** Every result has its line in the file. */
+  #noteWritten(): void {
+    this.#writtenLength = this.#length
+    this.#writtenPosition = this.#lastPosition()
+  }
+
+  #lastPosition(): number {
+    const row = this.#database.prepare('SELECT max(position) AS position FROM rollout').get()
+    return Number(row?.['position'] ?? -1)
+  }
+
+  /** Writing to a deleted file does not fail. */
+  #reopenIfDeleted(): void {
+    if (statSync(this.#path, { throwIfNoEntry: false })) return
+    this.close()
+    this.#writtenLength = 0
+    this.#writtenPosition = -1
   }
 
   #openDescriptor(): number {
@@ -127,10 +176,16 @@ export class RolloutLines {
     return this.#descriptor
   }
 
-  #writeAll(descriptor: number): number {
+  *#linesAfter(last: number): Generator<{ readonly line: string; readonly position: number }, void, void> {
     const conversations = new Conversations(this.#database, this.#blobs)
     const taskOf = this.#database.prepare('SELECT id FROM task WHERE number = ?')
     const tasks: TaskNames = { task: (index) => taskOf.get(index) as { id: string } | undefined }
+    for (const row of new EndedRows(this.#database).each(last)) {
+      yield { line: storedLine(textOf(row, this.#blobs, conversations), { tasks }), position: row.position }
+    }
+  }
+
+  #writeAll(descriptor: number): number {
     let length = 0
     let chunk = ''
     const flush = (): void => {
@@ -139,8 +194,8 @@ export class RolloutLines {
       length += bytes.byteLength
       chunk = ''
     }
-    for (const row of new EndedRows(this.#database).each()) {
-      chunk += storedLine(textOf(row, this.#blobs, conversations), { tasks })
+    for (const { line } of this.#linesAfter(-1)) {
+      chunk += line
       if (chunk.length >= chunkCharacters) flush()
     }
     flush()

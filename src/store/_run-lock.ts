@@ -1,4 +1,4 @@
-import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { MillraceError } from '../errors/index.ts'
@@ -19,10 +19,13 @@ const takingInMs = 10_000
 export class RunLock implements Disposable {
   readonly #database: DatabaseSync
   readonly #folder: string
+  /** The number of the lock's file: another run may lie at the path by the time that this one is let go. */
+  readonly #inode: number | undefined
 
   private constructor(database: DatabaseSync, folder: string) {
     this.#database = database
     this.#folder = folder
+    this.#inode = inodeOf(folder)
   }
 
   /** `take-in`: the lock is held only for a moment, and others wait for it. */
@@ -69,7 +72,7 @@ export class RunLock implements Disposable {
   [Symbol.dispose](): void {
     if (!this.#database.isOpen) return
     try {
-      rmSync(join(this.#folder, runFiles.lockOwner), { force: true })
+      if (inodeOf(this.#folder) === this.#inode) rmSync(join(this.#folder, runFiles.lockOwner), { force: true })
     } catch {
       // The file does not matter here either.
     }
@@ -82,6 +85,10 @@ interface Owner {
   readonly since: string
   /** The lock is held only for a moment. */
   readonly isBrief?: boolean
+}
+
+function inodeOf(folder: string): number | undefined {
+  return statSync(join(folder, runFiles.lock), { throwIfNoEntry: false })?.ino
 }
 
 function openLock(folder: string, readOnly: boolean): DatabaseSync {

@@ -4,12 +4,12 @@ import { damagedRollout, type TaskNames } from './damaged-rollout.ts'
 import { rolloutLine } from './_rollout-line.ts'
 import { storedMessage } from './_stored-message.ts'
 import { storedRecord } from './_stored-record.ts'
-import type { StoredText } from './stored-run.ts'
+import type { BareRecord, StoredText } from './stored-run.ts'
 
 export interface StoredLineOptions {
   readonly tasks: TaskNames
-  /** Makes JSON to put after the messages, and reads the messages itself. */
-  readonly extra?: ((stored: StoredText) => string) | undefined
+  /** Makes JSON to put after the messages. */
+  readonly extra?: ((stored: StoredText, record: BareRecord) => string) | undefined
   readonly onDamaged?: ((rollout: string, error: MillraceError) => void) | undefined
 }
 
@@ -28,13 +28,12 @@ export function storedLine(stored: StoredText, options: StoredLineOptions): stri
 function wholeLine(stored: StoredText, extra: StoredLineOptions['extra']): string {
   const { rollout, text } = stored
   const { record, messages } = text
-  storedRecord(rollout, record)
-  if (extra) return rolloutLine(record, messages, extra(stored))
+  const checked = storedRecord(rollout, record)
   decoded(
     () => {
       for (const message of messages) storedMessage(message)
     },
     (cause) => damagedMessages(rollout, undefined, cause),
   )
-  return rolloutLine(record, messages)
+  return rolloutLine(record, messages, extra?.(stored, checked))
 }

@@ -3,6 +3,7 @@ import { type MessagePort, parentPort, receiveMessageOnPort, workerData } from '
 import { MillraceError, type WireError } from '../errors/index.ts'
 import { type Batch, decodeBatch } from './_batch-codec.ts'
 import { BatchCommits } from './_batch-commits.ts'
+import { presenceCheckMs } from './run-presence.ts'
 import { WriterFigures } from './_writer-figures.ts'
 import type { RetryFailed, WriterCommand, WriterNotice, WriterOptions } from './_writer-protocol.ts'
 
@@ -19,14 +20,15 @@ const figures = new WriterFigures(options.figures)
 const ports = new Set<MessagePort>()
 let commits: BatchCommits | undefined
 
-/** Longer than the time between two looks of whoever watches for lag, so that no window is missed. */
-const windowMs = 1_000
 let windowStart = performance.eventLoopUtilization()
 setInterval(() => {
   const now = performance.eventLoopUtilization()
   figures.endWindow(performance.eventLoopUtilization(now, windowStart).utilization)
   windowStart = now
-}, windowMs).unref()
+  const failure = commits?.failureNow()
+  if (failure) tellFailure(failure)
+  // Longer than the time between two looks of whoever watches for lag, so that no window is missed.
+}, presenceCheckMs).unref()
 
 try {
   commits = BatchCommits.open(options.folder, figures)

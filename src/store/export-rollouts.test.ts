@@ -12,7 +12,7 @@ import { runFiles } from './run-folder.ts'
 import { RunReader } from './run-reader.ts'
 import { applyAll } from '../../test/store/_apply.ts'
 import { blobOutOfReach, damagePage, flipBlobs, unreadableBlob } from '../../test/store/_damage.ts'
-import { nodeEntry, rolloutEntries, temporaryFolder } from '../../test/store/_fixtures.ts'
+import { nodeEntry, recordParts, rolloutEntries, temporaryFolder } from '../../test/store/_fixtures.ts'
 
 test('the export is what rollouts.jsonl holds', async () => {
   using folder = temporaryFolder()
@@ -71,6 +71,57 @@ test('routed experts come back as they were, and are exported as text', async ()
   const [line] = await Array.fromAsync(exportRollouts(reader, { format: 'jsonl', tokens: true }))
   const parsed = JSON.parse(line ?? '') as { nodes: { tokens?: { routedExperts: unknown } }[] }
   expect(parsed.nodes[2]?.tokens?.routedExperts).toEqual({ shape: [2, 1, 3], dtype: 'uint8', data: 'AQIDBAUG' })
+})
+
+/** What the journal gets for a child with two messages. A child that was cut off has no end. */
+function childEntries(rollout: string, parent: string, isEnded = true): JournalEntry[] {
+  const record = JSON.stringify({ id: rollout, outcome: 'completed', answer: rollout, ...recordParts })
+  const tokens = { ids: Int32Array.of(7), logprobs: Float32Array.of(-1) }
+  const entries: JournalEntry[] = [
+    { kind: 'attempt-start', rollout, attempt: 1, parent, task: 1, sample: 0, at: 1 },
+    nodeEntry({ rollout, seq: 0 }),
+    Object.assign(nodeEntry({ rollout, seq: 1 }), tokens),
+  ]
+  const end = { outcome: 'completed', record, leaf: 1 } as const
+  if (isEnded) entries.push({ kind: 'attempt-end', rollout, attempt: 1, at: 2, isHeld: false, ...end })
+  return entries
+}
+
+test('children that have ended are in the line of their rollout; a damaged child costs only itself', async () => {
+  using folder = temporaryFolder()
+  const children = [
+    ...childEntries('1-0.t1-a', '1-0'),
+    ...childEntries('1-0.t1-a.t1-b', '1-0.t1-a'),
+    ...childEntries('1-0.t1-c', '1-0', false),
+    { ...childEntries('1-0.t1-d', '1-0')[0], attempt: 2 } as JournalEntry,
+  ]
+  applyAll(folder.path, [...children, ...rolloutEntries(1, { record: { children: 2 } }), ...rolloutEntries(2)])
+  for (const tokens of [false, true]) {
+    const { lines, damaged } = await exported(folder.path, tokens)
+    const [first, second] = lines.map((line) => JSON.parse(line) as { childRollouts?: Record<string, unknown>[] })
+    expect(second).not.toHaveProperty('childRollouts')
+    expect(first?.childRollouts?.map(({ id, parent, answer }) => [id, parent, answer])).toEqual([
+      ['1-0.t1-a', '1-0', '1-0.t1-a'],
+      ['1-0.t1-a.t1-b', '1-0.t1-a', '1-0.t1-a.t1-b'],
+    ])
+    const sampled = { seq: 1, tokens: { ids: [7], logprobs: [-1] } }
+    for (const child of first?.childRollouts ?? []) {
+      expect(child).toMatchObject({ messages: [{ content: '0' }, { content: '1' }] })
+      if (tokens) expect(child['nodes']).toMatchObject([{ seq: 0 }, sampled])
+      else expect(child).not.toHaveProperty('nodes')
+    }
+    expect(damaged).toEqual([])
+  }
+  damage(folder.path, "UPDATE node SET message = '{' WHERE rollout = '1-0.t1-a'")
+  const { lines, damaged } = await exported(folder.path)
+  expect(damaged).toEqual(['1-0.t1-a'])
+  expect(JSON.parse(lines[0] ?? '')).toMatchObject({
+    reward: 1,
+    childRollouts: [
+      { kind: 'damaged', id: '1-0.t1-a', parent: '1-0', outcome: 'completed', error: { code: 'store_failed' } },
+      { id: '1-0.t1-a.t1-b', messages: [{ content: '0' }, { content: '1' }] },
+    ],
+  })
 })
 
 /** An export, and whom `onDamaged` heard of. */

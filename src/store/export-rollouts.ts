@@ -1,30 +1,96 @@
 import type { MillraceError } from '../errors/index.ts'
 import type { MessageNode } from '../schema/index.ts'
-import { nodePieces } from './node-json.ts'
+import { isDamage } from './damage.ts'
+import { damagedRollout } from './damaged-rollout.ts'
+import { nodePieces, type ArrayForm } from './node-json.ts'
 import type { RunReader } from './run-reader.ts'
 import { storedLine } from './_stored-line.ts'
-import type { StoredText } from './stored-run.ts'
+import type { BareRecord, StoredAttempt } from './stored-run.ts'
 
 export interface ExportOptions {
   readonly format: 'jsonl'
   /** Adds `nodes`: every message of the accepted attempt with its token ids and log-probabilities. */
   readonly tokens?: boolean
-  /** Called for each rollout that cannot be read. A line of kind `damaged` stands for it in the export, too. */
-  readonly onDamaged?: (rollout: string, error: MillraceError) => void
+  /** Called for each rollout or child that cannot be read. An object of kind `damaged` stands for it in the export, too. */
+  readonly onDamaged?: OnDamaged
+}
+
+type OnDamaged = (rollout: string, error: MillraceError) => void
+
+/**
+ * One finished rollout a line, newline included, in the order they were accepted, with its children (`childRollouts`). A
+ * log-probability that is not finite is null. A rollout that cannot be read does not end the export.
+ */
+export async function* exportRollouts(reader: RunReader, options: ExportOptions): AsyncGenerator<string, void, void> {
+  const { onDamaged } = options
+  const form = options.tokens ? 'numbers' : undefined
+  const extra = (_stored: unknown, record: BareRecord): string =>
+    [...familyPieces(reader, record, form, onDamaged)].join('')
+  for (const stored of reader.endedTexts()) yield storedLine(stored, { tasks: reader, extra, onDamaged })
 }
 
 /**
- * One finished rollout a line, newline included, in the order they were accepted. A log-probability that is not finite is null. A
- * rollout that cannot be read does not end the export.
+ * The part of a rollout's JSON after its messages, in pieces: its nodes, if `form` says how to write their tokens, and its
+ * children that have ended, those of children included. A child that cannot be read costs only itself.
  */
-export async function* exportRollouts(reader: RunReader, options: ExportOptions): AsyncGenerator<string, void, void> {
-  const { tokens, onDamaged } = options
-  const nodes = ({ rollout, attempt }: StoredText): string =>
-    `,"nodes":[${reader.nodes(rollout, attempt).map(nodeJson).join(',')}]`
-  const lineOptions = { tasks: reader, extra: tokens ? nodes : undefined, onDamaged }
-  for (const stored of reader.endedTexts()) yield storedLine(stored, lineOptions)
+export function* familyPieces(
+  reader: RunReader,
+  { id, attempt, children }: BareRecord,
+  form: ArrayForm | undefined,
+  onDamaged?: OnDamaged,
+): Generator<string, void, void> {
+  if (form) yield* nodesField(reader.nodes(id, attempt), form)
+  if (!children) return
+  let separator = ',"childRollouts":['
+  for (const child of descendants(reader, id, attempt)) {
+    yield separator
+    separator = ','
+    yield* childPieces(reader, child, form, onDamaged)
+  }
+  // A fork counts children whose conversations are in another run.
+  yield separator === ',' ? ']' : `${separator}]`
 }
 
-function nodeJson(node: MessageNode): string {
-  return [...nodePieces(node, 'numbers')].join('')
+type EndedChild = StoredAttempt & Required<Pick<StoredAttempt, 'end'>>
+
+function* descendants(reader: RunReader, parent: string, attempt: number): Generator<EndedChild, void, void> {
+  for (const child of reader.children(parent)) {
+    if (child.attempt !== attempt) continue
+    const { end } = child
+    if (end) yield { ...child, end }
+    yield* descendants(reader, child.rollout, attempt)
+  }
+}
+
+function* childPieces(
+  reader: RunReader,
+  { parent, end, ...facts }: EndedChild,
+  form: ArrayForm | undefined,
+  onDamaged: OnDamaged | undefined,
+): Generator<string, void, void> {
+  const { rollout, attempt } = facts
+  let json: string
+  let nodes: readonly MessageNode[] | undefined
+  try {
+    json = JSON.stringify({ ...end.record, parent, messages: reader.conversation(rollout, attempt, end.leaf) })
+    nodes = form && reader.nodes(rollout, attempt)
+  } catch (error) {
+    if (!isDamage(error)) throw error
+    onDamaged?.(rollout, error)
+    const { outcome, at: endedAt } = end
+    yield JSON.stringify({ ...damagedRollout(reader, { ...facts, outcome, reward: null, endedAt }, error), parent })
+    return
+  }
+  yield json.slice(0, -1)
+  if (form && nodes) yield* nodesField(nodes, form)
+  yield '}'
+}
+
+function* nodesField(nodes: readonly MessageNode[], form: ArrayForm): Generator<string, void, void> {
+  yield ',"nodes":['
+  for (const [index, node] of nodes.entries()) {
+    if (index > 0) yield ','
+    yield* nodePieces(node, form)
+  }
+  yield ']'
 }

@@ -6,8 +6,9 @@ import { JournalWriter } from './_journal-writer.ts'
 import { rolloutLine } from './_rollout-line.ts'
 import { runFiles } from './run-folder.ts'
 import { RunReader } from './run-reader.ts'
+import { RunStore } from './run-store.ts'
 import { applyAll } from '../../test/store/_apply.ts'
-import { rolloutEntries, temporaryFolder } from '../../test/store/_fixtures.ts'
+import { newRun, rolloutEntries, temporaryFolder } from '../../test/store/_fixtures.ts'
 
 /** A run of three finished rollouts, one of them long enough for blobs, and its file as it was written. */
 function written() {
@@ -39,6 +40,24 @@ test('an undisturbed file is not touched', () => {
   reopen(run.folder)
   const after = statSync(run.path)
   expect([after.ino, after.mtimeMs]).toEqual([before.ino, before.mtimeMs])
+})
+
+test('a file that was deleted while the run was written is whole again once that is closed', async () => {
+  using root = temporaryFolder()
+  const folder = join(root.path, 'run')
+  const path = join(folder, runFiles.lines)
+  await using store = await RunStore.open({ folder, create: newRun() })
+  for (const task of [0, 1, 2]) store.journal.appendAll(rolloutEntries(task))
+  await store.journal.durable()
+  const content = readFileSync(path, 'utf8')
+  rmSync(path)
+  store.journal.appendAll(rolloutEntries(3))
+  await store.journal.durable()
+  await store.close()
+  expect(readFileSync(path, 'utf8').split('\n')).toHaveLength(5)
+  expect(readFileSync(path, 'utf8')).toContain(content)
+  using reader = RunReader.open(folder)
+  expect(reader.integrity()).toEqual([])
 })
 
 test.each([

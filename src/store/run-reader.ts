@@ -1,7 +1,7 @@
 import { join } from 'node:path'
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
 import type { MillraceError } from '../errors/index.ts'
-import type { MessageNode, Outcome, RolloutRecord } from '../schema/index.ts'
+import type { Message, MessageNode, Outcome, RolloutRecord } from '../schema/index.ts'
 import { BlobStore } from './_blob-store.ts'
 import { Conversations } from './_conversations.ts'
 import { checkIntegrity } from './_integrity.ts'
@@ -61,6 +61,7 @@ export class RunReader implements Disposable {
   readonly #hasEnded: StatementSync
   readonly #accepted: StatementSync
   readonly #task: StatementSync
+  #endedOutcome: StatementSync | undefined
   #rolloutEvents: RolloutEvents | undefined
   #spendings: SampledSpendings | undefined
 
@@ -104,6 +105,15 @@ export class RunReader implements Disposable {
     return this.#hasEnded.get(rollout) !== undefined
   }
 
+  /** The outcome of an ended rollout; undefined if it has not ended. */
+  endedOutcome(rollout: string): Outcome | undefined {
+    this.#endedOutcome ??= this.#database.prepare(
+      `SELECT outcome FROM rollout
+       WHERE position = (SELECT result FROM attempt WHERE rollout = ? AND result IS NOT NULL)`,
+    )
+    return this.#endedOutcome.get(rollout)?.['outcome'] as Outcome | undefined
+  }
+
   /** The results in the order they were accepted, also those accepted during the iteration. */
   *ended(): Generator<StoredRollout, void, void> {
     for (const row of new EndedRows(this.#database).each()) yield rolloutOf(row, this.#blobs)
@@ -119,12 +129,17 @@ export class RunReader implements Disposable {
     const row = this.#accepted.get(id)
     if (!row) return undefined
     const { attempt, leaf, record } = row as Pick<RolloutRow, 'attempt' | 'leaf' | 'record'>
-    const texts = this.#conversations.messages(id, attempt, leaf)
-    const messages = decoded(
-      () => texts.map(storedMessage),
-      (cause) => damagedMessages(id, undefined, cause),
-    )
+    const messages = this.conversation(id, attempt, leaf)
     return { ...recordOf(id, record, this.#blobs), messages }
+  }
+
+  /** The messages of an attempt up to the node that its conversation ends with. */
+  conversation(rollout: string, attempt: number, leaf: number | null): Message[] {
+    const texts = this.#conversations.messages(rollout, attempt, leaf)
+    return decoded(
+      () => texts.map(storedMessage),
+      (cause) => damagedMessages(rollout, undefined, cause),
+    )
   }
 
   /** Every message of an attempt, in the order it was recorded. */

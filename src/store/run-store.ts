@@ -13,6 +13,7 @@ import type { RetryFailed } from './_writer-protocol.ts'
 import { JournalClient } from './journal-client.ts'
 import { createRunFolder, noRun, runFiles } from './run-folder.ts'
 import { newRunFile, type NewRun, readRunFile, type RunFile, type RunState, writeRunFile } from './run-file.ts'
+import { RunPresence } from './run-presence.ts'
 import { RunReader } from './run-reader.ts'
 import { SpooledJournal } from './spooled-journal.ts'
 
@@ -47,6 +48,7 @@ export class RunStore extends Resource {
   readonly isResumed: boolean
   readonly #lock: RunLock
   readonly #writer: StoreWriter | InlineWriter
+  readonly #presence: RunPresence
   #run: RunFile
   #wasComplete: boolean
 
@@ -54,6 +56,7 @@ export class RunStore extends Resource {
     folder: string
     lock: RunLock
     writer: StoreWriter | InlineWriter
+    presence: RunPresence
     journal: JournalClient | SpooledJournal
     reader: RunReader
     run: RunFile
@@ -67,6 +70,7 @@ export class RunStore extends Resource {
     this.journal = parts.journal
     this.#lock = parts.lock
     this.#writer = parts.writer
+    this.#presence = parts.presence
     this.#run = parts.run
     this.#wasComplete = parts.wasComplete
   }
@@ -96,12 +100,13 @@ export class RunStore extends Resource {
     // What an earlier sitting left may take long to mend; that is for a thread, which can be ended.
     const isInline = isLone && !existing
     const writer = started.use(isInline ? new InlineWriter(folder) : await StoreWriter.start(folder, signal))
+    const presence = opened.use(new RunPresence(folder))
     const reader = started.use(RunReader.open(folder))
     const client = started.use(new JournalClient(writer.connect()))
     const { lastFrame } = writer
     const journal = isSpooled ? started.use(new SpooledJournal(client, { folder, lastFrame })) : client
     const isResumed = existing !== undefined
-    const store = new RunStore({ folder, lock, writer, journal, reader, run, isResumed, wasComplete })
+    const store = new RunStore({ folder, lock, writer, presence, journal, reader, run, isResumed, wasComplete })
     // From here on the store owns them.
     started.move()
     opened.move()
@@ -120,6 +125,11 @@ export class RunStore extends Resource {
   /** Aborts once, with a `disk_full` or `store_failed` error, when nothing more can be written. */
   get failure(): AbortSignal {
     return this.journal.failure
+  }
+
+  /** What has happened to the run, if it was deleted, moved or replaced. Then nothing must be written to its path any more. */
+  absence(): MillraceError | undefined {
+    return this.#presence.absence()
   }
 
   /** How late the writer's event loop runs, over the last second or so. Each commit blocks that loop until it is on disk. */
@@ -145,8 +155,7 @@ export class RunStore extends Resource {
     run.config = { ...run.config, ...config }
     run.provenance = { ...run.provenance, ...provenance }
     if (isDeepStrictEqual(run, this.#run)) return
-    writeRunFile(this.folder, run)
-    this.#run = run
+    this.#writeRunFile(run)
   }
 
   /** Takes back the results with these outcomes; their rollouts are unfinished again. Resolves to their number. */
@@ -179,6 +188,12 @@ export class RunStore extends Resource {
       if (sent) sitting.sent = sent
       if (end !== undefined) sitting.end = end
     }
+    this.#writeRunFile(run)
+  }
+
+  #writeRunFile(run: RunFile): void {
+    const absence = this.absence()
+    if (absence) throw absence
     writeRunFile(this.folder, run)
     this.#run = run
   }
@@ -187,6 +202,7 @@ export class RunStore extends Resource {
   protected async onClose(): Promise<void> {
     await using parts = new AsyncDisposableStack()
     parts.use(this.#lock)
+    parts.use(this.#presence)
     parts.defer(() => this.#markUnfinished())
     parts.use(this.#writer)
     // Before the writer, so that its last checkpoint finds nobody reading.
@@ -194,7 +210,7 @@ export class RunStore extends Resource {
     parts.use(this.journal)
   }
 
-  /** Marks a sitting that nobody finished. If a full disk refuses that, the run counts as unfinished for want of a lock. */
+  /** Marks a sitting that nobody finished. If that is refused, by a full disk say, the run counts as unfinished for want of a lock. */
   #markUnfinished(): void {
     if (this.#run.state !== 'running') return
     try {

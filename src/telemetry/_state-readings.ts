@@ -2,6 +2,7 @@ import type { ModelStatus } from '../inference/index.ts'
 import type { LoopLagWindow } from '../kit/index.ts'
 import type { WorkerStatus } from '../rollout/index.ts'
 import type { StoreStatus } from '../store/index.ts'
+import type { ToolServerStatus } from '../tools/index.ts'
 import { MetricsRegistry } from './metrics-registry.ts'
 
 /** A pool of threads that takes large work off a loop. Pools of one name, in several workers, count as one. */
@@ -29,6 +30,7 @@ export interface MetricsSources {
   readonly rollouts?: () => { readonly running: number; readonly waiting: number }
   readonly models?: () => readonly ModelStatus[]
   readonly workers?: () => readonly WorkerStatus[]
+  readonly servers?: () => readonly Pick<ToolServerStatus, 'server' | 'waiting'>[]
   /** Loops by name, beside those of the workers: `front`, `store`. */
   readonly loops?: () => Readonly<Record<string, LoopLagWindow>>
   readonly journal?: () => { readonly pressure: number } & Partial<StoreStatus>
@@ -58,6 +60,9 @@ export function stateReadings(sources: MetricsSources): MetricsRegistry {
     readings.series('modelInFlight', name).add(inFlight)
     readings.series('modelWaiting', name).add(waiting)
     readings.series('modelParked', name).add(parked)
+  }
+  for (const { server, waiting } of sources.servers?.() ?? []) {
+    readings.series('toolServerWaiting', server).add(waiting)
   }
   for (const [loop, lag] of Object.entries(sources.loops?.() ?? {})) readLag(readings, loop, lag)
   for (const worker of sources.workers?.() ?? []) readWorker(readings, worker)

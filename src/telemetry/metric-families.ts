@@ -81,6 +81,9 @@ export const metricFamilies = {
     'event',
     'result',
   ]),
+  toolServerWaiting: gauge('millrace_tool_server_rollouts_waiting', 'Rollouts that wait for a server that is away.', [
+    'server',
+  ]),
   lagMax: gauge('millrace_loop_lag_max_seconds', 'Event-loop lag of the last second or two: the worst.', ['loop']),
   lagP99: gauge('millrace_loop_lag_p99_seconds', 'Event-loop lag of the last second or two: 99th percentile.', [
     'loop',

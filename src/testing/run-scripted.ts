@@ -29,20 +29,24 @@ const knownOptions = {
   ...evaluateOptions,
 } as const satisfies KnownOptions & Record<keyof ScriptedRunOptions, unknown>
 
+const scriptedName = 'scripted'
+
 /**
  * Runs an environment with a script for a model, in a folder that is gone afterwards, and gives back what every rollout
- * came to, in the order of tasks and samples. `backends` are for judges and children that ask other models.
+ * came to, in the order of tasks and samples. `backends` are for judges and children that ask other models. The scripted model
+ * is configured as `models.scripted`, its price for example; without one it costs a dollar per million tokens.
  */
 export async function runScripted(options: ScriptedRunOptions): Promise<ScriptedRun> {
   requireKnownOptions(options, 'runScripted()', knownOptions)
-  const { script, maxTries = 1, ...rest } = options
+  const { script, models, maxTries = models?.[scriptedName]?.maxTries ?? 1, ...rest } = options
   const backend = new ScriptedBackend(script)
   await using runs = await temporaryRuns()
   const evaluation = evaluate({
     preflight: false,
     ...rest,
-    model: { name: 'scripted', maxTries, price: { input: 1, output: 1 } },
-    backends: { ...rest.backends, scripted: [backend] },
+    ...(models && { models }),
+    model: { price: { input: 1, output: 1 }, ...models?.[scriptedName], name: scriptedName, maxTries },
+    backends: { ...rest.backends, [scriptedName]: [backend] },
     run: { root: runs.root, ...rest.run },
   })
   const records = await Array.fromAsync(evaluation)

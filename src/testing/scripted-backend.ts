@@ -1,11 +1,12 @@
+import { inspect } from 'node:util'
 import { MillraceError } from '../errors/index.ts'
 import { thrownBy } from '../kit/index.ts'
 import type { Backend, BackendReply, BackendRequest } from '../inference/index.ts'
 import type { AssistantMessage, Message } from '../schema/index.ts'
 import { textOf } from '../schema/index.ts'
 
-/** What a script answers: text, a message, or a whole reply. */
-export type ScriptedAnswer = string | AssistantMessage | BackendReply
+/** What a script answers: text, a message, or a reply, whose finish reason and usage follow from its message if not given. */
+export type ScriptedAnswer = string | AssistantMessage | (Pick<BackendReply, 'message'> & Partial<BackendReply>)
 
 export type Script = (request: BackendRequest) => ScriptedAnswer | Promise<ScriptedAnswer>
 
@@ -61,24 +62,36 @@ export function calls(...tools: Readonly<Record<string, unknown>>[]): AssistantM
 }
 
 function replyOf(answer: ScriptedAnswer | null | undefined, messages: readonly Message[]): BackendReply {
-  if (answer === undefined || answer === null) throw noAnswer(messages)
-  if (typeof answer !== 'string' && 'finishReason' in answer) return answer
-  const message: AssistantMessage = typeof answer === 'string' ? { role: 'assistant', content: answer } : answer
+  const given = partsOf(answer)
+  if (!given) throw noAnswer(answer, messages)
+  const { message } = given
   const input = messages.reduce((words, each) => words + wordCount(textOf(each)), 0)
   return {
-    message,
     finishReason: message.tool_calls?.length ? 'tool_calls' : 'stop',
     usage: { calls: 1, input, cachedInput: 0, output: wordCount(JSON.stringify(message)), reasoning: 0 },
+    ...given,
   }
 }
 
-/** JavaScript has no types, and a path of a script without `return` is soon written. */
-function noAnswer(messages: readonly Message[]): MillraceError {
+/** Undefined if it is no answer: JavaScript has no types, and a path of a script without `return` is soon written. */
+function partsOf(answer: ScriptedAnswer | null | undefined): Exclude<ScriptedAnswer, string | Message> | undefined {
+  if (typeof answer === 'string') return { message: { role: 'assistant', content: answer } }
+  if (typeof answer !== 'object' || answer === null) return undefined
+  const parts = 'message' in answer ? answer : { message: answer }
+  return parts.message?.role === 'assistant' ? parts : undefined
+}
+
+function noAnswer(answer: unknown, messages: readonly Message[]): MillraceError {
   const last = messages.at(-1)
   const asked = last ? `${last.role}: ${textOf(last).slice(0, maxQuotedChars)}` : 'an empty conversation'
+  const problem = `the script has no answer to "${asked}"`
+  const returned =
+    answer === undefined || answer === null
+      ? ''
+      : `; it returned ${inspect(answer, { depth: 1 }).slice(0, maxQuotedChars)}`
   return new MillraceError(
     'model_malformed',
-    `the script has no answer to "${asked}": return a text, calls(), a message or a whole reply`,
+    `${problem}${returned}: return a text, calls(), a message with the role "assistant", or a reply with such a \`message\``,
   )
 }
 

@@ -1,5 +1,6 @@
 import { MillraceError } from '../errors/index.ts'
-import { isJsonObject, type JsonObject } from '../schema/index.ts'
+import { lostNumber } from '../kit/index.ts'
+import { describeIssues, isJsonObject, type JsonObject } from '../schema/index.ts'
 
 export type ReadArguments =
   | {
@@ -17,11 +18,26 @@ export function readArguments(text: string): ReadArguments {
   if (text.trim() === '') return { value: {}, json: '{}', isRepaired: false }
   try {
     const value: unknown = JSON.parse(text)
-    return isJsonObject(value) ? { value, json: text, isRepaired: false } : { problem: notAnObject(value) }
+    return isJsonObject(value) ? withoutLoss(value, text, false) : { problem: notAnObject(value) }
   } catch (error) {
     return { problem: `not valid JSON (${MillraceError.from(error, 'internal').rawMessage})` }
   }
 }
+
+/**
+ * Refuses a number that would reach the tool as another one, such as an id of 19 digits: a tool that is called with the wrong id
+ * does something else than the model meant, and nobody would know.
+ */
+export function withoutLoss(value: JsonObject, json: string, isRepaired: boolean): ReadArguments {
+  const lost = lostNumber(json, value)
+  if (!lost) return { value, json, isRepaired }
+  const { path, source } = lost
+  const shown = source.length > maxShownChars ? `${source.slice(0, maxShownChars)}…` : source
+  const message = `the number ${shown} cannot be passed on exactly; send it as a string if the tool takes one, or a smaller number`
+  return { problem: describeIssues([{ path, message }]) }
+}
+
+const maxShownChars = 60
 
 function notAnObject(value: unknown): string {
   const kind = Array.isArray(value) ? 'a list' : value === null ? 'null' : `a ${typeof value}`

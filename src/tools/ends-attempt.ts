@@ -1,6 +1,12 @@
 import { MillraceError, type ErrorCode } from '../errors/index.ts'
 
-const codes: ReadonlySet<ErrorCode> = new Set<ErrorCode>(['tool_infra', 'replay_diverged', 'store_failed', 'disk_full'])
+const codes: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
+  'tool_infra',
+  'replay_diverged',
+  'store_failed',
+  'disk_full',
+  'run_gone',
+])
 
 /**
  * Whether an error of a tool or a reward ends the attempt: required infrastructure died, a child could not be replayed, or

@@ -57,6 +57,7 @@ export type {
   ServerTool,
   StdioServerConfig,
   ToolCatalogue,
+  ToolServerStatus,
 } from './mcp/index.ts'
 export { createRepairer } from './repair/create-repairer.ts'
 export { miroThinkerRepairs, standardRepairs } from './repair/presets.ts'

@@ -128,6 +128,32 @@ describe('one call', () => {
   })
 
   test.each([
+    ['{"id": 9007199254740993}', 'id: the number 9007199254740993'],
+    ['{"more": {"ids": [1, -12345678901234567890]}}', 'more.ids[1]: the number -12345678901234567890'],
+    ['{"id": 1e999}', 'id: the number 1e999'],
+    [`{"id": 1${'0'.repeat(400)}}`, `id: the number 1${'0'.repeat(59)}…`],
+  ])('with %s, which would reach it as another number, is refused', async (text, problem) => {
+    const received: unknown[] = []
+    const parameters = z.looseObject({})
+    const { status, content } = await callOne(
+      tool(parameters, (args) => String(received.push(args))),
+      text,
+    )
+    expect({ status, received }).toEqual({ status: 'bad_arguments', received: [] })
+    expect(content).toContain(`${problem} cannot be passed on exactly; send it as a string if the tool takes one`)
+  })
+
+  test('with a number that a double holds gets that number', async () => {
+    const text = '{"a":9007199254740992,"b":-9007199254740991,"c":1e22,"d":0.1,"e":"9007199254740993","f":-0,"g":1e23}'
+    const received: unknown[] = []
+    const { status } = await callOne(
+      tool(z.looseObject({}), (args) => String(received.push(args))),
+      text,
+    )
+    expect({ status, received }).toEqual({ status: 'ok', received: [JSON.parse(text)] })
+  })
+
+  test.each([
     [
       'synchronously',
       () => {

@@ -33,6 +33,8 @@ export async function serveRollouts(link: SupervisorLink): Promise<void> {
     link.onMessage((message) => {
       if (message.kind === 'abort') {
         handler.abort(message.call, message.reason)
+      } else if (message.kind === 'servers-opened') {
+        executor.noteOpened(message.servers)
       } else if (message.kind === 'close') {
         // Closed from the last to the first, so that what the executor does at its end is still counted and reported.
         const lastReport = { [Symbol.asyncDispose]: async () => report() }
@@ -53,9 +55,11 @@ async function openParts({ id, start, limits }: SupervisorLink, journal: Journal
   const { specifier, settings, models, workers } = start
   shareWith({ onMachine: workers, inProcess: limits.workers })
   const { environment, options } = await loadEnvironment(specifier, start.options)
-  const telemetry = start.telemetry && startTelemetry({ env: process.env, ...start.telemetry, worker: String(id) })
+  await using opened = new AsyncDisposableStack()
+  const telemetry =
+    start.telemetry && opened.use(startTelemetry({ env: process.env, ...start.telemetry, worker: String(id) }))
   // Measured only from here on, because loading the environment says nothing about how the worker keeps up.
-  const lag = new LoopLag()
+  const lag = opened.use(new LoopLag())
   const executor = new InlineExecutor({
     environment,
     options,
@@ -67,6 +71,7 @@ async function openParts({ id, start, limits }: SupervisorLink, journal: Journal
     module: { specifier, options: start.options },
     rewardThreads: machineShare(availableParallelism()),
   })
+  opened.move()
   return { executor, telemetry, lag }
 }
 
@@ -78,6 +83,7 @@ function reportOf({ executor, telemetry, lag }: WorkerParts, link: SupervisorLin
     lag: lag.snapshot(),
     memoryBytes: link.memoryBytes(),
     offload: executor.offload(),
+    servers: executor.servers(),
     ...(metrics && { metrics }),
   }
 }

@@ -1,4 +1,5 @@
 import type { ModelStatus } from '../inference/index.ts'
+import type { ToolServerStatus } from '../tools/index.ts'
 
 /**
  * The model's status with the calls that worker processes report as under way. The limits know only how many permits are
@@ -15,3 +16,17 @@ export function withUnderWay(model: ModelStatus, reports: readonly ModelStatus[]
   }
   return { ...model, inFlight, waiting, parked, ...(probing > 0 && { probing }) }
 }
+
+/** The tool servers of all workers: a server is away if it is away for one of them. */
+export function serversTogether(reports: readonly ToolServerStatus[]): readonly ToolServerStatus[] {
+  const known = new Map<string, ToolServerStatus>()
+  for (const report of reports) {
+    const other = known.get(report.server)
+    const worse = other && stateOrder.indexOf(other.state) > stateOrder.indexOf(report.state) ? other : report
+    const waiting = report.waiting + (other?.waiting ?? 0)
+    known.set(report.server, { ...worse, waiting, awayMs: Math.max(report.awayMs, other?.awayMs ?? 0) })
+  }
+  return [...known.values()]
+}
+
+const stateOrder = ['unopened', 'open', 'away'] as const

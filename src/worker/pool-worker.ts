@@ -3,6 +3,7 @@ import { within } from '../kit/index.ts'
 import type { ModelStatus } from '../inference/index.ts'
 import type { OffloadStatus, WorkerStatus } from '../rollout/index.ts'
 import type { MetricsDelta } from '../telemetry/index.ts'
+import type { ToolServerStatus } from '../tools/index.ts'
 import { UnansweredCalls, type CallKey } from './_unanswered-calls.ts'
 import { Silence } from './_silence.ts'
 import { nameBlockedFunction } from './blocked-function.ts'
@@ -79,6 +80,8 @@ export class PoolWorker {
   #watch: BlockedLoopWatch | undefined
   #blockedBy: string | undefined
   #isStartGivenUp = false
+  /** How many tool servers the worker was told were open. */
+  #toldServers = 0
 
   constructor(options: PoolWorkerOptions) {
     const { id, open, supervision, start, journal, limits } = options
@@ -127,6 +130,17 @@ export class PoolWorker {
 
   get offload(): readonly OffloadStatus[] {
     return this.#report?.offload ?? []
+  }
+
+  get servers(): readonly ToolServerStatus[] {
+    return this.#report?.servers ?? []
+  }
+
+  /** Tells the worker which tool servers were open on any worker, if that is new. They are never fewer than before. */
+  tellOpened(servers: ReadonlySet<string>): void {
+    if (this.#toldServers >= servers.size || (this.#phase !== 'ready' && this.#phase !== 'draining')) return
+    this.#toldServers = servers.size
+    this.#channel.post({ kind: 'servers-opened', servers: [...servers] })
   }
 
   /** How many workers share the machine, as this one was told at its start. */

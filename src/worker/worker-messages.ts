@@ -3,6 +3,7 @@ import type { ModelConfig, ModelStatus } from '../inference/index.ts'
 import type { LoopLagWindow } from '../kit/index.ts'
 import type { AttemptResult, GroupJob, GroupScores, OffloadStatus, RolloutJob, RunSettings } from '../rollout/index.ts'
 import type { MetricsDelta, TelemetryOptions } from '../telemetry/index.ts'
+import type { ToolServerStatus } from '../tools/index.ts'
 import type { StrayError } from './stray-errors.ts'
 
 /** What every worker of a pool is started with. An environment is a module: the worker loads it by itself. */
@@ -28,6 +29,8 @@ export type WorkerResult = AttemptResult | GroupScores | readonly string[]
 export type ToWorker =
   | (WorkerRequest & { readonly call: number })
   | { readonly kind: 'abort'; readonly call: number; readonly reason: WireError }
+  /** Tool servers that were open on some worker. */
+  | { readonly kind: 'servers-opened'; readonly servers: readonly string[] }
   | { readonly kind: 'close' }
 
 export type FromWorker =
@@ -44,6 +47,7 @@ export interface WorkerReport {
   readonly kind: 'status'
   readonly models: readonly ModelStatus[]
   readonly offload: readonly OffloadStatus[]
+  readonly servers: readonly ToolServerStatus[]
   readonly lag: LoopLagWindow
   readonly memoryBytes: number
   /** What the worker counted since its last report. */

@@ -11,6 +11,7 @@ import type {
   RolloutJob,
   WorkerStatus,
 } from '../rollout/index.ts'
+import type { ToolServerStatus } from '../tools/index.ts'
 import { WorkerSupervisor, type WorkerSupervisorOptions } from './worker-supervisor.ts'
 import type { Call, PoolWorker } from './pool-worker.ts'
 import { Quarantine } from './quarantine.ts'
@@ -83,6 +84,10 @@ export class WorkerPool extends Resource implements Executor {
 
   offload(): readonly OffloadStatus[] {
     return this.#supervisor.offload()
+  }
+
+  servers(): readonly ToolServerStatus[] {
+    return this.#supervisor.servers()
   }
 
   /** Resolves when new workers are ready. Surplus workers finish what they run, meanwhile and afterwards. */

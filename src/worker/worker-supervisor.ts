@@ -5,8 +5,9 @@ import { SharedLimits, type LimitChange, type ModelStatus } from '../inference/i
 import { backoffMs, Resource, sleep } from '../kit/index.ts'
 import type { BlockedLoop, OffloadStatus, WorkerStatus } from '../rollout/index.ts'
 import type { MetricsDelta } from '../telemetry/index.ts'
+import type { ToolServerStatus } from '../tools/index.ts'
 import { CallCounts } from './_call-counts.ts'
-import { withUnderWay } from './_under-way.ts'
+import { serversTogether, withUnderWay } from './_under-way.ts'
 import { PoolLimits } from './_pool-limits.ts'
 import { ProcessChannel } from './_process-channel.ts'
 import { WorkerSlot } from './_worker-slot.ts'
@@ -56,6 +57,8 @@ export class WorkerSupervisor extends Resource {
   readonly #failures = new ConsecutiveFailures()
   /** How often workers that are gone have asked models. */
   readonly #past = new CallCounts()
+  /** Tool servers that were open on some worker: as many as the environment has. */
+  readonly #openedServers = new Set<string>()
   /** Slots whose worker is to be replaced because it is worn, or has more than its share of the machine. */
   readonly #renewing = new Set<WorkerSlot>()
   /** Work in the background that the close waits for: a few per worker. */
@@ -174,6 +177,10 @@ export class WorkerSupervisor extends Resource {
     return Array.from(this.#workers, (worker) => worker.offload).flat()
   }
 
+  servers(): readonly ToolServerStatus[] {
+    return serversTogether(Array.from(this.#workers, (worker) => worker.servers).flat())
+  }
+
   /** Workers by slot; those in quarantine have ids below zero. */
   statuses(): readonly WorkerStatus[] {
     return Array.from(this.#workers, (worker) => worker.status()).toSorted((one, other) => one.id - other.id)
@@ -228,6 +235,8 @@ export class WorkerSupervisor extends Resource {
       const worker = this.#open(id, restarts)
       try {
         await worker.ready
+        // Before it is given work: a server that is away must not look to it as if it had never been there.
+        worker.tellOpened(this.#openedServers)
         this.#failures.noteStart()
         return worker
       } catch (thrown) {
@@ -265,8 +274,14 @@ export class WorkerSupervisor extends Resource {
     return worker
   }
 
+  #noteServers(worker: PoolWorker): void {
+    for (const { server, state } of worker.servers) if (state !== 'unopened') this.#openedServers.add(server)
+  }
+
   readonly #onWorkerDeath = (worker: PoolWorker, death: WorkerDeath): void => {
     this.#onDeath(death)
+    // Its last report may have come after the last tick.
+    this.#noteServers(worker)
     this.#isolated.clear(worker)
     const slot = this.#slots.find((each) => each.clear(worker))
     if (slot) this.#track(slot.fill())
@@ -282,7 +297,11 @@ export class WorkerSupervisor extends Resource {
     // If this loop was held up, the workers' messages still wait in its queue: the silence is not theirs.
     const elapsedMs = Math.min(now - this.#lastTickAt, 2 * tickMs)
     this.#lastTickAt = now
-    for (const worker of this.#workers) worker.tick(elapsedMs)
+    for (const worker of this.#workers) {
+      worker.tick(elapsedMs)
+      this.#noteServers(worker)
+    }
+    for (const worker of this.#workers) worker.tellOpened(this.#openedServers)
     for (const slot of this.#slots) {
       const { worker } = slot
       // A worker divides the machine by the number of workers it was started with; if there are more now, it is replaced.

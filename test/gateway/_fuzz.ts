@@ -13,6 +13,10 @@ export interface FuzzOptions {
   readonly atOnce?: number
 }
 
+/** Whether `FUZZ_CASE` asks for a single case. What holds for all cases together is then not checked, and the test is skipped. */
+export const isOneCase = process.env['FUZZ_CASE'] !== undefined
+export const whySkipped = 'FUZZ_CASE runs a single case: what holds for all together is not checked'
+
 /**
  * So many cases of one kind, each made from its seed alone: `FUZZ_CASE=streams:4711` runs that one and no other. Prints and
  * returns how many there were.

@@ -16,7 +16,7 @@ const clients = {
     session.anthropic().messages.create({ model, max_tokens: 100, messages: [user], ...fields }),
 }
 
-const webSearch = { type: 'web_search_20250305', name: 'web_search' }
+const bash = { type: 'bash_20250124', name: 'bash' }
 const document = { type: 'document', source: { type: 'text', media_type: 'text/plain', data: 'Read this.' } }
 
 /** The client's API, the backend's, what is asked for, and what the refusal calls it. */
@@ -29,14 +29,14 @@ const refused = [
   ['chat', 'messages', 'response_format json_object', { response_format: { type: 'json_object' } }],
   ['chat', 'responses', 'logprobs', { logprobs: true }],
   ['responses', 'messages', 'text.format json_object', { text: { format: { type: 'json_object' } } }],
-  ['responses', 'chat', 'web_search', { tools: [{ type: 'web_search' }] }],
-  ['responses', 'messages', 'web_search', { tools: [{ type: 'web_search' }] }],
+  ['responses', 'chat', 'local_shell', { tools: [{ type: 'local_shell' }] }],
+  ['responses', 'messages', 'local_shell', { tools: [{ type: 'local_shell' }] }],
   ['responses', 'chat', 'include', { include: ['message.output_text.logprobs'] }],
   ['responses', 'chat', 'background', { background: true }],
   // Its answer would be a promise of a reply, which nobody could fetch: not a reply that was cut off, to be asked for again.
   ['responses', 'responses', 'background', { background: true }],
   ['messages', 'responses', 'stop_sequences', { stop_sequences: ['x'] }],
-  ['messages', 'chat', 'web_search_20250305', { tools: [webSearch] }],
+  ['messages', 'chat', 'bash_20250124', { tools: [bash] }],
   ['messages', 'chat', 'document', { messages: [{ role: 'user', content: [document] }] }],
   ['messages', 'responses', 'document', { messages: [{ role: 'user', content: [document] }] }],
 ] as const

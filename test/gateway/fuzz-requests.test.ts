@@ -6,7 +6,7 @@ import type { BackendRequest } from '../../src/inference/index.ts'
 import { activeResources, leftSince } from '../../src/kit/_testing/active-resources.ts'
 import { messageSchema, samplingSchema, type Json, type JsonObject } from '../../src/schema/index.ts'
 import { FedBackend, type Feed } from './_fed-backend.ts'
-import { Chance, fuzz, heapBytes, OwnFaults } from './_fuzz.ts'
+import { Chance, fuzz, heapBytes, isOneCase, OwnFaults, whySkipped } from './_fuzz.ts'
 import { fuzzedBody, validBody } from './_fuzzed-bodies.ts'
 import { FuzzedClient } from './_fuzzed-client.ts'
 import { validFeed } from './_fuzzed-replies.ts'
@@ -22,21 +22,24 @@ const gatewayCases = 6_000
 /** Of one kind of request more than this, after a first round of it, is a leak. */
 const maxGrowthBytes = 24 * 1024 * 1024
 
-test('a request of any kind is read, or refused in words', { timeout: 120_000 }, async () => {
+test('a request of any kind is read, or refused in words', { timeout: 120_000 }, async ({ skip }) => {
+  let read = 0
   let refused = 0
-  const cases = await fuzz('read', { count: readCases }, (chance) => {
+  await fuzz('read', { count: readCases }, (chance) => {
     const api = chance.pick(apiNames)
     const body = mutatedJson(validBody(api, chance), chance)
     if (!isObject(body)) return
     const request = readOrRefusal(api, body)
-    if (!request) refused += 1
+    if (request) read += 1
+    else refused += 1
     // A schema takes ten times as long as the reading.
-    else if (chance.is(0.1)) expectValid(request)
+    if (request && chance.is(0.1)) expectValid(request)
   })
-  if (cases < readCases) return
-  // Both ways were taken, so that neither is untested.
-  expect(refused / cases).toBeGreaterThan(0.2)
-  expect(refused / cases).toBeLessThan(0.9)
+  skip(isOneCase, whySkipped)
+  // Most mutations leave an object, and both ways were taken, so that neither is untested.
+  expect((read + refused) / readCases).toBeGreaterThan(0.8)
+  expect(refused / readCases).toBeGreaterThan(0.2)
+  expect(read / readCases).toBeGreaterThan(0.1)
 })
 
 function readOrRefusal(api: keyof typeof dialects, body: JsonObject): DialectRequest | undefined {
@@ -58,7 +61,7 @@ function expectValid({ messages, sampling }: DialectRequest): void {
   samplingSchema.parse(written.sampling)
 }
 
-test('a gateway answers requests of any kind, and nothing of them stays', { timeout: 120_000 }, async () => {
+test('a gateway answers requests of any kind, and nothing of them stays', { timeout: 120_000 }, async ({ skip }) => {
   const before = activeResources()
   {
     const asked = new Map<string, Buffer>()
@@ -83,16 +86,20 @@ test('a gateway answers requests of any kind, and nothing of them stays', { time
     // The first round fills what is filled once.
     await fuzz('requests', { count: gatewayCases / 3, atOnce: 8 }, ask)
     const heapBefore = heapBytes()
-    const cases = await fuzz('requests', { count: gatewayCases, atOnce: 8 }, ask)
+    await fuzz('requests', { count: gatewayCases, atOnce: 8 }, ask)
     await open.store.journal.durable()
-    if (cases === gatewayCases) {
+    if (!isOneCase) {
       expect(heapBytes() - heapBefore).toBeLessThan(maxGrowthBytes)
-      for (const count of Object.values(outcomes)) expect(count).toBeGreaterThan(4)
+      const { complete, error, left } = outcomes
+      expect(complete / gatewayCases).toBeGreaterThan(0.05)
+      expect(error / gatewayCases).toBeGreaterThan(0.2)
+      expect(left).toBeGreaterThan(4)
     }
     expect(open.gateway.status()).toMatchObject({ state: 'open', running: 0 })
     expect(open.store.reader.integrity()).toEqual([])
   }
   expect(await leftSince(before)).toEqual([])
+  skip(isOneCase, whySkipped)
 })
 
 /** One model for each API, which answers everything, and the simulator; whatever name is left of a request finds one. */

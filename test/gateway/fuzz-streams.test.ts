@@ -4,7 +4,7 @@ import { admin, OpenGateway } from '../../src/gateway/_testing/open-gateway.ts'
 import { activeResources, leftSince } from '../../src/kit/_testing/active-resources.ts'
 import type { MessageNode } from '../../src/schema/index.ts'
 import { FedBackend, type Feed } from './_fed-backend.ts'
-import { Chance, fuzz, heapBytes, OwnFaults } from './_fuzz.ts'
+import { Chance, fuzz, heapBytes, isOneCase, OwnFaults, whySkipped } from './_fuzz.ts'
 import { plainBody } from './_fuzzed-bodies.ts'
 import { FuzzedClient } from './_fuzzed-client.ts'
 import { fuzzedFeed, mayHaveEnded } from './_fuzzed-replies.ts'
@@ -95,23 +95,28 @@ class FedGateway implements AsyncDisposable {
   }
 }
 
-test('whatever a backend sends, its client gets a reply or an error of its own API', { timeout: 120_000 }, async () => {
-  const before = activeResources()
-  {
-    await using fed = await FedGateway.start()
-    const ask = async (chance: Chance): Promise<void> => void (await fed.ask(chance))
-    // The first round fills what is filled once.
-    await fuzz('streams', { count: proxiedCases / 3, atOnce: 4 }, ask)
-    const heapBefore = heapBytes()
-    const cases = await fuzz('streams', { count: proxiedCases, atOnce: 4 }, ask)
-    fed.expectIdle()
-    if (cases === proxiedCases) {
-      expect(heapBytes() - heapBefore).toBeLessThan(maxGrowthBytes)
-      for (const count of Object.values(fed.outcomes)) expect(count).toBeGreaterThan(cases / 200)
+test(
+  'whatever a backend sends, its client gets a reply or an error of its own API',
+  { timeout: 120_000 },
+  async ({ skip }) => {
+    const before = activeResources()
+    {
+      await using fed = await FedGateway.start()
+      const ask = async (chance: Chance): Promise<void> => void (await fed.ask(chance))
+      // The first round fills what is filled once.
+      await fuzz('streams', { count: proxiedCases / 3, atOnce: 4 }, ask)
+      const heapBefore = heapBytes()
+      await fuzz('streams', { count: proxiedCases, atOnce: 4 }, ask)
+      fed.expectIdle()
+      if (!isOneCase) {
+        expect(heapBytes() - heapBefore).toBeLessThan(maxGrowthBytes)
+        for (const count of Object.values(fed.outcomes)) expect(count).toBeGreaterThan(proxiedCases / 200)
+      }
     }
-  }
-  expect(await leftSince(before)).toEqual([])
-})
+    expect(await leftSince(before)).toEqual([])
+    skip(isOneCase, whySkipped)
+  },
+)
 
 test('what is recorded of it is what the client saw', { timeout: 120_000 }, async () => {
   await using fed = await FedGateway.start()

@@ -114,15 +114,29 @@ test('a retry that joins it is told the same', async () => {
   }
 })
 
-test('whoever wants a whole reply, or waits for a backend, is told nothing but how it ended', async () => {
+test('a client that wants a whole reply gets nothing before it, while a stream beside it gets signs of life', async () => {
   await using over = await PausedServer.start()
-  const { gateway } = over
+  const { gateway, simulator } = over
   const { key } = await gateway.startSession()
   const whole = gateway.ask(asked.chat.path, { key, body: asked.chat.body })
+  await expect.poll(() => simulator.stats.inFlight).toBe(1)
   const stream = await gateway.open(asked.chat.path, { key, body: { ...asked.chat.body, stream: true } })
-  await over.resume()
-  await stream.body.dump()
+  let beats = ''
+  for await (const piece of stream.body.setEncoding('utf8') as AsyncIterable<string>) {
+    const wasSilent = beats.length < 3 * beat.length
+    beats += piece
+    // By then the other request has been under way for longer.
+    if (wasSilent && beats.length >= 3 * beat.length) await over.resume()
+  }
+  expect(await whole).toMatchObject({
+    status: 200,
+    headers: { 'content-type': expect.stringMatching(/^application\/json/) },
+    body: { object: 'chat.completion', choices: [{ finish_reason: 'stop' }] },
+  })
   expect((await whole).text).not.toContain(beat)
+})
+
+test('a client that waits for a backend is told nothing but how it ended', async () => {
   const nowhere = { name: 'sim', backends: [{ url: 'http://127.0.0.1:9/v1', engine: 'sglang' as const }] }
   await using lonely = await TestGateway.start({ models: [nowhere], bounds: { beatMs: 1_000, maxWaitMs: 1_500 } })
   const session = await lonely.startSession()

@@ -1,5 +1,6 @@
 import { once } from 'node:events'
 import { createServer, type AddressInfo } from 'node:net'
+import { setTimeout } from 'node:timers/promises'
 import { SimulatorServer, type MillraceError } from 'millrace'
 import { temporaryRuns } from 'millrace/testing'
 import { expect, test } from 'vitest'
@@ -7,6 +8,7 @@ import { activeResources, leftSince } from '../../src/kit/_testing/active-resour
 import { descriptorBudget } from '../../src/inference/index.ts'
 import { admin, OpenGateway } from '../../src/gateway/_testing/open-gateway.ts'
 import { LateServer } from '../../src/inference/_testing/late-server.ts'
+import { ScriptedServer, sendJson, type Handler } from '../../src/inference/_testing/scripted-server.ts'
 import { BackendWatch } from '../../src/serve/gateway/_backend-watch.ts'
 import { findModels, type Finding, type FindModelsOptions, type GatewayServerOptions } from '../../src/serve/index.ts'
 import { readRunFile, runFolder } from '../../src/store/index.ts'
@@ -179,6 +181,77 @@ test('a backend that takes the key no more is noticed, and gets no requests unti
   expect(await ask('own')).toBe(200)
 })
 
+/** A server like vLLM, as far as a probe asks; `reply` answers real requests. */
+const vllmLike =
+  (reply: Handler): Handler =>
+  (response, request) => {
+    if (request.path === '/v1/models') sendJson(response, { data: [{ id: 'm', owned_by: 'vllm', max_model_len: 99 }] })
+    else if (request.path !== '/v1/chat/completions') sendJson(response, {}, 404)
+    else if (request.body === '{}') sendJson(response, {}, 400)
+    else return reply(response, request)
+    return undefined
+  }
+
+const tokens = { choices: [{ index: 0, token_ids: [7], logprobs: { content: [{ logprob: -1 }] } }] }
+
+test.each([{ polls: true }, { polls: false }])(
+  'a backend that breaks off a stream when another request comes is not asked meanwhile: $polls',
+  async ({ polls }) => {
+    let isStreaming = false
+    let cut = 0
+    const stream: Handler = async (response, { body }) => {
+      if (!body.includes('"stream":true')) return sendJson(response, tokens)
+      isStreaming = true
+      response.writeHead(200, { 'content-type': 'text/event-stream' })
+      for (let piece = 0; piece < 20; piece += 1) {
+        if (cut > 0) return response.destroy()
+        response.write('data: {"choices":[{"index":0,"delta":{"content":"x"}}]}\n\n')
+        await setTimeout(10)
+      }
+      isStreaming = false
+      return response.end('data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n')
+    }
+    // As llama-cpp-python does with interrupt_requests, its default.
+    const answer = vllmLike(stream)
+    await using server = await ScriptedServer.start((response, request) => {
+      if (isStreaming) cut += 1
+      return answer(response, request)
+    })
+    const { survey } = await findModels({ backends: [server.url], env: {}, signal: new AbortController().signal })
+    await using open = await OpenGateway.open({ models: survey.models })
+    const lists = (): number => server.requests.filter(({ path }) => path === '/v1/models').length
+    const before = lists()
+    const isActive = (backend: string, withinMs: number): boolean => open.gateway.isActive(backend, withinMs)
+    const ignore = (): void => undefined
+    await using _watch = new BackendWatch({ survey, listMs: 20, polls, isActive, onProblem: ignore, onAnswer: ignore })
+    for (const _turn of [1, 2]) {
+      const { client, done } = open.send(admin, { ...asked.chat.body, model: 'm', stream: true })
+      await done
+      expect(client.text.match(/"content":"x"/g)).toHaveLength(20)
+    }
+    expect(cut).toBe(0)
+    if (polls) await expect.poll(lists).toBeGreaterThan(before)
+    else expect(lists()).toBe(before)
+  },
+)
+
+test('a backend whose first reply takes too long for the probe is asked again for its tokens', async () => {
+  let questions = 0
+  await using server = await ScriptedServer.start(
+    vllmLike((response) => {
+      questions += 1
+      sendJson(response, tokens, questions <= 2 ? 503 : 200)
+    }),
+  )
+  const { survey } = await findModels({ backends: [server.url], env: {}, signal: new AbortController().signal })
+  expect(survey.findings).toMatchObject([{ facts: { kind: 'vllm', tokenFields: undefined } }])
+  const heard: Finding[] = []
+  const hear = (finding: Finding): void => void heard.push(finding)
+  await using _watch = new BackendWatch({ survey, listMs: 20, onProblem: hear, onAnswer: hear })
+  await expect.poll(() => heard).toMatchObject([{ facts: { tokenFields: { ids: true, logprobs: true } } }])
+  expect(questions).toBe(3)
+})
+
 test('a model that gets a backend keeps its limits', async () => {
   await using late = await LateServer.start()
   await using first = await SimulatorServer.start({ ttftMs: 60_000 })
@@ -192,6 +265,13 @@ test('a model that gets a backend keeps its limits', async () => {
   expect(gateway.server.gateway.status().models).toMatchObject([{ name: 'sim', calls: 1, inFlight: 1 }])
   await gateway.server.close()
   await waiting
+})
+
+test('a gateway that must not poll says that it is ready without asking its backends', async () => {
+  const models = [{ name: 'm', backends: [{ url: 'http://127.0.0.1:9/v1' }] }]
+  await using polling = await TestGateway.start({ models })
+  await using silent = await TestGateway.start({ models, pollBackends: false })
+  expect([await ready(polling), await ready(silent)]).toEqual([503, 200])
 })
 
 test('ready says why none of the backends can be used', async () => {

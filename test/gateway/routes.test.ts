@@ -1,22 +1,24 @@
+import { once } from 'node:events'
+import { get, type IncomingMessage } from 'node:http'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { expect, test } from 'vitest'
 import type { z } from 'zod'
-import { gatewayOperations, namedSchemas, type Operation, type SchemaName } from '../../src/serve/index.ts'
+import { gatewayOperations, namedSchemas, type GatewayOperation, type SchemaName } from '../../src/serve/index.ts'
 import { SimulatorServer } from '../../src/simulator/index.ts'
-import { apis, asked, TestGateway, type Reply } from './_test-gateway.ts'
+import { adminKey, apis, asked, TestGateway, type Reply } from './_test-gateway.ts'
 
 const shapeSchemas: Readonly<Record<SchemaName, z.ZodType>> = namedSchemas
 
 /** A reply has the shape that the table of operations gives it, and so OpenAPI. */
-function expectShape(reply: Reply, operation: Operation): void {
+function expectShape(reply: Reply, operation: GatewayOperation): void {
   const shapes = operation.replies[reply.status] ?? operation.errors ?? []
   const names = 'types' in shapes ? [] : shapes
   const fits = names.some((name) => shapeSchemas[name].safeParse(reply.body).success)
   expect(fits || 'types' in shapes, `${operation.method} ${operation.path}: ${reply.status} ${reply.text}`).toBe(true)
 }
 
-const operationOf = (method: string, path: string): Operation => {
+const operationOf = (method: string, path: string): GatewayOperation => {
   const found = gatewayOperations.find((each) => each.method === method && each.path === path)
   if (!found) throw new Error(`no operation ${method} ${path}`)
   return found
@@ -151,6 +153,19 @@ test.each(['org/model', 'org%2Fmodel'])('a model is found by its name, written a
   for (const base of ['', `/sessions/${id}`]) {
     expect((await gateway.ask(`${base}/v1/models/${path}`, { key })).body).toMatchObject({ id: 'org/model' })
   }
+})
+
+test('the alias * answers for every name that is asked for as one model, but is not listed', async () => {
+  await using gateway = await TestGateway.start({
+    aliases: { '*': 'sim' },
+    facts: { sim: { contextLength: 4096 } },
+  })
+  const openAi = await gateway.ask('/v1/models/gpt-4o')
+  expect(openAi).toMatchObject({ status: 200, body: { id: 'gpt-4o', object: 'model', max_model_len: 4096 } })
+  const headers = { 'anthropic-version': '2023-06-01' }
+  const anthropic = await gateway.ask('/v1/models/org/any', { headers })
+  expect(anthropic).toMatchObject({ status: 200, body: { id: 'org/any', type: 'model', max_input_tokens: 4096 } })
+  expect((await gateway.ask('/v1/models')).body['data']).toMatchObject([{ id: 'sim' }])
 })
 
 test('to list models below a session, nothing of what was said in it is read', async () => {
@@ -305,6 +320,20 @@ test('a method that a path does not take is refused with those it takes, in the 
   }
 })
 
+test('a client that asks for a WebSocket is told to send plain requests', async () => {
+  await using gateway = await TestGateway.start()
+  // Node's own client: undici's has no such request.
+  const [response] = (await once(
+    get(`${gateway.url}/v1/responses`, { headers: { connection: 'Upgrade', upgrade: 'websocket' } }),
+    'response',
+  )) as [IncomingMessage]
+  const text = Buffer.concat(await response.toArray()).toString()
+  expect(response.statusCode).toBe(426)
+  expect(JSON.parse(text)).toMatchObject({
+    error: { message: '/v1/responses does not speak WebSocket; send a POST request, streamed or not' },
+  })
+})
+
 test('what has no route is said to a client of Anthropic’s in its own words', async () => {
   await using gateway = await TestGateway.start()
   const body = { model: 'sim', messages: [{ role: 'user', content: 'hello' }] }
@@ -327,4 +356,25 @@ test('a list does not go on after a session that nobody knows', async () => {
     status: 400,
     body: { error: { code: 'usage', message: expect.stringContaining('ses_nobody') as string } },
   })
+})
+
+test('a body that is not UTF-8 is refused by every route, and nothing of it is recorded', async () => {
+  await using gateway = await TestGateway.start()
+  const { id, key } = await gateway.startSession()
+  const send = async (path: string, body: string, bearer: string): Promise<readonly [number, string]> => {
+    // One byte for the ï: Latin-1.
+    const sent = Buffer.from(body, 'latin1')
+    const headers = { 'content-type': 'application/json', authorization: `Bearer ${bearer}` }
+    const response = await fetch(`${gateway.url}${path}`, { method: 'POST', headers, body: sent })
+    return [response.status, await response.text()]
+  }
+  const refusal = [400, expect.stringMatching(/not UTF-8 \(byte \d+ begins no character\)/)]
+  for (const api of apis) {
+    const { path, body } = asked[api]
+    const text = JSON.stringify(body).replace('hello', 'na\u00efve')
+    expect(await send(path, text, key), api).toEqual(refusal)
+    expect(await send(path, text, adminKey), api).toEqual(refusal)
+  }
+  expect(await send('/v1/sessions', '{"taskId":"na\u00efve"}', adminKey)).toEqual(refusal)
+  expect((await gateway.ask(`/v1/sessions/${id}`)).body).toMatchObject({ interactions: 0 })
 })

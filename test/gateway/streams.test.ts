@@ -271,7 +271,8 @@ test('a backend that answers a request for a stream with a whole reply still mak
 test('what only the API of the client can say is refused by name', async () => {
   await using setup = await over(whole)
   const { caller } = await setup.open.session()
-  const request = { model: 'm', input: 'hello', tools: [{ type: 'web_search' }] }
+  const tool_choice = { type: 'web_search' }
+  const request = { model: 'm', input: 'hello', tools: [tool_choice], tool_choice }
   const client = await setup.open.ask(caller, request, { api: 'responses' })
   expect(client.status).toBe(400)
   expect(client.text).toContain('web_search')

@@ -1,4 +1,5 @@
 import { describe, expect, test } from 'vitest'
+import type { Json } from '../../src/schema/index.ts'
 import { SimulatorServer } from '../../src/simulator/index.ts'
 import { saidIn, Talk } from './_talk.ts'
 import { TestGateway } from './_test-gateway.ts'
@@ -73,6 +74,46 @@ describe.concurrent.each(kinds)('$api, $form, from $imitate', ({ api, form, imit
     expect((await gateway.ask(`/v1/sessions/${session.id}`)).body).toMatchObject({ interactions: turns, alarms: [] })
   })
 })
+
+test.each(apiNames)('a client of %s that writes tool arguments in its own way gets one row', async (api) => {
+  await using simulator = await SimulatorServer.start({ recordEmitted: 100 })
+  await using gateway = await TestGateway.start({ models: [{ name: 'sim', backends: [{ url: simulator.url }] }] })
+  const session = await gateway.startSession()
+  const talk = new Talk(gateway, session, voices[api], { system: 'Look every word up.', tools: true })
+  // Long enough that the body of a Chat request is recognised by its bytes.
+  talk.user(`Look these up: ${longText}`)
+  let calls = 0
+  for (let turn = 0; turn < 6; turn += 1) {
+    const heard = await talk.ask({ stream: turn % 2 === 1 })
+    calls += heard.calls.length
+    talk.take({ ...heard, items: heard.items.map(respelled) })
+    if (heard.calls.length > 0) talk.results([`entry ${turn}`])
+    else talk.user(`What is word ${turn}?`)
+  }
+  expect(calls).toBeGreaterThan(2)
+  expect(JSON.stringify(talk.body({ stream: false }))).toMatch(/language[\\": ]+.{1,12}word[\\": ]+/)
+  const emitted = await emittedIn(simulator, session.id)
+  const [merged, ...more] = await mergedRowsOf(gateway, session.id)
+  expect(more).toHaveLength(0)
+  if (merged) expectMerged(merged, emitted)
+})
+
+/** An item as a client writes it that parses arguments and sorts their keys: LangChain puts spaces in, Go sorts. */
+function respelled(item: Json): Json {
+  if (typeof item !== 'object' || item === null) return item
+  if (Array.isArray(item)) return item.map(respelled)
+  const entries = Object.entries(item).map(([name, value]): [string, Json] => {
+    if (name === 'arguments' && typeof value === 'string') return [name, JSON.stringify(sorted(value), null, 1)]
+    if (name === 'input') return [name, sorted(JSON.stringify(value))]
+    return [name, respelled(value ?? null)]
+  })
+  return Object.fromEntries(entries)
+}
+
+function sorted(written: string): Json {
+  const entries = Object.entries(JSON.parse(written) as Record<string, Json>)
+  return Object.fromEntries(entries.toSorted(([one], [other]) => (one < other ? -1 : 1)))
+}
 
 test('a conversation that goes on by the ids of its replies is one conversation', async () => {
   await using simulator = await SimulatorServer.start({ recordEmitted: 100, reasoning: true })

@@ -36,13 +36,16 @@ test.each([
   expect(await leftSince(before)).toEqual([])
 })
 
-test('the bound is one of those that a gateway is started with', async () => {
+test('the bound is an option of a gateway, and a flag', async () => {
+  const { path, body } = asked.chat
+  const refusal = { status: 503, body: { error: { code: 'overloaded' } } }
   await using gateway = await TestGateway.start({ models: [{ ...nowhere, name: 'sim' }], bounds: { maxWaitMs: 30 } })
-  expect(await gateway.ask(asked.chat.path, { body: asked.chat.body })).toMatchObject({
-    status: 503,
-    headers: { 'retry-after': '1' },
-    body: { error: { code: 'overloaded' } },
-  })
+  expect(await gateway.ask(path, { body })).toMatchObject({ ...refusal, headers: { 'retry-after': '1' } })
+  await using runs = await temporaryRuns()
+  const flags = ['--backend', 'http://127.0.0.1:9/v1', '-m', 'sim', '--max-wait', '0.03']
+  await using started = await startGateway(runs.root, ...flags)
+  const reply = await fetch(started.url + path, { method: 'POST', headers: authorized(), body: JSON.stringify(body) })
+  expect({ status: reply.status, body: await reply.json() }).toMatchObject(refusal)
 })
 
 test('a client that waited in vain is told how long the backend has asked to be left alone', async () => {
@@ -58,6 +61,29 @@ test('a client that waited in vain is told how long the backend has asked to be 
   const refused = await open.ask(caller, bodies.chat)
   expect(refused.status).toBe(503)
   expect(Number(refused.headers['retry-after'])).toBeGreaterThan(20)
+})
+
+test('a backend that answers 429 for ever is waited for as long as its model says, and the client is told 429', async () => {
+  await using server = await ScriptedServer.start((response) => {
+    response.writeHead(429, { 'content-type': 'application/json', 'retry-after': '1' })
+    response.end('{"error":{"message":"slow down"}}')
+  })
+  const backends = [{ url: server.url }]
+  await using open = await OpenGateway.open({
+    models: [
+      { name: 'm', maxTries: 2, maxRateLimitWaitMs: 40, backends },
+      { name: 'other', maxWaitMs: 40, backends },
+    ],
+  })
+  const { caller } = await open.session()
+  // Two failures park the backend: further requests wait without a try.
+  for (const _request of [1, 2, 3]) {
+    const refused = await open.ask(caller, bodies.chat)
+    expect(refused).toMatchObject({ status: 429, headers: { 'retry-after': '1' } })
+    expect(refused.text).toContain('have refused requests with 429')
+  }
+  expect(await open.ask(caller, bodies.messages, { api: 'messages' })).toMatchObject({ status: 429 })
+  expect(await open.ask(caller, { ...bodies.chat, model: 'other' })).toMatchObject({ status: 503 })
 })
 
 test('the log says what a request waited for in vain, and its client is not told where backends are', async () => {
@@ -80,7 +106,7 @@ test('the log says what a request waited for in vain, and its client is not told
   }
   expect(logged.map(({ tries }) => tries)).toEqual([1, 1, 0])
   const cause = { code: 'model_overloaded', message: expect.stringContaining('loading weights') as string }
-  for (const request of logged) expect(request.error).toMatchObject({ code: 'overloaded', cause })
+  for (const request of logged) expect(request.error).toMatchObject({ code: 'model_overloaded', cause })
 })
 
 test('time on the wire is no waiting', async () => {

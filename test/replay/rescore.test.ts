@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto'
 import { readFile } from 'node:fs/promises'
+import { once } from 'node:events'
 import { join } from 'node:path'
 import {
   defineEnvironment,
@@ -8,15 +9,17 @@ import {
   MillraceError,
   rescoreRun,
   z,
+  type Budget,
   type Environment,
   type RescoredRollout,
   type RescoreOptions,
   type RescoreSummary,
   type RunReader,
 } from 'millrace'
-import { temporaryRuns } from 'millrace/testing'
+import { calls, temporaryRuns } from 'millrace/testing'
 import { describe, expect, test } from 'vitest'
 import heavyEnvironment from '../fixtures/heavy.ts'
+import { defaultLimits } from '../../src/schema/index.ts'
 import { openRun, storeRun } from './_stored.ts'
 
 const base = {
@@ -314,6 +317,81 @@ describe('scoring again', () => {
     for await (const _line of rescoring) break
     expect(running).toBe(0)
     expect(rescoring.summary().rollouts).toBeLessThan(12)
+  })
+
+  test('tells the scoring that runs to stop when its reader leaves, and waits until it is torn down', async () => {
+    await using runs = await temporaryRuns()
+    await storeRun(runs.root, { environment: original, script: () => 'right' })
+    using reader = openRun(runs.root)
+    const setUp: number[] = []
+    const tornDown: number[] = []
+    const reasons: unknown[] = []
+    const environment = defineEnvironment({
+      ...base,
+      setup: ({ task }) => void setUp.push(task.number),
+      reward: async ({ task, signal }) => {
+        if (task.number === 0) return 1
+        await once(signal, 'abort')
+        reasons.push(signal.reason)
+        return 0
+      },
+      teardown: async ({ task }) => {
+        for (let turn = 0; turn < 5; turn += 1) await new Promise((resolve) => setImmediate(resolve))
+        tornDown.push(task.number)
+      },
+    })
+    const rescoring = await rescoreRun(reader, { environment, concurrency: 3 })
+    for await (const { id } of rescoring) {
+      expect(id).toBe('0-0')
+      break
+    }
+    expect(new Set(setUp)).toEqual(new Set([0, 1, 2]))
+    expect(new Set(tornDown)).toEqual(new Set(setUp))
+    expect(reasons).toMatchObject([{ code: 'cancelled' }, { code: 'cancelled' }])
+    expect(rescoring.summary().rollouts).toBe(1)
+  })
+
+  test('shows rewards the budget that they saw when the run was made', async () => {
+    await using runs = await temporaryRuns()
+    const seen: Budget[] = []
+    const environment = defineEnvironment({
+      ...base,
+      tools: {
+        delegate: {
+          parameters: z.object({}),
+          run: async (_, { child }) => (await child({ prompt: 'Help.', tools: [] })).answer,
+        },
+      },
+      limits: { maxTurns: 10, maxTokens: 1_000, maxCostUsd: 1 },
+      reward: async ({ budget, judge: ask }) => {
+        const { turnsLeft, tokensLeft, costLeftUsd, workingMsLeft, wallMsLeft } = budget
+        seen.push({ turnsLeft, tokensLeft, costLeftUsd, workingMsLeft, wallMsLeft })
+        await ask({ messages: [{ role: 'user', content: 'Is it good?' }] })
+        return 1
+      },
+    })
+    const usage = { calls: 1, input: 0, cachedInput: 0, output: 100, reasoning: 0 }
+    await storeRun(runs.root, {
+      environment,
+      limit: 1,
+      script: ({ messages }) => {
+        const isFirst = messages.length === 1 && String(messages[0]?.content).startsWith('Number')
+        return { message: isFirst ? calls({ delegate: {} }) : { role: 'assistant', content: 'right' }, usage }
+      },
+    })
+    using reader = openRun(runs.root)
+    await rescored(reader, environment)
+    const [live, again] = seen
+    if (!live || !again) throw new Error('there are two')
+    // Two turns of its own and one of its child; the judge is on no budget.
+    const spent = { turnsLeft: 7, tokensLeft: 700, costLeftUsd: expect.closeTo(0.9997, 9) as number }
+    expect(live).toMatchObject(spent)
+    expect(again).toMatchObject(spent)
+    const { wallMs } = reader.rollout('0-0')?.timing ?? expect.unreachable('it has ended')
+    // The record has whole milliseconds.
+    expect(Math.abs(again.workingMsLeft - live.workingMsLeft)).toBeLessThanOrEqual(1)
+    expect(live.workingMsLeft).toBeLessThan(defaultLimits.timeoutMs)
+    expect(Math.abs(again.wallMsLeft - live.wallMsLeft)).toBeLessThanOrEqual(wallMs + 1)
   })
 
   test('runs heavy rewards on their threads, with options that differ', async () => {

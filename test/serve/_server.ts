@@ -93,7 +93,13 @@ export class TestServer implements AsyncDisposable {
   }
 
   async delete(path: string): Promise<Reply> {
-    return await replyOf(await request(`${this.door.url}${path}`, { dispatcher: this.#agent, method: 'DELETE' }))
+    return await this.send('DELETE', path)
+  }
+
+  async send(method: 'GET' | 'POST' | 'PUT' | 'DELETE', path: string, body?: unknown): Promise<Reply> {
+    const sent =
+      body === undefined ? {} : { body: JSON.stringify(body), headers: { 'content-type': 'application/json' } }
+    return await replyOf(await request(`${this.door.url}${path}`, { dispatcher: this.#agent, method, ...sent }))
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -106,7 +112,8 @@ export class TestServer implements AsyncDisposable {
 
 async function replyOf({ statusCode, headers, body }: Dispatcher.ResponseData): Promise<Reply> {
   const text = await body.text()
-  return { status: statusCode, headers, body: JSON.parse(text || '{}') as Record<string, unknown> }
+  const isJson = String(headers['content-type']).startsWith('application/json')
+  return { status: statusCode, headers, body: (isJson ? JSON.parse(text) : {}) as Record<string, unknown> }
 }
 
 /** The lines of a reply as they arrive. */

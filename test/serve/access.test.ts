@@ -17,6 +17,55 @@ test('with a key, everything but the probes asks for it', async () => {
   expect((await server.get('/ready')).body).toEqual({ status: 'ready' })
 })
 
+test('without a key, Host and Origin must name this server exactly; with one, they need not', async () => {
+  await using server = await TestServer.start(echo)
+  await using locked = await TestServer.start(echo, { accessKey: 'sesame' })
+  const { port, host } = new URL(server.door.url)
+  const task = { task: { word: 'a' } }
+  const refused = [
+    { host: 'evil.example' },
+    { host: `evil.example:${port}` },
+    { host: 'localhost.' },
+    { host: `localhost:${port}:1` },
+    { host: 'evil-localhost' },
+    { host: `localhost:${port}.evil.example` },
+    { host: `192.168.1.4:${port}` },
+    { host: '' },
+    { origin: 'https://evil.example' },
+    { origin: `http://evil.example:${port}` },
+    { origin: 'http://localhost:3000' },
+    { origin: `https://localhost:${port}` },
+    { origin: `http://localhost:${port}.evil.example` },
+    { origin: 'null' },
+    { origin: '' },
+  ]
+  for (const headers of refused) {
+    for (const path of ['/v1/rollouts', '/metrics', '/health', '/nowhere']) {
+      const reply = await server.get(path, headers)
+      expect(reply, JSON.stringify([path, headers])).toMatchObject({
+        status: 403,
+        body: { error: { code: 'forbidden' } },
+      })
+    }
+    expect((await server.post(task, headers)).status).toBe(403)
+    expect((await locked.post(task, { ...headers, authorization: 'Bearer sesame' })).status).toBe(200)
+  }
+  expect(server.backend.requests).toEqual([])
+  expect((await server.get('/health', { host: 'evil.example' })).body).toEqual({
+    error: {
+      code: 'forbidden',
+      message:
+        'this server has no key, so it answers only requests whose Host is localhost, 127.0.0.1, [::1], not "evil.example"; use one of these, or give the server a key',
+    },
+  })
+  const allowed = [{}, { origin: `http://${host}` }, { host: `LocalHost:${port}`, origin: `http://localhost:${port}` }]
+  // As through a tunnel with another port.
+  const forwarded = [{ host: 'localhost:9' }, { host: 'localhost:9', origin: 'http://localhost:9' }]
+  for (const headers of [...allowed, ...forwarded, { host: `[::1]:${port}` }]) {
+    expect((await server.post(task, headers)).status, JSON.stringify(headers)).toBe(200)
+  }
+})
+
 test.each(['0.0.0.0', '::', '192.168.1.4'])('%s is not listened on without a key', async (host) => {
   await using server = await TestServer.start(echo)
   await expect(HttpDoor.open({ service: server.service, host, port: 0 })).rejects.toMatchObject({

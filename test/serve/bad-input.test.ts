@@ -1,3 +1,5 @@
+import { once } from 'node:events'
+import { connect } from 'node:net'
 import { RolloutService, type ServiceOptions } from 'millrace'
 import { expect, test } from 'vitest'
 import { echo, TestServer } from './_server.ts'
@@ -53,6 +55,20 @@ test('a large body that does not fit is refused in the same way', async () => {
   expect(large).toMatchObject({ status: 413, body: { error: { code: 'too_large' } } })
   const deep = `${'['.repeat(100_000)}${']'.repeat(100_000)}`
   expect((await server.post(`{"tasks":[${deep}]}`)).body).toMatchObject({ error: { code: 'usage' } })
+})
+
+test('a body that is not UTF-8 is refused, small or large, and no byte of it is replaced', async () => {
+  await using server = await TestServer.start(echo)
+  for (const length of [1, 200_000]) {
+    const before = `{"task":{"word":"${'x'.repeat(length)}`
+    const body = Buffer.concat([Buffer.from(before), Buffer.from([0xe9]), Buffer.from('"}}')])
+    const reply = await fetch(`${server.door.url}/v1/rollouts`, { method: 'POST', headers: json, body })
+    expect(reply.status).toBe(400)
+    expect(await reply.json()).toMatchObject({
+      error: { code: 'usage', message: expect.stringContaining(`not UTF-8 (byte ${before.length} begins`) as string },
+    })
+  }
+  expect(server.backend.requests).toEqual([])
 })
 
 test('a large body that fits is accepted', async () => {
@@ -154,4 +170,40 @@ test.each([
     code: 'config_invalid',
     rawMessage: expect.stringContaining(problem),
   })
+})
+
+/** Sends a text as it is. */
+async function raw(url: string, text: string): Promise<{ status: number; body: unknown }> {
+  const { hostname, port } = new URL(url)
+  const socket = connect(Number(port), hostname)
+  socket.write(text)
+  let answer = ''
+  socket.setEncoding('utf8').on('data', (part: string) => (answer += part))
+  await once(socket, 'end')
+  socket.end()
+  const [head = '', body = ''] = answer.split('\r\n\r\n')
+  return { status: Number(head.split(' ')[1]), body: JSON.parse(body) }
+}
+
+const brokenRequests: readonly [what: string, text: string, status: number, code: string, message: RegExp][] = [
+  ['no HTTP', 'is this a server?\r\n\r\n', 400, 'usage', /not an HTTP request/],
+  ['a header without a name', 'GET /health HTTP/1.1\r\n: x\r\n\r\n', 400, 'usage', /not an HTTP request/],
+  ['two lengths', 'POST / HTTP/1.1\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n', 400, 'usage', /not an HTTP/],
+  ['no Host', 'GET /health HTTP/1.1\r\nconnection: close\r\n\r\n', 400, 'usage', /Host is missing/],
+  [
+    'headers without end',
+    `GET / HTTP/1.1\r\nx: ${'y'.repeat(17_000)}\r\n\r\n`,
+    431,
+    'too_large',
+    /16384 bytes; send fewer$/,
+  ],
+  ['an expectation', 'GET / HTTP/1.1\r\nhost: x\r\nexpect: much\r\n\r\n', 417, 'usage', /100-continue/],
+]
+
+test('malformed HTTP is refused in the documented shape', async () => {
+  await using server = await TestServer.start(echo)
+  for (const [what, text, status, code, message] of brokenRequests) {
+    const refusal = { error: { code, message: expect.stringMatching(message) as string } }
+    expect(await raw(server.door.url, text), what).toEqual({ status, body: refusal })
+  }
 })

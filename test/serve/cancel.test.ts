@@ -184,6 +184,28 @@ test('a request that is asked for again as detached belongs to nobody from then 
   expect(text.match(/"outcome":"completed"/g)).toHaveLength(2)
 })
 
+test('a request that was asked for again as detached is that for the next sitting, too', async () => {
+  await using runs = await temporaryRuns()
+  const run = { root: runs.root, name: 'served' }
+  const options = { run, bounds: { abandonGraceMs: 0 } }
+  {
+    const answers = new HeldAnswers()
+    await using server = await TestServer.start(answers.script, options)
+    await server.service.submit(shared)
+    await expect.poll(() => answers.asked.size).toBe(2)
+    expect((await server.post({ ...shared, detached: true })).status).toBe(202)
+  }
+  const answers = new HeldAnswers()
+  await using server = await TestServer.start(answers.script, options)
+  await expect.poll(() => answers.asked.size).toBe(2)
+  const { request, results } = await server.service.submit(shared)
+  expect(request.isDetached).toBe(true)
+  await results.return()
+  answers.release('a', 'b')
+  await expect.poll(() => server.service.rollouts(request).every(({ state }) => state === 'ended')).toBe(true)
+  expect(server.service.record('0-0')).toMatchObject({ outcome: 'completed' })
+})
+
 test('a detached request outlives its readers', async () => {
   const answers = new HeldAnswers()
   await using server = await TestServer.start(answers.script)

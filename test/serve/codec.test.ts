@@ -3,7 +3,7 @@ import { rename } from 'node:fs/promises'
 import { connect, type Socket } from 'node:net'
 import { join } from 'node:path'
 import type { MillraceError } from 'millrace'
-import { expect, test } from 'vitest'
+import { expect, test, vi } from 'vitest'
 import { runningThreads, threadsSince } from '../../src/kit/_testing/running-threads.ts'
 import { CodecPool } from '../../src/serve/codec-pool.ts'
 import { HttpDoor } from '../../src/serve/index.ts'
@@ -30,7 +30,7 @@ function halfUpload(
   bytes: number,
 ): Disposable & { readonly socket: Socket; readonly written: Promise<void> } {
   const socket = connect(Number(new URL(url).port), '127.0.0.1')
-  const head = 'POST /v1/rollouts HTTP/1.1\r\nhost: x\r\ncontent-type: application/json'
+  const head = 'POST /v1/rollouts HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json'
   const half = `{"tasks":[${'{"word":"half"},'.repeat(bytes / 2 / 16)}`
   const written = Promise.withResolvers<void>()
   socket.write(`${head}\r\ncontent-length: ${bytes}\r\n\r\n${half}`, () => written.resolve())
@@ -53,6 +53,16 @@ test('threads follow the load up to the limit, and what waited is reported', asy
   expect(queueWaitP99Ms).toBeGreaterThan(0)
   expect(queueWaitMaxMs).toBeGreaterThanOrEqual(queueWaitP99Ms)
   expect(replyP99Ms).toBeGreaterThanOrEqual(queueWaitP99Ms - 1)
+})
+
+test('the wait for a thread is not measured with the wall clock', async () => {
+  await using parts = await poolWithRollout(1, 'short')
+  const startMs = performance.now()
+  const dayBefore = Date.now() - 86_400_000
+  const wallClock = vi.spyOn(Date, 'now').mockReturnValue(dayBefore)
+  using _wallClock = { [Symbol.dispose]: () => wallClock.mockRestore() }
+  await parts.pool.heads(['0-0'])
+  expect(parts.pool.status().queueWaitMaxMs).toBeLessThanOrEqual(performance.now() - startMs)
 })
 
 test('replies that nobody reads hold up nobody, up to a bound; one that is left gives its place back', async () => {
@@ -151,7 +161,7 @@ test('clients that are slow to send their bodies hold up nobody', async () => {
 test('bodies that are announced and do not come keep nobody out', async () => {
   await using server = await TestServer.start(echo, { bounds: { maxBodyBytes: 1_000, maxBodiesBytes: 2_000 } })
   await using silent = new AsyncDisposableStack()
-  const head = 'POST /v1/rollouts HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\nexpect: 100-continue'
+  const head = 'POST /v1/rollouts HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\nexpect: 100-continue'
   for (let client = 0; client < 4; client += 1) {
     const socket = silent.adopt(
       connect(Number(new URL(server.door.url).port), '127.0.0.1'),
@@ -167,7 +177,7 @@ test('bodies that are announced and do not come keep nobody out', async () => {
 test('a client that leaves at once leaves nothing running', async () => {
   await using server = await TestServer.start(() => new Promise<string>(() => {}))
   const body = JSON.stringify({ task: { word: 'gone' } })
-  const head = `POST /v1/rollouts HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: ${body.length}`
+  const head = `POST /v1/rollouts HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: ${body.length}`
   for (let client = 0; client < 20; client += 1) {
     const socket = connect(Number(new URL(server.door.url).port), '127.0.0.1')
     socket.end(`${head}\r\n\r\n${body}`)

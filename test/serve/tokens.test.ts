@@ -1,3 +1,4 @@
+import { defineEnvironment, z } from 'millrace'
 import { temporaryRuns, type Script } from 'millrace/testing'
 import { expect, test } from 'vitest'
 import { TestServer } from './_server.ts'
@@ -52,6 +53,27 @@ test('tokens are exactly what the backend returned: at once, later, and from a s
 
   await using server = await TestServer.start(script, options)
   expect(await server.text('/v1/rollouts/0-0?include=tokens')).toBe(posted)
+})
+
+test("a child's tokens come with those of its rollout", async () => {
+  const environment = defineEnvironment({
+    name: 'asking',
+    task: z.object({}),
+    tasks: () => [],
+    prompt: () => 'Go.',
+    update: async ({ child }) => void (await child({ prompt: 'Help.' })),
+    reward: () => 1,
+  })
+  const short: Script = ({ messages }) => ({
+    message: { role: 'assistant', content: 'done' },
+    finishReason: 'stop',
+    usage: { calls: 1, input: 3, cachedInput: 0, output: 1, reasoning: 0 },
+    tokens: { ids: Int32Array.of(messages[0]?.content === 'Help.' ? 8 : 7), logprobs: Float32Array.of(-1) },
+  })
+  await using server = await TestServer.start(short, { environment, captureTokens: true })
+  const { body } = await server.post({ task: {}, include: 'tokens' })
+  const sampled = (token: number) => [{ sampled: false }, { sampled: true, tokens: { ids: [token], logprobs: [-1] } }]
+  expect(body).toMatchObject({ nodes: sampled(7), childRollouts: [{ parent: '0-0', nodes: sampled(8) }] })
 })
 
 test('the same in base64', async () => {

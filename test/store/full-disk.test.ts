@@ -35,3 +35,19 @@ test.each(['synced', 'spooled', 'lone'])(
     expect(result.full.message).toMatch(/free some space, then run the same again/)
   },
 )
+
+test('lines that a full disk refused are written before the run is closed, if there is room by then', () => {
+  using mount = temporaryFolder()
+  using folder = temporaryFolder()
+  const script = new URL('./_full-lines.ts', import.meta.url).pathname
+  const inNamespace = 'mount -t tmpfs -o size=256k tmpfs "$1" && exec "$2" --no-warnings "$3" "$1" "$4"'
+  const words = ['-m', 'sh', '-c', inNamespace, 'sh', mount.path, process.execPath, script, folder.path]
+  const child = spawnSync('unshare', words, { encoding: 'utf8', timeout: 200_000 })
+  expect(child.status, `unshare and mount must be permitted: ${child.error?.message ?? child.stderr}`).toBe(0)
+  expect(JSON.parse(child.stdout)).toEqual({
+    codes: ['disk_full'],
+    ids: ['0-0', '1-0'],
+    ended: ['0-0', '1-0'],
+    problems: [],
+  })
+})

@@ -19,6 +19,7 @@ const sources: MetricsSources = {
     { id: 0, kind: 'thread', state: 'ready', running: 3, lag: calm, memoryBytes: 1e6, restarts: 2 },
     { id: 1, kind: 'process', state: 'silent', running: 0, lag: calm, memoryBytes: 2e6, restarts: 0 },
   ],
+  servers: () => [{ server: 'search', waiting: 6 }],
   journal: () => ({ pressure: 0.125, commits: 17, entries: 90, commitMs: 34, slowestCommitMs: 5 }),
   pools: () => [
     { name: 'decode', threads: 2, queued: 1, waitP99Ms: 4, waitMaxMs: 9 },
@@ -137,6 +138,7 @@ test('the state is read when it is asked for', async () => {
   expect(sumOf(metrics, 'millrace_rollouts_running')).toBe(2)
   expect(sumOf(metrics, 'millrace_rollouts_lost_total', { verdict: 'poisoned' })).toBe(1)
   expect(sumOf(metrics, 'millrace_model_requests_parked', { model: 'm' })).toBe(5)
+  expect(sumOf(metrics, 'millrace_tool_server_rollouts_waiting', { server: 'search' })).toBe(6)
   expect(sumOf(metrics, 'millrace_worker_state', { worker: '1', state: 'silent' })).toBe(1)
   expect(sumOf(metrics, 'millrace_worker_state', { worker: '1' })).toBe(1)
   expect(sumOf(metrics, 'millrace_worker_restarts_total', { worker: '0' })).toBe(2)

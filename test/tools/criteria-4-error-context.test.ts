@@ -87,7 +87,7 @@ test('V4.2 so is one that failed', async () => {
   using log = new ServerLog()
   await using telemetry = startTelemetry({ env: {}, run: 'r', metrics: true })
   const failing = { ...misbehaving(log.mode, 'exit-before-initialize', 'from-start=2'), sharing: 'shared' } as const
-  const environment = environmentWith({ mis: { ...failing, retry: 'always' } })
+  const environment = environmentWith({ mis: { ...failing, retry: 'always', awayTimeoutMs: 0 } })
   await using run = await startRollouts(environment, () => calls({ crash: {} }))
   const [record] = await Array.fromAsync(run.evaluation)
   expect(record).toMatchObject({ outcome: 'tool_infra_error', reward: null })

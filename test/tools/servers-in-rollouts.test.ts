@@ -1,6 +1,6 @@
 import { defineEnvironment, evaluate, z, type Environment, type Message, type ServerConfig } from 'millrace'
 import { calls, runScripted, ScriptedBackend, temporaryRuns } from 'millrace/testing'
-import { expect, test } from 'vitest'
+import { expect, test, vi } from 'vitest'
 import { RunReader } from '../../src/store/index.ts'
 import { misbehaving, ServerLog } from '../fixtures/mcp/misbehaving.ts'
 import { liveDescendants } from './_processes.ts'
@@ -47,6 +47,42 @@ test('rollouts have a process of their own where they keep something', async () 
   expect(records.some(({ timing }) => timing.waitMs > 0)).toBe(true)
   expect(records.every(({ timing }) => timing.waitMs <= timing.wallMs)).toBe(true)
   expect(liveDescendants()).toEqual([])
+})
+
+test('a wall clock that is set back and forth changes no duration and ends no rollout', async () => {
+  using log = new ServerLog()
+  await using runs = await temporaryRuns()
+  const startMs = performance.now()
+  const realNow = Date.now.bind(Date)
+  let steps = 0
+  const wallClock = vi.spyOn(Date, 'now').mockImplementation(() => {
+    steps += 1
+    return realNow() + (steps % 2 === 0 ? -1 : 1) * 200 * 86_400_000
+  })
+  using _wallClock = { [Symbol.dispose]: () => wallClock.mockRestore() }
+  const evaluation = evaluate({
+    environment: {
+      ...environmentWith({ sums: misbehaving(log.mode) }),
+      update: async ({ child }) => void (await child({ prompt: 'Add 1 to 1.' })),
+    },
+    model: { name: 'scripted' },
+    backends: { scripted: [new ScriptedBackend(script)] },
+    preflight: false,
+    run: { root: runs.root, name: 'stepped' },
+  })
+  const records = await Array.fromAsync(evaluation)
+  expect(records.map(({ outcome, reward }) => [outcome, reward])).toEqual(records.map(() => ['completed', 1]))
+  using reader = RunReader.open(`${runs.root}/stepped`)
+  const children = records.flatMap(({ id }) => reader.children(id)).map(({ end }) => end?.record)
+  expect(children.length).toBeGreaterThanOrEqual(records.length)
+  const elapsedMs = Math.ceil(performance.now() - startMs)
+  for (const record of [...records, ...children]) {
+    const { startedAt: _startedAt, ...durations } = record?.timing ?? { startedAt: 0, wallMs: -1 }
+    for (const ms of Object.values(durations)) {
+      expect(ms).toBeGreaterThanOrEqual(0)
+      expect(ms).toBeLessThanOrEqual(elapsedMs)
+    }
+  }
 })
 
 test('a required server that cannot start is infrastructure, not a reward of nothing', async () => {

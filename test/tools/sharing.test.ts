@@ -109,18 +109,31 @@ test('a server that failed is tried again by a later rollout, once for all that 
   expect(log.count('start')).toBe(2)
 })
 
-test('V3.6 a shared server that every rollout crashes is opened again as often as its budget says', async () => {
+test('V3.6 a shared server that every rollout crashes is away after reconnect.max, and is opened again after a pause', async () => {
   using log = new ServerLog()
   await using servers = serversOf({ one: { ...shared(log.mode), reconnect: { max: 2, windowMs: 600_000 } } })
   for (let rollout = 0; rollout < 5; rollout += 1) {
-    const attempt = async (): Promise<void> => {
-      await using lease = await servers.lease({ signal })
-      await lease.call('one', call('crash'))
-    }
-    await expect(attempt()).rejects.toMatchObject({ code: 'tool_infra', data: { server: 'one' } })
+    await using lease = await servers.lease({ signal })
+    await expect(lease.call('one', call('crash'))).rejects.toMatchObject({
+      code: 'tool_infra',
+      data: { server: 'one' },
+    })
   }
-  expect(log.count('start')).toBe(3)
-  expect(servers.events.filter(({ name }) => name === 'mcp.circuit_open')).toHaveLength(1)
+  expect(log.count('start')).toBe(5)
+  expect(servers.events.filter(({ name }) => name === 'mcp.away')).toMatchObject([
+    { server: 'one', cause: expect.stringContaining('it was opened again 2 times within 600000 ms') },
+    { server: 'one' },
+  ])
+})
+
+test('a server whose reconnect.max is 0 is not opened again, and nobody waits for it', async () => {
+  using log = new ServerLog()
+  await using servers = serversOf({ one: { ...shared(log.mode), reconnect: { max: 0, windowMs: 1 } } })
+  await using lease = await servers.lease({ signal })
+  await expect(lease.call('one', call('crash'))).rejects.toMatchObject({ code: 'tool_infra' })
+  await expect(lease.call('one', call('counter'))).rejects.toThrow('reconnect.max allows none')
+  await expect(servers.lease({ signal })).rejects.toThrow('reconnect.max allows none')
+  expect(log.count('start')).toBe(1)
 })
 
 test('the lists are the same array for as long as no list changed', async () => {

@@ -14,8 +14,8 @@ export interface PooledRun {
   readonly scheduler: Scheduler
   /** Settled so far. */
   readonly records: readonly RolloutRecord[]
-  /** Where rollouts have run, as they noted themselves: process and thread. */
-  places(): readonly { readonly pid: number; readonly thread: number }[]
+  /** Where rollouts have run, as they noted themselves: process, thread, and how large the heap may become there. */
+  places(): readonly { readonly pid: number; readonly thread: number; readonly heapMb: number }[]
   /** Lets rollouts that were held go on. */
   open(): void
 }
@@ -30,6 +30,8 @@ export interface PooledRunOptions {
   readonly concurrency?: number
   readonly supervision?: WorkerPoolOptions['supervision']
   readonly onBlocked?: WorkerPoolOptions['onBlocked']
+  /** Whether the model never answers. */
+  readonly isModelHung?: boolean
   /** Whether rollouts wait for `open`, so that something can be done to them. */
   readonly isHeld?: boolean
   /** Goes on while the rollouts run. */
@@ -62,7 +64,7 @@ export async function pooledRun(given: PooledRunOptions): Promise<readonly Rollo
         captureTokens: false,
         sendSeed: true,
       },
-      models: [simulator],
+      models: [given.isModelHung ? hungSimulator : simulator],
     },
     connectJournal: () => store.connect(),
     ...(given.supervision && { supervision: given.supervision }),
@@ -85,8 +87,8 @@ export async function pooledRun(given: PooledRunOptions): Promise<readonly Rollo
   const places: PooledRun['places'] = () => {
     const lines = existsSync(log) ? readFileSync(log, 'utf8').trimEnd().split('\n') : []
     return Array.from(new Set(lines), (line) => {
-      const [pid = 0, thread = 0] = line.split(' ').map(Number)
-      return { pid, thread }
+      const [pid = 0, thread = 0, heapMb = 0] = line.split(' ').map(Number)
+      return { pid, thread, heapMb }
     })
   }
   const open = (): void => writeFileSync(gate, '')
@@ -108,6 +110,7 @@ const simulator = resolveModelConfig({
   model: { name: 'sim', simulator: {}, maxConcurrency: 1_000 },
   env: {},
 })
+const hungSimulator = { ...simulator, simulator: { 'faults.hang': 1 } }
 
 /** Each rollout has one result, in the database, in the file of lines and in what was reported. */
 export function expectOneOutcomeEach(root: string, records: readonly RolloutRecord[], count: number): void {

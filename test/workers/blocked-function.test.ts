@@ -159,8 +159,9 @@ test('a process that was stopped, and one without a probe, are not named', async
 })
 
 describe('a watch', () => {
-  test('says once what blocks a loop that falls silent, and is quiet about one that does not', async () => {
+  test('says once what blocks a loop each time it falls silent, for how long, and is quiet about one that does not', async () => {
     await using release = await releaseFile()
+    await using secondRelease = await releaseFile()
     await using blocking = await startThread()
     const seen: FoundBlock[] = []
     const { target } = blocking
@@ -175,12 +176,22 @@ describe('a watch', () => {
     await busy
     await expect.poll(() => seen.length).toBe(1)
     expect(seen[0]?.blockedBy).toContain('spinUntil')
-    expect(seen[0]?.lagMs).toBeGreaterThan(900)
+    expect(seen[0]?.lagMs).toBeGreaterThan(990)
     const free = blocking.said()
     release.write()
     await free
+    const heardAt = performance.now()
     watch.beat()
     expect(seen).toHaveLength(1)
+    const busyAgain = blocking.said()
+    blocking.order({ kind: 'spin', until: secondRelease.file })
+    await busyAgain
+    await expect.poll(() => seen.length).toBe(2)
+    expect(seen[1]?.lagMs).toBeGreaterThan(990)
+    expect(seen[1]?.lagMs, 'counted from the last beat').toBeLessThan(performance.now() - heardAt)
+    const freeAgain = blocking.said()
+    secondRelease.write()
+    await freeAgain
   })
 
   test('names what a native call belongs to once it returns', async () => {

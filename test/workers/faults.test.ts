@@ -75,6 +75,8 @@ test.each(['thread', 'process'] as const)('what blocks a worker is named (%s)', 
         .toMatchObject({ state: 'silent', blockedBy: expect.stringMatching(name) })
       const seen = { worker: 1, blockedBy: expect.stringMatching(name) as string }
       expect(blocked).toContainEqual(expect.objectContaining(seen))
+      // It is looked at after four missed beats, on a clock that may be a millisecond off.
+      expect(blocked[0]?.lagMs).toBeGreaterThan(990)
       scheduler.stop(new MillraceError('cancelled', 'seen enough'))
     },
   })

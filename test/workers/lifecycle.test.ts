@@ -1,7 +1,9 @@
+import { availableParallelism } from 'node:os'
 import { threadId } from 'node:worker_threads'
 import { MillraceError } from 'millrace'
 import { temporaryRuns } from 'millrace/testing'
 import { afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest'
+import { maxWorkers } from '../../src/worker/index.ts'
 import { expectNothingLeftSince, held, warmUp } from './_leftovers.ts'
 import { areRunning, countOutcomes, expectOneOutcomeEach, pooledRun, restarts } from './_pooled-run.ts'
 
@@ -125,7 +127,11 @@ describe.each(['thread', 'process'] as const)('under load, each worker a %s', (k
         await run.pool.resize(1)
         run.open()
         await expect.poll(() => run.pool.workers().map(({ id }) => id)).toEqual([1])
-        await expect(run.pool.resize(0)).rejects.toMatchObject({ code: 'config_invalid' })
+        const most = Math.min(2 * Math.max(4, availableParallelism()), maxWorkers)
+        for (const size of [0, 1.5, most + 1]) {
+          const message = expect.stringContaining(`1 to ${most} workers, not ${size}`) as string
+          await expect(run.pool.resize(size)).rejects.toMatchObject({ code: 'config_invalid', message })
+        }
       },
     })
     expect(countOutcomes(records)).toEqual({ completed: 600 })
@@ -149,6 +155,46 @@ describe.each(['thread', 'process'] as const)('under load, each worker a %s', (k
     })
     expect(countOutcomes(records)).toEqual({ completed: 200 })
     expectOneOutcomeEach(runs.root, records, 200)
+  })
+
+  test('a rollout that is cancelled ends on its worker at once, and the others go on', async () => {
+    await using runs = await temporaryRuns()
+    const records = await pooledRun({
+      root: runs.root,
+      kind,
+      count: 2,
+      size: 1,
+      isModelHung: true,
+      during: async ({ pool, scheduler, records: settled }) => {
+        const inFlight = (): number | undefined => pool.models()[0]?.inFlight
+        await expect.poll(inFlight).toBe(2)
+        expect(scheduler.cancel('0-0', cancelled)).toBe(true)
+        // Its question to the model is given up.
+        await expect.poll(inFlight).toBe(1)
+        await expect.poll(() => settled.length).toBe(1)
+        scheduler.cancel('1-0', cancelled)
+      },
+    })
+    // A rollout that its worker did not end, after ten seconds of grace, has no conversation: nobody could say what it was.
+    const asked = [{ role: 'user' }]
+    expect(records).toMatchObject([
+      { id: '0-0', outcome: 'cancelled', messages: asked },
+      { id: '1-0', outcome: 'cancelled', messages: asked },
+    ])
+  })
+
+  test('a heap is as large as it may be', async () => {
+    await using runs = await temporaryRuns()
+    await pooledRun({
+      root: runs.root,
+      kind,
+      count: 1,
+      size: 1,
+      supervision: { heap: { maxOldGenerationMb: 200, maxYoungGenerationMb: 24 } },
+      during: async (run) => {
+        await expect.poll(() => run.places().map(({ heapMb }) => heapMb)).toEqual([224])
+      },
+    })
   })
 
   test('one rollout that is cancelled while its worker is blocked is recorded as cancelled', async () => {

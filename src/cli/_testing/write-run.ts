@@ -24,6 +24,8 @@ export function writeRun(options: {
   /** `none`: no end is recorded, as after a crash. */
   readonly end?: 'complete' | 'drained' | 'max_cost' | 'none'
   readonly provenance?: NewRun['provenance']
+  /** Settings beside the usual ones. */
+  readonly config?: NewRun['config']
 }): void {
   const { root, name, attempts = 1, isServed, end = 'complete', provenance = {} } = options
   const config = {
@@ -32,6 +34,7 @@ export function writeRun(options: {
     attempts,
     passThreshold: 1,
     ...(isServed && { isServed }),
+    ...options.config,
   }
   writeStoredRun(
     join(root, name),

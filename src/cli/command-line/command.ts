@@ -32,7 +32,7 @@ export interface PrefixSpec {
   readonly help: string
 }
 
-interface ArgumentSpec {
+export interface ArgumentSpec {
   readonly name: string
   readonly required: boolean
   readonly help: string

@@ -1,4 +1,4 @@
-import type { FlagSpec, FlagTable } from './command.ts'
+import type { ArgumentSpec, FlagSpec, FlagTable, PrefixSpec } from './command.ts'
 
 export const maxPort = 65_535
 
@@ -28,3 +28,17 @@ export const runsFlag = {
   group: 'Runs',
   help: 'Where runs are kept. [default: MILLRACE_RUNS, or runs]',
 } as const satisfies FlagSpec
+
+/** The flags for options of a stored run's environment, for every command that runs it again. */
+export const storedOptionPrefix = {
+  value: '<option>=<value>',
+  group: 'What to run',
+  help: 'An option of the environment that is not as the run had it, or was not stored with it since it is a secret.',
+} as const satisfies PrefixSpec
+
+/** The run that a command reads. */
+export const runArgument = {
+  name: 'run',
+  required: true,
+  help: 'a run: its name, the path of its folder, or latest for the newest',
+} as const satisfies ArgumentSpec

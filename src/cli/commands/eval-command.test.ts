@@ -63,7 +63,7 @@ describe('millrace eval: what it asks for', () => {
       '--timeout 90 --wall-timeout 1h --max-cost 5 --max-rollout-cost 0.5 --seed 7 --run nightly --runs out ' +
       '--retry-failed --retries 1 --tokens --workers auto --worker-timeout 1m --max-worker-age 2h --max-worker-memory 512 --no-preflight --pass-threshold 0.5 --env.size=3 ' +
       '--sim.skill=0.8 --temperature 0.7 --top-p 0.9 --max-tokens 64 --stop END --reasoning-effort low ' +
-      '--sampling.min_p=0.1 --rpm 60 --tpm 1000 --price.input 1 --price.output 2 --stream'
+      '--sampling.min_p=0.1 --rpm 60 --tpm 1000 --max-wait 10m --price.input 1 --price.output 2 --stream'
     const options = await optionsFor(...line.split(' '))
     expect(options).toEqual({
       environment: './env.ts',
@@ -75,6 +75,7 @@ describe('millrace eval: what it asks for', () => {
         price: { input: 1, output: 2 },
         requestsPerMinute: 60,
         tokensPerMinute: 1000,
+        maxWaitMs: 600_000,
       },
       models: {},
       judge: 'sim',
@@ -171,7 +172,7 @@ describe('millrace eval: what it shows', () => {
     expect(await ended).toBe(0)
     expect(stdout.plain).toContain('continues brisk-otter')
     expect(stdout.plain).toContain('158/300')
-    expect(stdout.plain).toContain('0.812 ± 0.034   95% interval')
+    expect(stdout.plain).toContain('0.812 [0.778, 0.847]   95% interval')
     expect(stdout.text.lastIndexOf('\u001b[?25h')).toBeGreaterThan(stdout.text.lastIndexOf('\u001b[?25l'))
     expect(stderr.text).toBe('')
   })

@@ -1,4 +1,5 @@
 import { defineCommand } from '../command-line/command.ts'
+import { runArgument } from '../command-line/common-flags.ts'
 import { exitCodes } from '../process/exit-codes.ts'
 import { forkFlags, forkPrefixes } from '../eval/fork-flags.ts'
 
@@ -10,7 +11,7 @@ export const forkCommand = defineCommand({
     'rebuild state run again and must answer as before. The new run holds the whole conversation, says in its run.json ' +
     'what it was forked from, and can be shown, continued and replayed like any other.',
   arguments: [
-    { name: 'run', required: true, help: 'a run: its name, or the path of its folder' },
+    runArgument,
     {
       name: 'rollout',
       required: true,

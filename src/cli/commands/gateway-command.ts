@@ -24,6 +24,17 @@ const gatewayFlags = {
     group: 'Backends',
     help: 'Models, aliases, keys and bounds: YAML, or a TypeScript module that exports the same. Flags come before it.',
   },
+  'no-poll': {
+    kind: 'switch',
+    group: 'Backends',
+    help: 'Do not ask backends that have answered for their lists while no request goes to them, every 10 s and for /ready. What they list then holds until the gateway is started again.',
+  },
+  'max-wait': {
+    kind: 'duration',
+    value: '<duration>',
+    group: 'Backends',
+    help: 'How long one request may wait in all for a backend to take it, as while the backend restarts. A model’s own maxWaitMs comes first. [default: 5m]',
+  },
   port: portFlag(defaultGatewayPort),
   host: {
     kind: 'text',

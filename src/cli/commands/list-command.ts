@@ -1,27 +1,20 @@
-import { z } from 'zod'
-import { findRuns, type FoundRun, RunReader } from '../../store/index.ts'
-import { defineCommand } from '../command-line/command.ts'
+import { defineCommand, type FlagTable } from '../command-line/command.ts'
 import { runsFlag } from '../command-line/common-flags.ts'
 import { exitCodes } from '../process/exit-codes.ts'
-import { formatAge } from '../format/age.ts'
-import { columns } from '../format/columns.ts'
-import { formatCount } from '../format/count.ts'
-import { printableLine } from '../format/printable.ts'
-import { formatScore } from '../format/score.ts'
-import type { Style } from '../format/style.ts'
-import { SlowProgress } from '../process/slow-progress.ts'
-import { plannedRollouts } from '../runs/next-step.ts'
-import { emptyRootText, isGatewayRun, runsRoot, servingEnd, storedConfig } from '../runs/stored-run.ts'
+
+export const listFlags = {
+  limit: { kind: 'integer', value: '<count>', min: 1, group: 'What to show', help: 'Runs to list.', default: '20' },
+  json: { kind: 'switch', group: 'What to show', help: 'One JSON object a line.' },
+  runs: runsFlag,
+} as const satisfies FlagTable
 
 export const listCommand = defineCommand({
   name: 'list',
-  description: 'Lists the runs in the runs folder, newest first: what they ran, how far they got and how they scored.',
+  description:
+    'Lists the runs in the runs folder, newest first: what they ran, how far they got, how they scored, and in which ' +
+    'settings the listed runs of one environment differ.',
   arguments: [],
-  flags: {
-    limit: { kind: 'integer', value: '<count>', min: 1, group: 'What to show', help: 'Runs to list.', default: '20' },
-    json: { kind: 'switch', group: 'What to show', help: 'One JSON object a line.' },
-    runs: runsFlag,
-  },
+  flags: listFlags,
   examples: [
     { command: 'millrace list', explanation: 'the newest runs' },
     { command: 'millrace list --runs /data/runs --limit 100', explanation: 'more of them, from elsewhere' },
@@ -32,133 +25,9 @@ export const listCommand = defineCommand({
     { code: exitCodes.failed, meaning: 'the folder cannot be read' },
     { code: exitCodes.usage, meaning: 'the command line is wrong' },
   ],
-  async run({ flags }, io) {
-    const root = runsRoot(flags.runs, io)
-    const { runs, broken } = await findRuns(root)
-    const limit = flags.limit ?? 20
-    const progress = new SlowProgress(io.stderr, 'reading results')
-    const listed = runs.slice(0, limit).map((run) => describeRun(run, progress))
-    progress[Symbol.dispose]()
-    for (const { name, problem } of broken) void io.stderr.line(`${name} cannot be read as a run: ${problem}`)
-    if (runs.length === 0) {
-      const { stdout, stderr } = io
-      void (flags.json ? stderr : stdout).line(`no runs in ${emptyRootText(root)}; ${io.program} eval makes one`)
-      return exitCodes.ok
-    }
-    if (flags.json) {
-      for (const run of listed) await io.stdout.line(JSON.stringify(run))
-      return exitCodes.ok
-    }
-    for (const line of table(listed, io.stdout)) void io.stdout.line(line)
-    const more = runs.length - listed.length
-    if (more > 0) void io.stdout.line(io.stdout.style.dim(`${formatCount(more)} more; --limit shows them`))
-    return exitCodes.ok
+  async run(invocation, io) {
+    // Loaded only now: the help of this command must not load a database.
+    const { carryOutList } = await import('../runs/carry-out-list.ts')
+    return await carryOutList(invocation, io)
   },
 })
-
-interface ListedRun {
-  readonly run: string
-  readonly state: string
-  /** How the last sitting of a gateway or server ended, if it has ended. */
-  readonly end?: string
-  readonly environment: string
-  readonly model: string
-  /** The number of ended rollouts, or of a gateway's ended sessions. */
-  readonly ended: number
-  /** The number of rollouts that the run is to have, if that is known and not all have ended. */
-  readonly planned?: number
-  /** The number of a gateway's open sessions. */
-  readonly open?: number
-  readonly scored: number
-  /** The mean reward. */
-  readonly score: number | null
-  readonly createdAt: string
-  /** Why the run's records could not be read. */
-  readonly problem?: string
-}
-
-const resultsSchema = z.object({ ended: z.number(), scored: z.number(), score: z.number().nullable() })
-
-function describeRun(found: FoundRun, progress: SlowProgress): ListedRun {
-  const { environment, model } = storedConfig(found)
-  const { state, createdAt } = found.run
-  const end = servingEnd(found)
-  const common = { run: found.name, state, ...(end !== undefined && { end }), environment, model, createdAt }
-  const stored = storedResults(found)
-  if (stored) return { ...common, ...stored, ...plannedRollouts(found, stored.ended) }
-  try {
-    using reader = RunReader.open(found.folder)
-    if (isGatewayRun(found)) return { ...common, ...reader.sessions.counts(), scored: 0, score: null }
-    const results = readResults(reader, progress)
-    return { ...common, ...results, ...plannedRollouts(found, results.ended) }
-  } catch (error) {
-    // One run with a broken database must not hide the others.
-    return { ...common, ended: 0, scored: 0, score: null, problem: String(error) }
-  }
-}
-
-type Results = Pick<ListedRun, 'ended' | 'scored' | 'score'>
-
-/** The results in the run's own file, written at the end of a sitting. A sitting that was cut off has not written them. */
-function storedResults({ run }: FoundRun): Results | undefined {
-  if (run.sittings.at(-1)?.end === undefined) return undefined
-  const parsed = resultsSchema.safeParse(run.provenance['results'])
-  return parsed.success ? parsed.data : undefined
-}
-
-/** Counts the results one by one, at about 3 µs each. */
-function readResults(reader: RunReader, progress: SlowProgress): Results {
-  let ended = 0
-  let scored = 0
-  let sum = 0
-  for (const { reward } of reader.ended()) {
-    progress.add()
-    ended += 1
-    if (reward === null) continue
-    scored += 1
-    sum += reward
-  }
-  return { ended, scored, score: scored === 0 ? null : sum / scored }
-}
-
-function table(
-  runs: readonly ListedRun[],
-  output: { readonly isTTY: boolean; readonly columns: number; readonly style: Style },
-): readonly string[] {
-  const { style } = output
-  const now = Date.now()
-  return columns({
-    columns: [
-      // The name is never shortened, because other commands need it.
-      { title: 'run' },
-      { title: 'state' },
-      { title: 'environment', shrinks: true, isOptional: true },
-      { title: 'model', shrinks: true, isOptional: true },
-      { title: 'ended', align: 'right' },
-      { title: 'score', align: 'right' },
-      { title: 'started' },
-    ],
-    rows: runs.map((run) => [
-      run.run,
-      stateText(run, style),
-      printableLine(run.environment),
-      printableLine(run.model),
-      endedText(run),
-      run.score === null ? '–' : formatScore(run.score),
-      formatAge(Date.parse(run.createdAt), now),
-    ]),
-    width: output.isTTY ? output.columns : Number.POSITIVE_INFINITY,
-    style,
-  })
-}
-
-function endedText({ ended, planned, open }: ListedRun): string {
-  if (planned !== undefined) return `${formatCount(ended)} of ${formatCount(planned)}`
-  return open === undefined ? formatCount(ended) : `${formatCount(ended)} (${formatCount(open)} open)`
-}
-
-function stateText({ state, end, problem }: ListedRun, style: Style): string {
-  if (problem !== undefined) return style.bad('unreadable')
-  if (state === 'complete') return style.good(state)
-  return state === 'running' ? style.accent(state) : style.warn(end ?? state)
-}

@@ -73,6 +73,76 @@ describe('millrace show <run>', () => {
     expect(stdout).toContain('millrace show nightly --outcome model_error')
   })
 
+  it('takes latest for the newest run, unless a run has that name; prune does not', async () => {
+    await using runs = await temporaryRuns()
+    const none = await show(runs.root, 'latest')
+    expect(none).toMatchObject({ code: 1, stderr: expect.stringContaining(`there is no run in ${runs.root}`) })
+    writeRun({ root: runs.root, name: 'zebra', rollouts: [talk] })
+    writeRun({ root: runs.root, name: 'apple', rollouts: [talk, failed(1)] })
+    const newest = async (): Promise<string> =>
+      (JSON.parse((await show(runs.root, 'latest', '--json')).stdout) as { run: string }).run
+    expect(await newest()).toBe('apple')
+    expect((await show(runs.root, 'latest', '1-0')).stdout).toContain('model_error')
+    const parts = fakeProcess({ env: { MILLRACE_RUNS: runs.root } })
+    expect(await main(['prune', 'latest', '--yes'], parts)).toBe(2)
+    expect(parts.stderr.text).toContain('give its own name; the newest one is apple')
+    writeRun({ root: runs.root, name: 'latest', rollouts: [talk] })
+    expect(await newest()).toBe('latest')
+  })
+
+  it('lists rollouts by reward, outcome and turns, filtered and sorted', async () => {
+    await using runs = await temporaryRuns()
+    const scored = [
+      [0, 1, 4],
+      [1, 0.5, 2],
+      [2, 0, 9],
+      [3, 0.25, 3],
+      [4, 0, 2],
+    ].map(([index = 0, reward = 0, turns = 0]) => ({
+      record: { id: `${index}-0`, task: { index, id: `task-${index}` }, reward, turns },
+    }))
+    writeRun({ root: runs.root, name: 'nightly', rollouts: [...scored, failed(5)] })
+    const ids = async (...words: string[]): Promise<string[]> => {
+      const { stdout, stderr } = await show(runs.root, 'nightly', ...words)
+      expect(stderr).toBe('')
+      return Array.from(stdout.matchAll(/^(\d)-0 /gm), ([, id = '']) => id)
+    }
+    expect(await ids('--sort', 'reward')).toEqual(['2', '4', '3', '1', '0', '5'])
+    expect(await ids('--sort', 'reward', '--reverse')).toEqual(['0', '1', '3', '2', '4', '5'])
+    expect(await ids('--sort', 'turns', '--reverse', '--limit', '2')).toEqual(['2', '0'])
+    expect(await ids('--sort', 'outcome')).toEqual(['0', '1', '2', '3', '4', '5'])
+    expect(await ids('--sort', 'outcome', '--reverse')).toEqual(['5', '0', '1', '2', '3', '4'])
+    expect(await ids('--reward', '0')).toEqual(['2', '4'])
+    expect(await ids('--reward', '<1')).toEqual(['1', '2', '3', '4'])
+    expect(await ids('--reward', '0.25..0.5')).toEqual(['1', '3'])
+    expect(await ids('--reward', '>0.25')).toEqual(['0', '1'])
+    expect(await ids('--reward', 'none')).toEqual(['5'])
+    expect(await ids('--turns', '3..')).toEqual(['0', '2', '3'])
+    expect(await ids('--turns', '..2', '--outcome', 'completed', '--reward', '..0.4')).toEqual(['4'])
+    const { stdout } = await show(runs.root, 'nightly', '--reward', '..0.5', '--sort', 'turns', '--limit', '1')
+    expect(stdout).toMatch(/^1-0 +task-1 +completed +0\.500 +2\n3 more; --limit shows them$/m)
+    const json = await show(runs.root, 'nightly', '--turns', '9', '--json')
+    expect(JSON.parse(json.stdout)).toMatchObject({ id: '2-0', reward: 0, turns: 9 })
+    expect((await show(runs.root, 'nightly', '--turns', '77')).stdout).toContain('no rollout of nightly has ended with')
+  })
+
+  it.each([
+    [['--reward', 'high'], '--reward takes a number, a range'],
+    [['--turns', '1..2..3'], '--turns takes a number, a range'],
+    [['--turns', '..'], '--turns takes a number, a range'],
+    [['--reward', '1..0'], 'the range begins after its end'],
+    [['--reverse'], '--reverse needs --sort'],
+    [['0-0', '--sort', 'turns'], '--sort is for a list of rollouts'],
+  ])('refuses %j', async (words, message) => {
+    await using runs = await temporaryRuns()
+    writeRun({ root: runs.root, name: 'nightly', rollouts: [talk] })
+    expect(await show(runs.root, 'nightly', ...words)).toMatchObject({
+      code: 2,
+      stdout: '',
+      stderr: expect.stringContaining(message),
+    })
+  })
+
   it('names ids that several tasks have, unless a server was asked for them', async () => {
     await using runs = await temporaryRuns()
     const rollouts = [0, 1].map((index) => ({ record: { id: `${index}-0`, task: { index, id: 'same' } } }))

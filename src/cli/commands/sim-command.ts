@@ -1,5 +1,5 @@
 import type { CommandIo } from '../process/io.ts'
-import { imitationNames, SimulatorServer } from '../../simulator/index.ts'
+import type { ImitationName } from '../../simulator/index.ts'
 import { defineCommand, type FlagSpec, type FlagTable } from '../command-line/command.ts'
 import { portFlag } from '../command-line/common-flags.ts'
 import { exitCodes } from '../process/exit-codes.ts'
@@ -13,7 +13,7 @@ const amount = (group: string, help: string): FlagSpec => ({ kind: 'number', val
 const simulatorFlags = {
   imitate: {
     kind: 'choice',
-    choices: imitationNames,
+    choices: ['vllm', 'sglang', 'openai', 'anthropic'] satisfies readonly ImitationName[],
     group: 'Behaviour',
     help: 'Whose server it acts as: its APIs, token fields, pause and abort.',
     default: 'vllm',
@@ -23,8 +23,9 @@ const simulatorFlags = {
     value: '<number>',
     min: Number.NEGATIVE_INFINITY,
     group: 'Behaviour',
-    help: 'Answers depend on this and on the request alone.',
-    default: '0',
+    help:
+      'Give equal requests equal replies. [default: none; a reply varies unless its request has a seed or a ' +
+      'temperature of 0]',
   },
   skill: {
     kind: 'number',
@@ -122,9 +123,12 @@ export const simCommand = defineCommand({
     { code: exitCodes.usage, meaning: 'the command line is wrong, or the port is taken' },
   ],
   async run({ flags }, io) {
+    // Loaded only now: the help of this command must not load an HTTP server.
+    const { SimulatorServer } = await import('../../simulator/index.ts')
     const { port = defaultPort, host, 'api-key': apiKey, models } = flags
     const options = Object.fromEntries(Object.entries(flags).filter(([name]) => Object.hasOwn(simulatorFlags, name)))
     await using server = await SimulatorServer.start({
+      seed: 'random',
       ...options,
       port,
       ...(host !== undefined && { host }),

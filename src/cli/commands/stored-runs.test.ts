@@ -1,14 +1,5 @@
-import {
-  existsSync,
-  mkdirSync,
-  readFileSync,
-  realpathSync,
-  renameSync,
-  rmSync,
-  symlinkSync,
-  writeFileSync,
-} from 'node:fs'
-import { join } from 'node:path'
+import { existsSync, mkdirSync, readFileSync, realpathSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { basename, join, relative } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { describe, expect, it } from 'vitest'
 import { RunStore } from '../../store/index.ts'
@@ -62,6 +53,35 @@ describe('millrace list', () => {
       .map((line) => JSON.parse(line))
     expect(objects).toContainEqual(
       expect.objectContaining({ run: 'first', state: 'complete', ended: 3, scored: 3, score: expect.closeTo(2 / 3) }),
+    )
+  })
+
+  it('shows the settings in which runs of one environment differ', async () => {
+    await using runs = await temporaryRuns()
+    const config = (skill: number, sampling: object) => ({
+      environment: { name: 'arithmetic', specifier: null, options: { level: skill > 0.5 ? 'hard' : 'easy', same: 1 } },
+      models: [
+        { name: 'sim', backends: [], simulator: { skill } },
+        { name: 'other', backends: [] },
+      ],
+      judge: 'sim',
+      concurrency: skill * 100,
+      limits: { maxTurns: 50, wallTimeoutMs: skill },
+      sampling: { ...sampling },
+      seed: null,
+    })
+    const other = { environment: { name: 'other', specifier: null, options: {} }, sampling: { temperature: 9 } }
+    writeRun({ root: runs.root, name: 'a', rollouts, config: config(0.5, { temperature: 0.25, topP: 1 }) })
+    writeRun({ root: runs.root, name: 'b', rollouts, attempts: 4, config: config(0.75, { topP: 1 }) })
+    writeRun({ root: runs.root, name: 'c', rollouts, config: other })
+    const { stdout } = await run(runs.root, 'list')
+    expect(stdout).toMatch(/^run .* started +differs in$/m)
+    expect(stdout).toMatch(/^a .* just now +attempts=1 env\.level=easy sim\.skill=0\.5 temperature=0\.25$/m)
+    expect(stdout).toMatch(/^b .* just now +attempts=4 env\.level=hard sim\.skill=0\.75$/m)
+    expect(stdout).toMatch(/^c .* just now$/m)
+    const objects = (await run(runs.root, 'list', '--json')).stdout.trimEnd().split('\n')
+    expect(objects.map((line) => JSON.parse(line))).toContainEqual(
+      expect.objectContaining({ run: 'b', differs: { attempts: 4, 'env.level': 'hard', 'sim.skill': 0.75 } }),
     )
   })
 
@@ -255,21 +275,32 @@ describe('millrace prune', () => {
     expect((await prune(join(runs.root, 'unfinished'), '--unfinished', '--yes')).stdout).toContain('1 run deleted')
   })
 
-  it('says of a run that is only linked here where it lies, and deletes it there', async () => {
+  it('refuses a run that is outside of the runs folder, and says how to delete it there', async () => {
     await using runs = await temporaryRuns()
     await using disk = await temporaryRuns()
-    writeRun({ root: runs.root, name: 'moved', rollouts })
-    renameSync(join(runs.root, 'moved'), join(disk.root, 'moved'))
-    symlinkSync(join(disk.root, 'moved'), join(runs.root, 'moved'))
-    const place = realpathSync(join(disk.root, 'moved'))
-    for (const words of [[], ['--yes']]) {
-      expect(await run(runs.root, 'prune', 'moved', ...words)).toMatchObject({
-        code: 2,
-        stdout: '',
-        stderr: expect.stringContaining(`run moved is only a link here; name the folder itself: ${place}`),
-      })
+    writeRun({ root: disk.root, name: 'moved', rollouts })
+    writeRun({ root: runs.root, name: 'inner', rollouts })
+    symlinkSync(join(disk.root, 'moved'), join(runs.root, 'link'))
+    symlinkSync(runs.root, join(disk.root, 'roots-link'))
+    const place = realpathSync(disk.root)
+    const there = `to delete it there: npx millrace prune moved --runs ${place}`
+    const outside = `run moved is in ${place}, outside of the runs folder ${runs.root}; ${there}`
+    const ways = {
+      link: `run link is only a link here; ${there}`,
+      [join(runs.root, 'link')]: `run link is only a link here; ${there}`,
+      [join(disk.root, 'moved')]: outside,
+      [relative(process.cwd(), join(disk.root, 'moved'))]: outside,
+      [`${runs.root}/../${basename(disk.root)}/moved`]: outside,
     }
-    expect((await run(runs.root, 'prune', place, '--yes')).stdout).toContain('1 run deleted')
+    for (const [name, stderr] of Object.entries(ways)) {
+      for (const words of [[], ['--yes'], ['--yes', '--unfinished']]) {
+        const refused = { code: 2, stdout: '', stderr: expect.stringContaining(stderr) }
+        expect(await run(runs.root, 'prune', name, ...words)).toMatchObject(refused)
+      }
+    }
+    expect((await run(runs.root, 'prune', 'moved', '--runs', disk.root, '--yes')).stdout).toContain('1 run deleted')
+    expect((await run(runs.root, 'prune', join(disk.root, 'roots-link', 'inner'), '--yes')).stdout).toContain('1 run')
+    expect(existsSync(join(runs.root, 'inner'))).toBe(false)
   })
 })
 

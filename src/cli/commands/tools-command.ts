@@ -1,4 +1,3 @@
-import { loadEnvironment } from '../../env/index.ts'
 import { nearestName } from '../../kit/index.ts'
 import { defineCommand, type FlagTable, type FlagValues, type Invocation } from '../command-line/command.ts'
 import { maxPort } from '../command-line/common-flags.ts'
@@ -8,7 +7,6 @@ import { usageError } from '../command-line/flag-value.ts'
 import { Interrupts } from '../process/interrupts.ts'
 import { ForeignOutput } from '../process/foreign-output.ts'
 import type { CommandIo } from '../process/io.ts'
-import { environmentName, isServerFile, readToolSource } from '../tools/tool-source.ts'
 
 const toolsFlags = {
   server: {
@@ -85,11 +83,13 @@ const actions: Readonly<Record<string, Action>> = {
     flags: ['task', 'http'],
     extra: 0,
     run: async ({ arguments: [, name = ''], flags: { task, http }, prefixed }, around) => {
+      const { environmentName, isServerFile } = await import('../tools/tool-source.ts')
       if (isServerFile(name)) {
         throw usageError(
           `millrace tools serve takes an environment, whose own tools it serves; ${name} is a file of servers, which any MCP client can open itself`,
         )
       }
+      const { loadEnvironment } = await import('../../env/index.ts')
       const load = () => loadEnvironment(environmentName(name), prefixed['env'] ?? {}, { cwd: around.io.cwd })
       const { serveEnvironmentTools } = await import('../tools/serve-tools.ts')
       return await serveEnvironmentTools({ load, task, http }, around)
@@ -156,8 +156,9 @@ export const toolsCommand = defineCommand({
   },
 })
 
-function sourceOf({ arguments: [, config = ''], prefixed }: Invocation<typeof toolsFlags>, io: CommandIo) {
-  return readToolSource(config, prefixed['env'] ?? {}, io)
+async function sourceOf({ arguments: [, config = ''], prefixed }: Invocation<typeof toolsFlags>, io: CommandIo) {
+  const { readToolSource } = await import('../tools/tool-source.ts')
+  return await readToolSource(config, prefixed['env'] ?? {}, io)
 }
 
 function refuseWhatIsForOthers(

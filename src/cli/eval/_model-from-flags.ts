@@ -7,7 +7,7 @@ import type { Variables } from '../../kit/index.ts'
 
 type ModelFlags = Pick<
   FlagValues<typeof evalFlags>,
-  'base-url' | 'api-key-env' | 'api' | 'stream' | 'price.input' | 'price.output' | 'rpm' | 'tpm'
+  'base-url' | 'api-key-env' | 'api' | 'stream' | 'price.input' | 'price.output' | 'rpm' | 'tpm' | 'max-wait'
 >
 
 export interface ModelFromFlags {
@@ -65,6 +65,7 @@ function settings(flags: ModelFlags): Partial<ModelConfigInput> {
     ...(input !== undefined && output !== undefined && { price: { input, output } }),
     ...(flags.rpm !== undefined && { requestsPerMinute: flags.rpm }),
     ...(flags.tpm !== undefined && { tokensPerMinute: flags.tpm }),
+    ...(flags['max-wait'] !== undefined && { maxWaitMs: flags['max-wait'] }),
   }
 }
 

@@ -2,7 +2,7 @@ import { MillraceError } from '../../errors/index.ts'
 import type { Evaluation, Progress, RunInfo, Summary } from '../../eval/index.ts'
 import { tellOfBlockedLoops } from './_blocked-loops.ts'
 import type { EvalOutput } from './output/eval-output.ts'
-import { parkedCount } from './output/progress-lines.ts'
+import { parkedCount, waitingForServers } from './output/progress-lines.ts'
 import { startupText } from './output/startup-text.ts'
 import { exitCodes, type ExitCode } from '../process/exit-codes.ts'
 import { formatCount, formatQuantity } from '../format/count.ts'
@@ -67,9 +67,7 @@ export async function runEvaluation(options: {
   } catch (error) {
     output.quiet()
     if (info) {
-      // Continuing would fail in the same way.
-      const isMismatch = error instanceof MillraceError && error.code === 'run_mismatch'
-      if (!isMismatch) output.note(`What has ended is kept. Continue with:\n  ${resume(info.name)}`)
+      if (isContinuable(error)) output.note(`What has ended is kept. Continue with:\n  ${resume(info.name)}`)
     } else if (interrupts.exitCode !== undefined && !stray.exception) {
       output.note('Stopped before the first rollout: nothing was run.')
       return interrupts.exitCode
@@ -80,6 +78,11 @@ export async function runEvaluation(options: {
   }
 }
 
+/** After other errors there is nothing to continue, or continuing would fail in the same way. */
+function isContinuable(error: unknown): boolean {
+  return !(error instanceof MillraceError) || (error.code !== 'run_mismatch' && error.code !== 'run_gone')
+}
+
 /** The exit code: 0 if the run is complete and every rollout was scored; see the help of `eval` for the others. */
 function exitCode(summary: Summary, interrupted: ExitCode | undefined): ExitCode {
   const { end, scored, rollouts, missingTasks } = summary
@@ -88,11 +91,11 @@ function exitCode(summary: Summary, interrupted: ExitCode | undefined): ExitCode
   return interrupted ?? exitCodes.failed
 }
 
-function drainNotice({ active, models }: Progress, again: string): string {
-  const parked = parkedCount(models)
+function drainNotice({ active, models, servers }: Progress, again: string): string {
+  const parked = parkedCount(models) + waitingForServers(servers)
   const waiting =
     parked > 0
-      ? ` ${formatCount(parked)} wait for a backend that is overloaded or gone; if it stays so, they are left for later.`
+      ? ` ${formatCount(parked)} wait for a backend or tool server that is overloaded or gone; if it stays so, they are left for later.`
       : ''
   return `Draining: ${formatQuantity(active, 'running rollout')} may end, nothing new starts.${waiting} ${again} stops them.`
 }

@@ -57,6 +57,12 @@ export const evalFlags = {
   'price.output': { kind: 'number', value: '<usd>', group: 'Model', help: 'US dollars per million output tokens.' },
   rpm: { kind: 'number', value: '<count>', min: 1, group: 'Model', help: 'Requests per minute, at most.' },
   tpm: { kind: 'number', value: '<count>', min: 1, group: 'Model', help: 'Tokens per minute, at most.' },
+  'max-wait': {
+    kind: 'duration',
+    value: '<duration>',
+    group: 'Model',
+    help: 'How long one call may wait in all for a backend to take it, as while the backend is away. [default: as long as --wall-timeout allows]',
+  },
 
   temperature: { kind: 'number', value: '<number>', group: 'Sampling', help: 'Sampling temperature.' },
   'top-p': { kind: 'number', value: '<number>', group: 'Sampling', help: 'Nucleus sampling.' },

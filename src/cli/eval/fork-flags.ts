@@ -1,6 +1,6 @@
 import type { FlagTable, PrefixSpec } from '../command-line/command.ts'
+import { storedOptionPrefix } from '../command-line/common-flags.ts'
 import { evalFlags, evalPrefixes } from './eval-flags.ts'
-import { storedOptionPrefix } from '../runs/stored-run.ts'
 
 const { model, models, api, stream, rpm, tpm, concurrency, run, runs, json, quiet } = evalFlags
 
@@ -54,6 +54,7 @@ export const forkFlags = {
   'price.output': evalFlags['price.output'],
   rpm,
   tpm,
+  'max-wait': evalFlags['max-wait'],
   concurrency,
   'no-preflight': evalFlags['no-preflight'],
   run,

@@ -73,8 +73,8 @@ describe('money and scores', () => {
       '$12.35',
     ])
     expect([0.8123, -12.345, 1234.5, Number.NaN].map(formatScore)).toEqual(['0.812', '-12.35', '1235', '–'])
-    const estimate = { mean: 0.5, low: 0.4, high: 0.6, rollouts: 15, tasks: 5 }
-    expect(formatEstimate(estimate)).toBe('0.500 ± 0.100')
+    const estimate = { mean: 0.5, low: 0.4, high: 0.6, standardError: 0.04, rollouts: 15, tasks: 5 }
+    expect(formatEstimate(estimate)).toBe('0.500 [0.400, 0.600]')
     // Student's t is 12.7 with two tasks.
     expect(formatEstimate({ ...estimate, low: -5.853, high: 6.853, tasks: 2 })).toBe('0.500')
     expect(formatEstimate({ ...estimate, low: Number.NaN, high: Number.NaN, tasks: 1 })).toBe('0.500')
@@ -98,6 +98,34 @@ describe('text width', () => {
     ])
   })
 
+  it.each([
+    ['한글', 4],
+    ['\u1112\u1161\u11ab', 2],
+    ['ｆｕｌｌ', 8],
+    ['ﾊﾝｶｸ', 4],
+    ['✅', 2],
+    ['⭐', 2],
+    ['❤', 1],
+    ['❤️', 2],
+    ['1️⃣', 2],
+    ['🇩🇪', 2],
+    ['👍🏽', 2],
+    ['👩‍👩‍👧‍👦', 2],
+    ['🀄', 2],
+    ['─│…·', 4],
+    ['नी', 1],
+    ['\u{18b00}', 2],
+    ['a\u2060b', 2],
+  ])('of %s is %i', (text, width) => {
+    expect(textWidth(text)).toBe(width)
+    expect(padText(text, 10)).toBe(text + ' '.repeat(10 - width))
+  })
+
+  it('never cuts a character of several code points in two', () => {
+    expect(fitText('👩‍👩‍👧‍👦👩‍👩‍👧‍👦👩‍👩‍👧‍👦', 5)).toBe('👩‍👩‍👧‍👦👩‍👩‍👧‍👦…')
+    expect(fitText('🇩🇪🇫🇷🇮🇹', 4)).toBe('🇩🇪…')
+  })
+
   it('cuts to the width and turns colours off again', () => {
     expect(fitText('abcdef', 6)).toBe('abcdef')
     expect(fitText('abcdef', 4)).toBe('abc…')
@@ -111,6 +139,7 @@ describe('text width', () => {
   it('wraps at words', () => {
     expect(wrapText('one two three', 7)).toEqual(['one two', 'three'])
     expect(wrapText('extraordinarily long', 5)).toEqual(['extraordinarily', 'long'])
+    expect(wrapText('这是一个没有空格的句子 end', 8)).toEqual(['这是一个', '没有空格', '的句子', 'end'])
   })
 })
 

@@ -1,6 +1,6 @@
 import type { ScoreEstimate } from '../../eval/index.ts'
 
-/** Of fewer tasks an interval is wider than rewards from 0 to 1 can differ: 0.500 ± 6.353 with two. */
+/** Of fewer tasks an interval says next to nothing: with two it may be wider than rewards from 0 to 1 can differ. */
 const minTasks = 5
 
 /** Three decimals, fewer for large values; a dash if there is no value. */
@@ -10,14 +10,16 @@ export function formatScore(score: number): string {
   return score.toFixed(size >= 1000 ? 0 : size >= 100 ? 1 : size >= 10 ? 2 : 3)
 }
 
-/** `0.812 ± 0.034`, or only the mean if its interval is not worth showing. */
+/** `0.812 [0.776, 0.844]`, or only the mean if its interval is not worth showing. */
 export function formatEstimate(estimate: ScoreEstimate | undefined): string {
   if (!estimate) return '–'
   const { mean, low, high } = estimate
-  return hasEnoughTasks(estimate) ? `${formatScore(mean)} ± ${formatScore((high - low) / 2)}` : formatScore(mean)
+  return hasEnoughTasks(estimate)
+    ? `${formatScore(mean)} [${formatScore(low)}, ${formatScore(high)}]`
+    : formatScore(mean)
 }
 
-/** What stands behind ±, or why nothing does. */
+/** What the brackets hold, or why there are none. */
 export function intervalNote(estimate: ScoreEstimate | undefined): string {
   return estimate && hasEnoughTasks(estimate) ? '95% interval, clustered by task' : 'too few tasks for an interval'
 }

@@ -38,7 +38,12 @@ export function* sessionLines(transcript: SessionTranscript, style: Style): Gene
   yield ''
   yield style.dim('─'.repeat(40))
   yield* totalLines(view, branches, style)
+  const dropped = new Set(nodes.flatMap(({ call, discarded }) => (call ?? discarded)?.dropped ?? []))
+  if (dropped.size > 0) yield row('left out', printableLine([...dropped].slice(0, maxDropped).join(', ')), style)
 }
+
+/** How many names of what was left out of requests are shown. */
+const maxDropped = 32
 
 /** The nodes depth first, siblings in the order of recording. Not recursive: a session may be 100,000 messages deep. */
 function* byBranch(nodes: readonly MessageNode[]): Generator<MessageNode, void, void> {

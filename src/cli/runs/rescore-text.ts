@@ -1,4 +1,4 @@
-import type { RescoredScore, RescoredSide, RescoreSummary } from '../../eval/index.ts'
+import type { RescoredSide, RescoreSummary, ScoreEstimate } from '../../eval/index.ts'
 import { columns } from '../format/columns.ts'
 import { formatCount, formatQuantity } from '../format/count.ts'
 import { formatDuration } from '../format/duration.ts'
@@ -31,7 +31,7 @@ export function rescoreText(summary: RescoreSummary, { width, style }: { width: 
     `${style.bold(run)}  scored again with the rewards of ${printableLine(environment)}`,
     '',
     ...columns({ columns: titles, rows, width, style }),
-    style.dim(`±: ${intervalNote(after.score ?? before.score)}`),
+    style.dim(`in brackets: ${intervalNote(after.score ?? before.score)}`),
     '',
     `${formatQuantity(rollouts, 'rollout')} in ${formatDuration(wallMs)}; ${formatCount(summary.changed)} with another reward`,
     ...problemLines(summary, style),
@@ -62,7 +62,7 @@ function problemLines(
   return lines
 }
 
-function changeText(change: RescoredScore | undefined): string {
+function changeText(change: ScoreEstimate | undefined): string {
   const text = formatEstimate(change)
   return change && change.mean > 0 ? `+${text}` : text
 }

@@ -162,6 +162,15 @@ test('a session is shown branch by branch, with what was lost marked as such', a
   expect(document.messages).toMatchObject([{ seq: 0 }, { discarded: { why: 'client_gone' } }, {}, { reward: 0.25 }, {}])
 })
 
+test('a session shows what was left out of its requests, each name once', async () => {
+  await using runs = await temporaryRuns()
+  const reply = { ...call('reply-a'), dropped: ['tools[0].type web_search', 'metadata'] }
+  const nodes = [node(0, null, 'Hello?'), node(1, 0, 'Hello.', { call: reply }), node(2, 0, 'Hi.', { call: reply })]
+  writeGatewayRun(runs.root, 1, { nodes })
+  const { stdout } = await run(runs.root, 'show', 'gateway', 'ses-0')
+  expect(stdout).toMatch(/left out +tools\[0\]\.type web_search, metadata\n/)
+})
+
 test('what a gateway has none of is refused with a next step', async () => {
   await using runs = await temporaryRuns()
   writeGatewayRun(runs.root, 2)

@@ -5,17 +5,9 @@ import type { ForkOrigin } from '../../eval/index.ts'
 import { nearestNames, type Variables } from '../../kit/index.ts'
 import { isJsonObject, type Json } from '../../schema/index.ts'
 import { defaultRunsRoot, findRuns, runFiles, runFolder, RunReader, type FoundRun } from '../../store/index.ts'
-import type { PrefixSpec } from '../command-line/command.ts'
 import { shellQuote } from '../format/shell-quote.ts'
 import type { CommandIo } from '../process/io.ts'
 import { unreadSpool } from './spool-losses.ts'
-
-/** The flags for options of a stored run's environment, for every command that runs it again. */
-export const storedOptionPrefix = {
-  value: '<option>=<value>',
-  group: 'What to run',
-  help: 'An option of the environment that is not as the run had it, or was not stored with it since it is a secret.',
-} as const satisfies PrefixSpec
 
 interface Place {
   readonly cwd: string
@@ -49,7 +41,10 @@ export function runReference(folder: string, { cwd, env }: Place): string {
   return isInDefaultRoot ? basename(folder) : shellQuote([folder])
 }
 
-/** Finds a run by its name below the root, or by the path of its folder. */
+/** Stands for the newest run of the runs folder, unless a run has that name. */
+export const latestName = 'latest'
+
+/** Finds a run by its name below the root, by the path of its folder, or the newest one below the root (`latest`). */
 export async function locateRun(
   nameOrPath: string,
   root: string,
@@ -63,6 +58,12 @@ export async function locateRun(
   const name = basename(folder)
   const found = runs.find((run) => run.name === name)
   if (found) return found
+  const isLatest = nameOrPath === latestName
+  const [newest] = runs
+  if (isLatest && newest) return newest
+  if (isLatest && broken.length === 0) {
+    throw new MillraceError('run_not_found', `there is no run in ${emptyRootText(parent)}; ${program} eval makes one`)
+  }
   const problem = broken.find((run) => run.name === name)?.problem
   if (problem !== undefined) throw new MillraceError('store_failed', `run ${name} cannot be read: ${problem}`)
   const near = nearestNames(

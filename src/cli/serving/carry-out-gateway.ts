@@ -61,7 +61,9 @@ export async function carryOutGateway({ flags }: Invocation<GatewayFlags>, io: C
     for (const finding of found.findings) if (finding.problem) logBackend(logger, finding)
     await using server = await GatewayServer.open({
       ...found,
-      ...(config && { aliases: config.aliases, bounds: config.bounds }),
+      ...(config && { aliases: config.aliases, hostedTools: config.hostedTools }),
+      pollBackends: !flags['no-poll'] && config?.pollBackends !== false,
+      bounds: { ...config?.bounds, ...(flags['max-wait'] !== undefined && { maxWaitMs: flags['max-wait'] }) },
       keys,
       ...(file && { secrets: file.secrets }),
       host,

@@ -10,6 +10,9 @@ import type { CommandIo } from '../process/io.ts'
 import { keyIn } from '../command-line/key-variable.ts'
 import { ServerLifetime, type Served } from './_server-lifetime.ts'
 
+/** How often the tool servers are looked at. */
+const watchServersMs = 500
+
 /** Carries out `millrace serve`: from its flags to its exit code. */
 export async function carryOutServe(invocation: Invocation<ServeFlags>, io: CommandIo): Promise<ExitCode> {
   settleHeapForRollouts()
@@ -44,6 +47,7 @@ export async function carryOutServe(invocation: Invocation<ServeFlags>, io: Comm
       onFault: (error) => logger.lines.error({ err: error }, 'a request failed'),
     })
     announce(io, logger, door, service)
+    using _servers = watchServers(service, logger)
     const how = await lifetime.end()
     // After a second signal, clients that still wait for replies are told so before the door closes.
     if (how === 'stopped') await service.close()
@@ -57,6 +61,23 @@ function announce(io: CommandIo, logger: Logger, { url }: HttpDoor, { info }: Ro
   const { style } = io.stdout
   for (const notice of info.notices) logger.lines.info({ run: info.name }, notice)
   void io.stdout.line(`serving on ${style.bold(url)} (run ${info.name})`)
+}
+
+/** Logs when a tool server is away and when it is back, once each. */
+function watchServers(service: RolloutService, logger: Logger): Disposable {
+  const away = new Set<string>()
+  const look = (): void => {
+    for (const { server, state, waiting, awayBecause } of service.status().servers) {
+      if (state === 'away' && !away.has(server)) {
+        away.add(server)
+        logger.lines.warn({ server, waiting, why: awayBecause }, 'a tool server is away: rollouts that need it wait')
+      } else if (state !== 'away' && away.delete(server)) {
+        logger.lines.info({ server }, 'the tool server is back')
+      }
+    }
+  }
+  const timer = setInterval(look, watchServersMs).unref()
+  return { [Symbol.dispose]: () => clearInterval(timer) }
 }
 
 function servedBy(service: RolloutService): Served {

@@ -1,4 +1,5 @@
 import { MillraceError } from '../../errors/index.ts'
+import { lostNumber, pathText } from '../../kit/index.ts'
 import type { JsonSchema } from '../../tools/index.ts'
 import { usageError } from '../command-line/flag-value.ts'
 
@@ -13,6 +14,7 @@ export function callArguments({ json, pairs }: GivenArguments, schema: JsonSchem
   if (json === undefined) return Object.fromEntries(pairs.map((pair) => readPair(pair, schema)))
   if (pairs.length > 0) throw usageError('give the arguments as one JSON object or with --arg, not both')
   const value = readJson(json)
+  refuseLoss(json, value)
   if (typeof value === 'object' && value !== null && !Array.isArray(value)) return { ...value }
   throw usageError(`the arguments must be a JSON object, as in '{"name": "value"}'`)
 }
@@ -33,7 +35,20 @@ function readPair(pair: string, schema: JsonSchema): [name: string, value: unkno
   if (equals < 1) throw usageError(`--arg ${pair} lacks a name or a value: --arg <name>=<value>`)
   const name = pair.slice(0, equals)
   const text = pair.slice(equals + 1)
-  return [name, wantsText(schema, name) ? text : looseValue(text)]
+  if (wantsText(schema, name)) return [name, text]
+  const value = looseValue(text)
+  refuseLoss(text, value, [name])
+  return [name, value]
+}
+
+/** Refuses a number that would reach the tool as another one, as a rollout does. */
+function refuseLoss(text: string, value: unknown, before: readonly string[] = []): void {
+  const lost = lostNumber(text, value)
+  if (!lost) return
+  const path = pathText([...before, ...lost.path])
+  throw usageError(
+    `${path}: the number ${lost.source} cannot be passed on exactly; send it as a string if the tool takes one`,
+  )
 }
 
 /** Whether the schema wants text here: then `5` stays text, as in a postcode. */

@@ -9,9 +9,10 @@ describe('callArguments', () => {
   })
 
   it('takes a value for text where the tool wants text, and for JSON elsewhere', () => {
-    const pairs = ['code=007', 'size=7', 'tags=["a"]', 'name=Ann', 'query=a=b', 'empty=']
+    const pairs = ['code=007', 'id=9007199254740992', 'size=7', 'tags=["a"]', 'name=Ann', 'query=a=b', 'empty=']
     expect(callArguments({ json: undefined, pairs }, schema)).toEqual({
       code: '007',
+      id: 9007199254740992,
       size: 7,
       tags: ['a'],
       name: 'Ann',
@@ -29,6 +30,8 @@ describe('callArguments', () => {
     ['[1]', [], /the arguments must be a JSON object/],
     ['{}', ['size=1'], /not both/],
     [undefined, ['size'], /--arg size lacks a name or a value/],
+    ['{"tags": [9007199254740993]}', [], /tags\[0\]: the number 9007199254740993 cannot be passed on exactly/],
+    [undefined, ['size=1e999'], /size: the number 1e999 cannot be passed on exactly/],
     [undefined, ['=5'], /--arg =5 lacks a name or a value/],
   ])('refuses %j %j', (json, pairs, message) => {
     expect(() => callArguments({ json, pairs }, schema)).toThrow(message)

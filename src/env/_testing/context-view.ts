@@ -47,6 +47,7 @@ const noAgentContext: AgentContext = {
   turn: notToBeUsed,
   tools: { definitions: [], call: notToBeUsed },
   update: notToBeUsed,
+  child: notToBeUsed,
   budget: { turnsLeft: 1, tokensLeft: 1, costLeftUsd: 1, workingMsLeft: 1, wallMsLeft: 1 },
   signal: new AbortController().signal,
 }

@@ -79,6 +79,11 @@ export function readVerdicts(reader: RunReader, rollout: string, attempt: number
   return calls.slice(supersededIn(calls))
 }
 
+/** US dollars that the judges of an attempt took, in all its sittings. Calls without a price count as nothing. */
+export function readJudgeCost(reader: RunReader, rollout: string, attempt: number): number {
+  return readJudgeCalls(reader, rollout, attempt).reduce((sum, { cost }) => sum + (cost ?? 0), 0)
+}
+
 /** How many of a session's answers were asked for again in a later sitting. */
 function supersededIn(calls: readonly Pick<RecordedVerdict, 'earlier'>[]): number {
   return calls.at(-1)?.earlier ?? 0

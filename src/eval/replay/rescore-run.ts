@@ -10,7 +10,7 @@ import { choiceOption, wholeOption } from '../option-values.ts'
 import { UnreadableRollouts } from '../unreadable-rollouts.ts'
 import { loadStoredEnvironment, readStoredConfig, storedSeed, type StoredRunConfig } from './stored-config.ts'
 import { leaveUnsettled, settleAgain, settlesGroups } from './settle-again.ts'
-import { readServerAnswers } from './recording.ts'
+import { readJudgeCost, readServerAnswers } from './recording.ts'
 import { knownTasks, type KnownTask } from './stored-tasks.ts'
 import { RescoreJudge } from './rescore-judge.ts'
 import { isScorable, RescoreAccumulator, type RescoreSummary } from './rescore-summary.ts'
@@ -164,7 +164,9 @@ class RunningRescore implements Rescoring {
     const after = await Promise.all(
       before.map((record) => {
         if (!isScorable(record.outcome)) return Promise.resolve(record)
-        return scorer.score({ record, task, seed: storedSeed(config, record.id, record.attempt) })
+        const { id, attempt } = record
+        const judgeCostUsd = (): number => readJudgeCost(this.#parts.reader, id, attempt)
+        return scorer.score({ record, task, seed: storedSeed(config, id, attempt), judgeCostUsd })
       }),
     )
     const { environment, options } = loaded

@@ -1,14 +1,8 @@
-import { outcomeNames, outcomes, type Outcome, type RolloutRecord, type Usage } from '../../schema/index.ts'
-import { ClusteredMean } from '../clustered-mean.ts'
+import { outcomeNames, outcomes, type Outcome, type Usage } from '../../schema/index.ts'
+import { ClusteredMean, isBinaryReward } from '../clustered-mean.ts'
 import type { ScoreEstimate } from '../progress.ts'
-import { studentT95 } from '../student-t.ts'
 import type { Summary } from '../summary.ts'
-import { SummaryAccumulator, type RolloutSummary } from '../summary-accumulator.ts'
-
-/** A mean with its standard error, which is NaN with fewer than two tasks. */
-export interface RescoredScore extends ScoreEstimate {
-  readonly standardError: number
-}
+import { SummaryAccumulator, type EndedRollout, type RolloutSummary } from '../summary-accumulator.ts'
 
 /** The scores of a run before and after its rollouts were scored again. */
 export interface RescoreSummary {
@@ -18,7 +12,7 @@ export interface RescoreSummary {
   readonly before: RescoredSide
   readonly after: RescoredSide
   /** The change over the rollouts that have a reward on both sides. */
-  readonly change: RescoredScore | undefined
+  readonly change: ScoreEstimate | undefined
   /** How many rollouts have another reward than before. */
   readonly changed: number
   /** Damaged rollouts, the first of them by name. They are in no figure here. */
@@ -39,7 +33,7 @@ export interface RescoreSummary {
 
 export interface RescoredSide {
   readonly scored: number
-  readonly score: RescoredScore | undefined
+  readonly score: ScoreEstimate | undefined
   readonly components: RolloutSummary['components']
 }
 
@@ -52,6 +46,8 @@ export class RescoreAccumulator {
   readonly #after: SummaryAccumulator
   readonly #change = new ClusteredMean()
   readonly #failures = new Map<string, number>()
+  /** Whether each reward that the change is taken over is 0 or 1, before and after. */
+  #isBinary = true
   #changed = 0
   #withoutTask = 0
 
@@ -61,7 +57,7 @@ export class RescoreAccumulator {
   }
 
   /** All rollouts of one task. */
-  addTask(pairs: readonly { readonly before: RolloutRecord; readonly after: RolloutRecord }[]): void {
+  addTask(pairs: readonly { readonly before: EndedRollout; readonly after: EndedRollout }[]): void {
     let sum = 0
     let count = 0
     for (const { before, after } of pairs) {
@@ -72,11 +68,13 @@ export class RescoreAccumulator {
       if (before.reward === null || after.reward === null) continue
       sum += after.reward - before.reward
       count += 1
+      this.#isBinary &&= isBinaryReward(before.reward) && isBinaryReward(after.reward)
     }
-    this.#change.add(sum, count)
+    // A change may be -1, too.
+    this.#change.add({ sum, count, isBinary: false })
   }
 
-  addWithoutTask(record: RolloutRecord): void {
+  addWithoutTask(record: EndedRollout): void {
     this.#before.add(record)
     this.#withoutTask += 1
   }
@@ -92,7 +90,7 @@ export class RescoreAccumulator {
       rollouts: this.#before.rollouts,
       before: sideOf(this.#before),
       after: sideOf(this.#after),
-      change: scoreOf(this.#change.estimate()),
+      change: this.#changeEstimate(),
       changed: this.#changed,
       withoutTask: this.#withoutTask,
       unscorable: unscorableOf(this.#before.snapshot()),
@@ -100,6 +98,13 @@ export class RescoreAccumulator {
         (one, other) => other.count - one.count,
       ),
     }
+  }
+
+  /** Rewards of 0 and 1 cannot change by more than 1, so the interval ends there. */
+  #changeEstimate(): ScoreEstimate | undefined {
+    const estimate = this.#change.estimate()
+    if (!estimate || !this.#isBinary) return estimate
+    return { ...estimate, low: Math.max(-1, estimate.low), high: Math.min(1, estimate.high) }
   }
 
   #addFailure(message: string): void {
@@ -123,9 +128,5 @@ function unscorableOf(before: RolloutSummary): RescoreSummary['unscorable'] {
 
 function sideOf(accumulator: SummaryAccumulator): RescoredSide {
   const { scored, score, components } = accumulator.snapshot()
-  return { scored, score: scoreOf(score), components }
-}
-
-function scoreOf(estimate: ScoreEstimate | undefined): RescoredScore | undefined {
-  return estimate && { ...estimate, standardError: (estimate.high - estimate.mean) / studentT95(estimate.tasks - 1) }
+  return { scored, score, components }
 }

@@ -5,6 +5,7 @@ import type {
   Message,
   MessageNode,
   RoutedExperts,
+  SamplingRecord,
   Usage,
 } from '../../schema/index.ts'
 import type { Interaction, LostSample } from './_rows-conversation.ts'
@@ -24,11 +25,15 @@ export interface InteractionRow extends SessionFacts, CapturedTokens {
   readonly model: string
   readonly backend: string
   readonly api: ClientApi | null
+  /** Names of what was left out of the client's request, because the model's API has no place for it. */
+  readonly dropped: readonly string[]
   /** Null for a reply that was not completed; `discarded` then says why. */
   readonly finishReason: FinishReason | null
   readonly discarded: DiscardReason | null
   readonly reward: number | null
   readonly return: number | null
+  /** How the reply was sampled; null in records of earlier versions. */
+  readonly sampling: SamplingRecord | null
   readonly usage: Usage
   readonly cost: number | null
   /** The messages since the parent, the reply last: the messages of all interactions in turn are the conversation. */
@@ -70,6 +75,8 @@ function commonParts(facts: SessionFacts, { node, id, parent, messages }: Intera
     model: call.model,
     backend: call.backend,
     api: call.api ?? null,
+    dropped: call.dropped ?? [],
+    sampling: call.sampling ?? null,
     usage: call.usage,
     cost: call.cost,
     messages,
@@ -79,4 +86,4 @@ function commonParts(facts: SessionFacts, { node, id, parent, messages }: Intera
   } as const
 }
 
-type CallFacts = Pick<Interaction['call'], 'model' | 'backend' | 'api' | 'usage' | 'cost'>
+type CallFacts = Pick<Interaction['call'], 'model' | 'backend' | 'api' | 'dropped' | 'sampling' | 'usage' | 'cost'>

@@ -1,5 +1,5 @@
 import { MillraceError } from '../../errors/index.ts'
-import type { DiscardReason, MessageNode } from '../../schema/index.ts'
+import type { DiscardReason, MessageNode, SamplingRecord } from '../../schema/index.ts'
 import type { Interaction, LostSample } from './_rows-conversation.ts'
 import { type Split, splitBetween } from './_rows-prefix.ts'
 import { unknownWorth, type Worth } from './_rows-returns.ts'
@@ -33,6 +33,8 @@ export interface RowSample extends Worth {
   readonly count: number
   /** Whether this row trains the interaction: only the first of the rows that share it does. */
   readonly trains: boolean
+  /** How it was sampled; null in records of earlier versions. */
+  readonly sampling: SamplingRecord | null
 }
 
 export interface RowSplit extends Split {
@@ -126,7 +128,7 @@ export function lostMergedRow(
   return {
     ...draft.row(facts),
     reward: null,
-    samples: [{ ...sample, trains: false, ...unknownWorth }],
+    samples: [{ ...sample, trains: false, sampling: discarded.sampling ?? null, ...unknownWorth }],
     splitAt: null,
     discarded: discarded.why,
   }
@@ -175,6 +177,7 @@ function rowEndingWith(
       start,
       count: ids.length,
       trains,
+      sampling: interaction.call.sampling ?? null,
       ...(worth.get(interaction) ?? unknownWorth),
     })
   }

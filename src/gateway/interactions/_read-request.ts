@@ -2,16 +2,17 @@ import { parseBody, type DialectRequest, type SaidBefore, type ServerDialect } f
 import { MillraceError } from '../../errors/index.ts'
 import { isJsonObject, type ApiName, type Json, type Message } from '../../schema/index.ts'
 import { unsaidIn } from './_unsaid.ts'
-import type { GatewayModel } from '../gateway-models.ts'
+import type { GatewayModel, GatewayModels, HostedTools } from '../gateway-models.ts'
+import { labelsUnsaidIn } from './_sampling-in.ts'
 
 /** How many names an error lists at most. */
 const maxNames = 16
 
-/** Reads a client's body as its API says. Throws `model_rejected` for a body that is not valid. */
+/** Reads a client's body as its API says, for the model that it names. Throws `model_rejected` for a body that is not valid. */
 export function readRequest(
   dialect: Pick<ServerDialect, 'api' | 'read'>,
   text: string,
-  before?: SaidBefore,
+  { models, ...before }: SaidBefore & { readonly models?: Pick<GatewayModels, 'known'> } = {},
 ): DialectRequest {
   let body: Json
   try {
@@ -23,13 +24,26 @@ export function readRequest(
   if (!isJsonObject(body)) {
     throw new MillraceError('model_rejected', 'the body must be a JSON object', { data: { status: 400 } })
   }
-  return dialect.read(body, before)
+  const { model: name } = body
+  const model = typeof name === 'string' ? models?.known(name) : undefined
+  return dialect.read(body, { ...before, backendApi: model?.api })
 }
 
-/** Refuses, by name, what the model's API cannot say: it is never left out silently. */
-export function refuseUntranslatable(request: DialectRequest, model: GatewayModel, api: ApiName): void {
+/** Refuses, by name, what the model's API cannot say, if the model would be asked something else without it. */
+export function refuseUntranslatable(
+  request: DialectRequest,
+  model: GatewayModel,
+  { api, hostedTools }: { readonly api: ApiName; readonly hostedTools: HostedTools },
+): void {
   if (model.api === api) return
-  refuse([...request.untranslatable, ...unsaidIn(model.api, request)], model, api)
+  const { untranslatable, hosted = [] } = request
+  const refusedTools = hostedTools === 'refuse' ? hosted : []
+  refuse([...untranslatable, ...refusedTools, ...unsaidIn(model.api, request)], model, api)
+}
+
+/** The names of what was left out of a translated request: see `refuseUntranslatable`. */
+export function leftOutOf({ dropped = [], hosted = [], sampling }: DialectRequest, model: GatewayModel): string[] {
+  return [...dropped, ...hosted, ...labelsUnsaidIn(model.api, sampling)]
 }
 
 /** Like `refuseUntranslatable`, for earlier messages, if a request only names the reply that it continues. */

@@ -1,5 +1,7 @@
+import type { DialectRequest } from '../../dialects/index.ts'
 import {
   costOf,
+  samplingRecord,
   untoldUsage,
   withUsage,
   type BrokenReply,
@@ -15,11 +17,18 @@ import type { UpstreamRequest } from './_upstream-request.ts'
 /** Records a complete reply under the ids that its client knows it by. */
 export function recordComplete(
   place: SessionPlace,
-  { dialect, capturesTokens, model, request, messages }: UpstreamRequest,
+  { dialect, capturesTokens, model, request, messages, dropped }: UpstreamRequest,
   { reply, replyId, itemIds }: { reply: CompleteReply; replyId: string; itemIds: ItemIds | undefined },
 ): void {
   const { hasInstructions, promptIds } = request
-  const name = { replyId, api: dialect.api, ...(itemIds && { itemIds }), ...(hasInstructions && { hasInstructions }) }
+  const name = {
+    replyId,
+    api: dialect.api,
+    sampling: samplingOf(request, reply),
+    ...(itemIds && { itemIds }),
+    ...(hasInstructions && { hasInstructions }),
+    ...(dropped.length > 0 && { dropped }),
+  }
   const recorded = withUsage(withPrompt(reply, promptIds), messages, model.client.price)
   const lacking = capturesTokens ? 'missing' : 'unasked'
   place.recordReply(recorded, name, completeTokens(recorded, recorded.usage) ? 'complete' : lacking)
@@ -37,14 +46,30 @@ interface LostReply {
 /** Records a lost reply, if there is anything of it. */
 export function recordLost(
   place: SessionPlace,
-  { dialect, model, request, messages }: UpstreamRequest,
+  { dialect, model, request, messages, dropped }: UpstreamRequest,
   { reply, partial = nothingYet, replyId, wasSampling }: LostReply,
 ): void {
   const recorded = withPrompt(partial, request.promptIds)
   if (!wasSampling && isEmpty(recorded)) return
   const usage = untoldUsage(recorded, messages)
-  const name = { api: dialect.api, ...(replyId !== undefined && { replyId }) }
+  const name = {
+    api: dialect.api,
+    sampling: samplingOf(request, { ...reply, ...partial }),
+    ...(replyId !== undefined && { replyId }),
+    ...(dropped.length > 0 && { dropped }),
+  }
   place.recordLost(recorded, reply, { ...name, usage, cost: costOf(usage, model.client.price) })
+}
+
+/** Fields of a client's API that restrict its reply and cannot be translated restrict it all the same where they are passed on. */
+function samplingOf(
+  request: DialectRequest,
+  reply: Pick<CompleteReply, 'logprobs' | 'tokens'>,
+): ReturnType<typeof samplingRecord> {
+  const restricting = request.untranslatable.filter((name) =>
+    /^(?:response_format|text\.format|tool_choice)\b/.test(name),
+  )
+  return samplingRecord(request, reply, restricting)
 }
 
 const nothingYet: PartialReply = { message: { role: 'assistant', content: null } }

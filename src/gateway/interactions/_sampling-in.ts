@@ -30,6 +30,13 @@ export function wishesUnsaidInMessages({ sampling: { extra = {} }, body }: Diale
   return names
 }
 
+/** The labels of a request that the model's API has no words for. The user, too, is one of them if Messages gets another. */
+export function labelsUnsaidIn(api: ApiName, { extra = {} }: Sampling): string[] {
+  if (api !== 'messages') return []
+  const user = 'user' in extra ? 'user' : 'safety_identifier'
+  return Object.keys(extra).filter((name) => labels.has(name) && name !== user)
+}
+
 /**
  * A client's sampling in the words of the model's API. Of the labels, Messages knows only the user, and its servers refuse
  * fields that they do not know. Fields that none of the APIs knows are passed on as they are.

@@ -7,6 +7,7 @@ import {
   type DiscardReason,
   type ItemIds,
   type OriginalReply,
+  type SamplingRecord,
 } from '../../schema/index.ts'
 import type { Journal } from '../../store/index.ts'
 import type { LiveInteraction } from './live-interaction.ts'
@@ -20,6 +21,8 @@ export interface ReplyName {
   readonly api: ClientApi
   readonly itemIds?: ItemIds
   readonly hasInstructions?: true
+  readonly dropped?: readonly string[]
+  readonly sampling: SamplingRecord
 }
 
 /** The name of a reply that did not end, with its estimated usage. */

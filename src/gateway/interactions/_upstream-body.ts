@@ -1,4 +1,3 @@
-import { isUtf8 } from 'node:buffer'
 import { membersEnd, nonSpace, quote, valueEnd } from '../../kit/index.ts'
 import type { JsonObject } from '../../schema/index.ts'
 
@@ -15,8 +14,7 @@ export interface ClientBody {
 export function upstreamBody({ bytes, members }: ClientBody, fields: JsonObject): Buffer {
   if (Object.keys(members).length === 0) return Buffer.from(JSON.stringify(fields))
   let head = ''
-  // A body that is not UTF-8 is sent as it was decoded, with replacement characters.
-  let rest = isUtf8(bytes) ? bytes : Buffer.from(bytes.toString())
+  let rest = bytes
   for (const [name, value] of Object.entries(fields)) {
     if (members[name] === value) continue
     if (!Object.hasOwn(members, name)) {

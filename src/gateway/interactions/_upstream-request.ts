@@ -5,7 +5,10 @@ import { isJsonList, isJsonObject, type Json, type JsonObject, type Message } fr
 import { GenerateView, generateTokenFields } from './_generate-capture.ts'
 import { samplingIn } from './_sampling-in.ts'
 import { asksForTokens, ChatView, type ClientView } from './_client-view.ts'
+import { leftOutOf } from './_read-request.ts'
+import { templateRoles } from './_template-roles.ts'
 import { upstreamBody } from './_upstream-body.ts'
+import { withRecordedArguments } from './_recorded-arguments.ts'
 import { ContinuedView } from './_continued-view.ts'
 import type { IncomingRequest } from './incoming-request.ts'
 import type { GatewayModel } from '../gateway-models.ts'
@@ -20,6 +23,8 @@ export interface UpstreamRequestParts {
   readonly filledIn: 'nothing' | 'beginning' | 'items'
   /** Whether the request and its reply are recorded. */
   readonly isRecorded: boolean
+  /** Whether the client wrote tool calls in another spelling than `messages` has. */
+  readonly isRespelled?: boolean
 }
 
 /**
@@ -36,6 +41,8 @@ export class UpstreamRequest {
   readonly model: GatewayModel
   /** The whole conversation. */
   readonly messages: readonly Message[]
+  /** Names of what the client said and the backend is not told. */
+  readonly dropped: readonly string[]
   /** Whether the reply should be recorded with its tokens. */
   readonly capturesTokens: boolean
   /** The client's body, if it is passed on. */
@@ -55,11 +62,11 @@ export class UpstreamRequest {
     this.model = model
     this.messages = parts.messages
     this.#isGenerate = incoming.dialect.api === 'generate'
+    this.dropped = this.isSameApi ? [] : leftOutOf(request, model)
     this.capturesTokens = isRecorded && (this.#isGenerate || model.capturesTokens)
     const needsWhole = this.capturesTokens && request.stream && !this.#isGenerate && !model.tokenRequest.inStreams
     this.#way = way ?? (needsWhole ? 'recorded-whole' : 'recorded')
-    const clientBody = { bytes: incoming.call.body, members: request.body }
-    this.body = this.#isPassed ? upstreamBody(clientBody, this.#additions()) : undefined
+    this.body = this.#isPassed ? this.#passedBody() : undefined
     this.clientView = this.#viewOf(request)
   }
 
@@ -97,7 +104,7 @@ export class UpstreamRequest {
     // The scanner takes long token lists out of the answer, so it is not used for a client that asked for them itself.
     const isForClient = body !== undefined && asksForTokens(request)
     return {
-      messages,
+      messages: this.isSameApi || this.model.api !== 'chat' ? messages : templateRoles(messages),
       tools,
       // A body that is passed on has the sampling in it.
       sampling: body === undefined ? samplingIn(this.model.api, request.sampling) : request.sampling,
@@ -157,6 +164,15 @@ export class UpstreamRequest {
     if (!this.isSameApi) return false
     const { filledIn } = this.#parts
     return filledIn === 'nothing' || (filledIn === 'items' && this.request.untranslatable.length > 0)
+  }
+
+  #passedBody(): Buffer {
+    const { body } = this.#incoming.call
+    const { request, messages, model } = this
+    const bytes = this.#parts.isRespelled
+      ? withRecordedArguments(body, model.api, { sent: request.messages, recorded: messages })
+      : body
+    return upstreamBody({ bytes, members: request.body }, this.#additions())
   }
 
   #viewOf(request: DialectRequest): ClientView | undefined {

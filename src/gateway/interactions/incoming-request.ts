@@ -9,13 +9,13 @@ import {
   type ServerDialect,
 } from '../../dialects/index.ts'
 import { MillraceError } from '../../errors/index.ts'
-import { depthProblem } from '../../kit/index.ts'
+import { depthProblem, utf8Problem } from '../../kit/index.ts'
 import type { ClientApi } from '../../schema/index.ts'
 import type { ContinuedBody, LastBody } from '../sessions/last-body.ts'
 import { readRequest, refuseHeld, refuseUntranslatable } from './_read-request.ts'
 import type { Caller } from '../caller.ts'
 import type { ClientReply } from './client-reply.ts'
-import type { GatewayModel, GatewayModels } from '../gateway-models.ts'
+import type { GatewayModel, GatewayModels, HostedTools } from '../gateway-models.ts'
 import type { TreeNode } from '../sessions/tree-node.ts'
 
 /** One request for a model, as a door hands it over. */
@@ -48,6 +48,7 @@ export interface ReadRequest {
 
 /** What the session of a request knows that helps to read it. */
 interface ReadingAids {
+  readonly hostedTools: HostedTools
   readonly replies?: ReplyMemory | undefined
   readonly lastBody?: LastBody<TreeNode>
   /** Whether the request is recorded. */
@@ -94,18 +95,20 @@ export class IncomingRequest {
   }
 
   /** Reads the request. Throws what the client is to be told if it is not valid, or wants a model or feature that is missing. */
-  read(models: GatewayModels, { replies, lastBody, isRecorded }: ReadingAids = {}): ReadRequest {
+  read(models: GatewayModels, { replies, lastBody, isRecorded, hostedTools }: ReadingAids): ReadRequest {
     const { api, body, countsOnly } = this.call
+    const problem = utf8Problem(body)
+    if (problem !== undefined) throw new MillraceError('model_rejected', problem, { data: { status: 400 } })
     const continued = api === 'chat' ? lastBody?.continuedBy(body) : undefined
     this.#refuseDeep(continued)
-    const before = { replies, messages: continued?.known }
+    const before = { models, replies, messages: continued?.known }
     const dialect = countsOnly ? this.counting : this.dialect
     const request = readRequest(dialect, continued?.text ?? body.toString(), before)
     this.request = request
     if (isRecorded) refuseHeld(request)
     const model = api === 'generate' ? models.findSglang(request.model) : models.find(request.model)
     this.model = model
-    if (api !== 'generate') refuseUntranslatable(request, model, api)
+    if (api !== 'generate') refuseUntranslatable(request, model, { api, hostedTools })
     return { request, model, continued }
   }
 

@@ -2,14 +2,13 @@ import { isDeepStrictEqual } from 'node:util'
 import type { DialectRequest } from '../../dialects/index.ts'
 import { MillraceError } from '../../errors/index.ts'
 import { ArraySet } from '../../kit/index.ts'
-import type { Message } from '../../schema/index.ts'
+import type { Message, ToolCall } from '../../schema/index.ts'
 import type { RunStore } from '../../store/index.ts'
 import { conversationTo, replyOutside, replyUnknown, wholeConversation } from './_earlier-conversation.ts'
 import { discardedNamed } from '../sessions/discarded-named.ts'
 import type { KnownBeginning } from '../sessions/last-path.ts'
-import { goneStatus, LiveInteraction, type InteractionEnd } from './live-interaction.ts'
+import { goneStatus, LiveInteraction, type InteractionEnd, type WaitRules } from './live-interaction.ts'
 import { OpenSession, type SessionMemory } from '../sessions/open-session.ts'
-import type { WaitRules } from './_wait.ts'
 import { LiveCount } from './live-count.ts'
 import { UpstreamRequest, type UpstreamRequestParts } from './_upstream-request.ts'
 import { refuseUntranslatableEarlier } from './_read-request.ts'
@@ -34,7 +33,8 @@ import { IncomingRequest, type InteractionCall, type ReadRequest } from './incom
 import type { Caller } from '../caller.ts'
 import type { ClientReply } from './client-reply.ts'
 import { gatewayEvents, type InteractionOutcome } from '../gateway-events.ts'
-import type { GatewayModel, GatewayModels } from '../gateway-models.ts'
+import type { GatewayModel, GatewayModels, HostedTools } from '../gateway-models.ts'
+import type { Match } from '../sessions/session-tree.ts'
 import type { SessionBounds } from '../sessions/session-bounds.ts'
 import type { TreeNode } from '../sessions/tree-node.ts'
 
@@ -47,6 +47,22 @@ interface EarlierMessages {
   readonly messages: readonly Message[]
   readonly reply: TreeNode
   readonly known: KnownBeginning<TreeNode> | undefined
+}
+
+/** The known part of a conversation, and recorded calls by the numbers of their nodes. */
+interface MatchedCalls {
+  readonly match: Match
+  readonly calls: ReadonlyMap<number, readonly ToolCall[]>
+}
+
+const noCalls: MatchedCalls['calls'] = new Map()
+
+export interface InteractionsOptions {
+  readonly store: RunStore
+  readonly models: GatewayModels
+  readonly openSessions: OpenSessions
+  readonly bounds: SessionBounds
+  readonly hostedTools: HostedTools
 }
 
 /** All requests under way: reads each, finds its model and its place in its session, and sees it to its end. */
@@ -71,14 +87,15 @@ export class Interactions {
   #end: { readonly reason: MillraceError } | undefined
   #proxied = 0
   readonly #waitRules: WaitRules
+  readonly #hostedTools: HostedTools
 
-  constructor(parts: { store: RunStore; models: GatewayModels; openSessions: OpenSessions; bounds: SessionBounds }) {
+  constructor(parts: InteractionsOptions) {
     this.#store = parts.store
     this.#models = parts.models
     this.#openSessions = parts.openSessions
     this.#bounds = parts.bounds
-    const { maxWaitMs, beatMs } = parts.bounds
-    this.#waitRules = { maxWaitMs, beatMs, end: undefined }
+    this.#hostedTools = parts.hostedTools
+    this.#waitRules = { beatMs: parts.bounds.beatMs, end: undefined }
   }
 
   /** Requests under way. */
@@ -151,7 +168,7 @@ export class Interactions {
   }
 
   #readOutside(incoming: IncomingRequest): UpstreamRequestParts {
-    const { request, model } = incoming.read(this.#models)
+    const { request, model } = incoming.read(this.#models, { hostedTools: this.#hostedTools })
     const { previousReplyId, messages } = request
     // Only a backend that speaks the client's API can know the earlier reply.
     if (previousReplyId !== undefined && model.api !== incoming.call.api) throw replyOutside(previousReplyId)
@@ -176,7 +193,7 @@ export class Interactions {
     try {
       session.touch()
       const replies = mayRefer(incoming) ? this.#recalled(session, memory) : undefined
-      const read = (): ReadRequest => incoming.read(this.#models, { replies })
+      const read = (): ReadRequest => incoming.read(this.#models, { replies, hostedTools: this.#hostedTools })
       const { request, model } = replies ? await replies.usedBy(read) : read()
       const earlier = await this.#earlierThan(request, { incoming, model, session, memory })
       const messages = earlier?.messages ?? request.messages
@@ -195,7 +212,8 @@ export class Interactions {
     try {
       const { call, client } = incoming
       const replies = mayRefer(incoming) ? this.#recalled(session, memory) : undefined
-      const aids = { replies, lastBody: memory.lastBody, isRecorded: true } as const
+      const hostedTools = this.#hostedTools
+      const aids = { replies, lastBody: memory.lastBody, isRecorded: true, hostedTools } as const
       const read = (): ReadRequest => incoming.read(this.#models, aids)
       const { request, model, continued } = replies ? await replies.usedBy(read) : read()
       const earlier =
@@ -203,15 +221,18 @@ export class Interactions {
           ? undefined
           : await this.#earlierThan(request, { incoming, model, session, memory })
       const messages = earlier?.messages ?? request.messages
+      const find = (): Match =>
+        earlier?.known
+          ? memory.tree.matchAfter(earlier.known, messages)
+          : memory.tree.match(
+              messages,
+              continued && { count: continued.known.length, node: continued.node },
+              request.replyNames,
+            )
+      const found = this.#withCalls(find, session, memory)
+      const { match, calls } = found instanceof Promise ? await found : found
       // Checked only now, because the session may have ended while something was read.
       if (session.ending) throw sessionSealed(session.id, session.ending.why)
-      const match = earlier?.known
-        ? memory.tree.matchAfter(earlier.known, messages)
-        : memory.tree.match(
-            messages,
-            continued && { count: continued.known.length, node: continued.node },
-            request.replyNames,
-          )
       const isRetry = call.retryCount > 0 && match.known === messages.length
       const repeated = isRetry ? this.#repeat(incoming, request, { session, memory, leaf: match.end.seq }) : undefined
       if (repeated) {
@@ -234,12 +255,39 @@ export class Interactions {
         const key = requestKey(call.api, leaf?.seq ?? noLeaf, request.body, call.body.length)
         return new SessionPlace({ session, memory, journal, leaf, key })
       }
-      const parts = { request, model, messages, sessionId: session.id }
+      const asked = memory.tree.inRecordedSpelling(messages, match, calls)
+      const parts = { request, model, messages: asked, sessionId: session.id, isRespelled: asked !== messages }
       const filledIn = filledInto(request, replies)
       const upstream = new UpstreamRequest(incoming, { ...parts, filledIn, isRecorded: true })
       await this.#ask(incoming, new LiveInteraction({ upstream, client, record, waitRules: this.#waitRules }))
     } finally {
       this.#openSessions.release(session)
+    }
+  }
+
+  /** The known part of a conversation, and the calls in it that have to be restored and are not in memory. */
+  #withCalls(find: () => Match, session: OpenSession, memory: SessionMemory): MatchedCalls | Promise<MatchedCalls> {
+    const match = find()
+    return memory.tree.unreadCalls(match).length === 0
+      ? { match, calls: noCalls }
+      : this.#readCalls(find, session, memory)
+  }
+
+  async #readCalls(find: () => Match, session: OpenSession, memory: SessionMemory): Promise<MatchedCalls> {
+    const { sessions } = this.#store.reader
+    const calls = new Map<number, readonly ToolCall[]>()
+    for (;;) {
+      // The tree may change while something is read, so the conversation is looked for anew. Each round reads other nodes.
+      const match = find()
+      const unread = memory.tree.unreadCalls(match).filter((seq) => !calls.has(seq))
+      if (unread.length === 0) return { match, calls }
+      await this.#openSessions.readable(session, memory)
+      for (const seq of unread) {
+        const message = sessions.bareNode(session.id, seq)?.message
+        const recorded = message?.role === 'assistant' ? (message.tool_calls ?? []) : []
+        calls.set(seq, recorded)
+        memory.tree.keepCalls(seq, recorded)
+      }
     }
   }
 

@@ -2,10 +2,9 @@ import type { CountingDialect } from '../../dialects/index.ts'
 import { MillraceError } from '../../errors/index.ts'
 import { AbortSource } from '../../kit/index.ts'
 import type { CallHooks } from '../../inference/index.ts'
-import { clientGone, waitedTooLong } from '../_refusals.ts'
+import { clientGone } from '../_refusals.ts'
 import type { ClientReply } from './client-reply.ts'
-import { goneStatus, type InteractionEnd } from './live-interaction.ts'
-import { Wait, type WaitRules } from './_wait.ts'
+import { goneStatus, type InteractionEnd, type WaitRules } from './live-interaction.ts'
 import type { UpstreamRequest } from './_upstream-request.ts'
 import { sendError, sendWhole } from './_send-reply.ts'
 
@@ -23,17 +22,14 @@ export class LiveCount implements CallHooks {
   readonly #client: ClientReply
   readonly #waitRules: WaitRules
   readonly #abort = new AbortSource()
-  readonly #wait: Wait
+  #isWaiting = false
+  #lastFailure: MillraceError | undefined
 
   constructor({ upstream, counting, client, waitRules }: LiveCountOptions) {
     this.#upstream = upstream
     this.#counting = counting
     this.#client = client
     this.#waitRules = waitRules
-    this.#wait = new Wait(waitRules.maxWaitMs, (leftMs) => {
-      const { maxWaitMs } = waitRules
-      this.abort(waitedTooLong(upstream.model.name, { maxWaitMs, leftMs, cause: this.#wait.cause }))
-    })
   }
 
   get signal(): AbortSignal {
@@ -65,23 +61,23 @@ export class LiveCount implements CallHooks {
 
   /** Aborts if the request waits for a backend just now. */
   abortWaiting(reason: MillraceError): void {
-    if (this.#wait.isOn) this.abort(reason)
+    if (this.#isWaiting) this.abort(reason)
   }
 
   readonly #onClientGone = (): void => {
-    this.abort(clientGone(this.#wait.cause))
+    this.abort(clientGone(this.#isWaiting ? this.#lastFailure : undefined))
   }
 
   onWaitStart(): void {
-    this.#wait.start()
+    this.#isWaiting = true
     if (this.#waitRules.end) this.abort(this.#waitRules.end)
   }
 
   onWaitEnd(): void {
-    this.#wait.stop()
+    this.#isWaiting = false
   }
 
-  onFailedTry(_ms: number, error: unknown): void {
-    this.#wait.refused(error)
+  onFailedTry(_ms: number, error: MillraceError): void {
+    this.#lastFailure = error
   }
 }

@@ -1,15 +1,15 @@
-import { expect, test } from 'vitest'
+import { beforeEach, describe, expect, test, vi } from 'vitest'
 import { chatServer } from '../../dialects/index.ts'
 import { MillraceError } from '../../errors/index.ts'
-import type { ModelClient } from '../../inference/index.ts'
+import type { CompleteReply, ModelClient } from '../../inference/index.ts'
 import { RecordingClient } from '../_testing/recording-client.ts'
 import type { GatewayModel } from '../gateway-models.ts'
-import { LiveInteraction } from './live-interaction.ts'
+import { goneStatus, LiveInteraction } from './live-interaction.ts'
 import { UpstreamRequest } from './_upstream-request.ts'
 import { readRequest } from './_read-request.ts'
 import { IncomingRequest } from './incoming-request.ts'
 
-const waitRules = { maxWaitMs: 1000, beatMs: 1000, end: undefined }
+const waitRules = { beatMs: 1000, end: undefined }
 
 test('a model that throws before it has begun fails the request, and nothing waits for it', async () => {
   const client = new RecordingClient()
@@ -37,6 +37,71 @@ test('a request that cannot be recorded is given up at the backend, and its clie
   expect(interaction.signal.aborted).toBe(true)
   expect(client).toMatchObject({ isEnded: true, status: 500 })
 })
+
+describe('a client that joins a request and wants a stream', () => {
+  beforeEach(() => {
+    vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] })
+    return () => vi.useRealTimers()
+  })
+
+  test('is sent signs of life until the reply, and none after it', async () => {
+    const { interaction, reply, join } = answeredLater()
+    const { client, end } = join()
+    vi.advanceTimersByTime(3000)
+    expect(client.text).toBe(': on its way\n\n'.repeat(3))
+    reply()
+    expect(await end).toMatchObject({ answer: { kind: 'complete' }, status: 200 })
+    await interaction.ended
+    const { text } = client
+    expect(client.isEnded).toBe(true)
+    expect(text).toContain('hello to you')
+    vi.advanceTimersByTime(3000)
+    expect(client.text).toBe(text)
+    expect(vi.getTimerCount()).toBe(0)
+  })
+
+  test('leaves no timer behind when it goes away, and the others get the reply', async () => {
+    const { interaction, reply, join, client: first } = answeredLater()
+    const gone = join()
+    const patient = join()
+    expect(vi.getTimerCount()).toBe(2)
+    gone.client.leave()
+    expect(vi.getTimerCount()).toBe(1)
+    patient.client.leave()
+    expect(vi.getTimerCount()).toBe(0)
+    reply()
+    expect(await interaction.ended).toMatchObject({ status: 200 })
+    expect(first.text).toContain('hello to you')
+    expect(await gone.end).toMatchObject({ status: goneStatus })
+  })
+})
+
+/** A request whose model answers when `reply` is called. */
+function answeredLater() {
+  const answer = Promise.withResolvers<CompleteReply>()
+  const client = new RecordingClient()
+  const upstream = upstreamTo({ ...throwing, call: () => answer.promise }, client)
+  const interaction = new LiveInteraction({ upstream, client, waitRules })
+  void interaction.start()
+  const join = () => {
+    const joined = new RecordingClient()
+    return { client: joined, end: interaction.join(joined, { ...upstream.request, stream: true }) }
+  }
+  return { interaction, client, join, reply: () => answer.resolve(hello) }
+}
+
+const hello: CompleteReply = {
+  status: 'complete',
+  message: { role: 'assistant', content: 'hello to you' },
+  finishReason: 'stop',
+  usage: { calls: 1, input: 1, cachedInput: 0, output: 3, reasoning: 0 },
+  cost: null,
+  model: 'm',
+  backend: 'b',
+  tries: 1,
+  ms: 1,
+  waitMs: 0,
+}
 
 function upstreamTo(model: ModelClient, client: RecordingClient): UpstreamRequest {
   const body = Buffer.from(JSON.stringify({ model: 'm', messages: [{ role: 'user', content: 'hello' }] }))

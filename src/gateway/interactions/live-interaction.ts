@@ -16,10 +16,9 @@ import type { ClientStream } from './_client-stream.ts'
 import { Heartbeat } from './_heartbeat.ts'
 import { itemIdsIn } from './_item-ids.ts'
 import { PassedStream, replyIdIn } from './_passed-stream.ts'
-import { type WaitRules, Wait } from './_wait.ts'
 import { recordComplete, recordLost } from './_record-reply.ts'
 import type { UpstreamRequest } from './_upstream-request.ts'
-import { clientGone, waitedTooLong } from '../_refusals.ts'
+import { clientGone } from '../_refusals.ts'
 import { noHeaders, sendError, sendReply, sendRest, sendWhole, type ErrorPlace } from './_send-reply.ts'
 import type { SessionPlace } from './_session-place.ts'
 import { TranslatedStream } from './_translated-stream.ts'
@@ -47,6 +46,14 @@ interface Joined {
   readonly client: ClientReply
   readonly request: DialectRequest
   readonly place: ErrorPlace
+}
+
+/** How requests wait for a backend. One object for all requests. */
+export interface WaitRules {
+  /** How often a client whose stream has no events yet gets a sign of life. */
+  readonly beatMs: number
+  /** Why no request may wait any longer, once that is so. */
+  end: MillraceError | undefined
 }
 
 export interface LiveInteractionOptions {
@@ -82,8 +89,9 @@ export class LiveInteraction implements ReplySink, CallHooks {
   #stream: ClientStream | undefined
   #heartbeat: Heartbeat | undefined
   #partial: PartialReply | undefined
-  /** Undefined until the request had to wait for a backend, or was refused by one. */
-  #wait: Wait | undefined
+  /** Whether the request waits for a backend, and is not on the wire. */
+  #isWaiting = false
+  #lastFailure: MillraceError | undefined
   /** Whether the reply is there, so that nothing is left to abort: its client may come again for it. */
   #isRecorded = false
   /** Whether the request was on the wire when it was aborted. */
@@ -137,7 +145,7 @@ export class LiveInteraction implements ReplySink, CallHooks {
   /** Aborts the request, whichever clients still wait for it, unless its reply is there. */
   abort(reason: MillraceError): void {
     if (this.#isRecorded || this.#state === 'ended' || this.signal.aborted) return
-    this.#wasOnWire = !this.#wait?.isOn
+    this.#wasOnWire = !this.#isWaiting
     this.#place?.forget(this)
     this.#abort.abort(reason)
   }
@@ -163,38 +171,29 @@ export class LiveInteraction implements ReplySink, CallHooks {
 
   /** Aborts if the request waits for a backend just now. */
   abortWaiting(reason: MillraceError): void {
-    if (this.#wait?.isOn) this.abort(reason)
+    if (this.#isWaiting) this.abort(reason)
   }
 
   onWaitStart(): void {
-    this.#waiting().start()
+    this.#isWaiting = true
     if (this.#waitRules.end) this.abort(this.#waitRules.end)
   }
 
   onWaitEnd(): void {
-    this.#wait?.stop()
+    this.#isWaiting = false
   }
 
-  #waiting(): Wait {
-    return (this.#wait ??= new Wait(this.#waitRules.maxWaitMs, this.#onWaitedTooLong))
-  }
-
-  readonly #onWaitedTooLong = (leftMs: number): void => {
-    const { maxWaitMs } = this.#waitRules
-    this.abort(waitedTooLong(this.#upstream.model.name, { maxWaitMs, leftMs, cause: this.#wait?.cause }))
-  }
-
-  onFailedTry(_ms: number, error: unknown): void {
-    this.#waiting().refused(error)
+  onFailedTry(_ms: number, error: MillraceError): void {
+    this.#lastFailure = error
   }
 
   onParked(error: MillraceError): void {
-    this.#waiting().parked(error)
+    this.#lastFailure = error
   }
 
   /** A heartbeat that is silent while the request waits for a backend: it may still be refused with a status and a delay. */
   #newHeartbeat(client: ClientReply): Heartbeat {
-    return new Heartbeat(client, { everyMs: this.#waitRules.beatMs, isUndecided: () => this.#wait?.isOn === true })
+    return new Heartbeat(client, { everyMs: this.#waitRules.beatMs, isUndecided: () => this.#isWaiting })
   }
 
   onEvents(events: readonly ReplyEvent[], resume: () => void): boolean {
@@ -219,7 +218,7 @@ export class LiveInteraction implements ReplySink, CallHooks {
 
   #leave(): void {
     this.#audience -= 1
-    if (this.#audience === 0) this.abort(clientGone(this.#wait?.cause))
+    if (this.#audience === 0) this.abort(clientGone(this.#isWaiting ? this.#lastFailure : undefined))
   }
 
   #streamText(event: ReplyEvent): string {

@@ -14,6 +14,8 @@ export class LastPath<Node> {
   readonly #allowance: TextAllowance
   readonly #meanings: Meaning[] = []
   readonly #nodes: Node[] = []
+  /** The places of messages that the client wrote in another spelling than the recorded one, in order. */
+  readonly #respelled: number[] = []
   #chars = 0
 
   constructor(allowance: TextAllowance) {
@@ -50,11 +52,21 @@ export class LastPath<Node> {
     return this.#nodes[count - 1]
   }
 
-  /** Keeps the first `count` messages of the path and replaces the rest. */
-  replaceAfter(count: number, messages: readonly SaidMessage[], nodes: readonly Node[]): void {
+  /** The places among the first `count` messages where the client's spelling is not the recorded one. */
+  respelledWithin(count: number): readonly number[] {
+    return this.#respelled.filter((index) => index < count)
+  }
+
+  /** Keeps the first `count` messages of the path and replaces the rest. `respelled`: places of the whole path. */
+  replaceAfter(
+    count: number,
+    messages: readonly SaidMessage[],
+    { nodes, respelled }: { readonly nodes: readonly Node[]; readonly respelled: ReadonlyMap<number, Node> },
+  ): void {
     this.#cut(count)
     for (let index = 0; index < messages.length; index += 1) {
       if (!this.#push(messages[index] as SaidMessage, nodes[index] as Node)) return
+      if (respelled.has(count + index)) this.#respelled.push(count + index)
     }
   }
 
@@ -85,6 +97,7 @@ export class LastPath<Node> {
     this.#chars -= chars
     this.#meanings.length = count
     this.#nodes.length = count
+    while ((this.#respelled.at(-1) ?? -1) >= count) this.#respelled.pop()
   }
 }
 

@@ -19,11 +19,10 @@ export interface SessionBounds {
   readonly maxMessages: number
   /** The most requests under way, waiting ones included. Beyond it a request is refused: `overloaded`. */
   readonly maxRunning: number
-  /**
-   * The longest one request waits for a backend in all: for a permit, a rate limit, between tries, parked. Time on the wire
-   * does not count. Beyond it the request is refused: `overloaded`.
-   */
+  /** `maxWaitMs` of models whose config does not set it. Beyond it a request is refused: `model_overloaded`. */
   readonly maxWaitMs: number
+  /** `maxRateLimitWaitMs` of models whose config does not set it. Beyond it a request is refused: `model_rate_limited`. */
+  readonly maxRateLimitWaitMs: number
   /** How often a client that asked for a stream gets a sign of life while the reply is fetched whole. */
   readonly beatMs: number
 }
@@ -36,6 +35,8 @@ export const defaultSessionBounds: SessionBounds = {
   maxRememberedBodies: heapShare(128 * 1024 * 1024),
   maxMessages: 100_000,
   maxRunning: 16_384,
-  maxWaitMs: 60_000,
+  // A restart of an engine takes one to three minutes.
+  maxWaitMs: 5 * 60_000,
+  maxRateLimitWaitMs: 60_000,
   beatMs: 30_000,
 }

@@ -227,7 +227,8 @@ describe('a session', () => {
     const next = recorded.say(user('a'), assistant('A'), user('b'))
     const meant = recorded.reply(next, thinking('B', 'meant'))
     const latest = recorded.reply(leaf, assistant('A'))
-    const branch = recorded.tree.append([user('b')], { known: 0, end: latest, common: 0, nodes: [], said: [] })
+    const match = { known: 0, end: latest, common: 0, nodes: [], said: [], respelled: new Map<number, TreeNode>() }
+    const branch = recorded.tree.append([user('b')], match)
     recorded.reply(branch, thinking('B', 'another'))
     const end = recorded.say(user('a'), assistant('A'), user('b'), thinking('B', 'meant'), user('c'))
     expect(recorded.nodes[end?.seq ?? -1]?.parent).toBe(meant.seq)

@@ -1,6 +1,7 @@
 import { chainHash, type Recorder } from '../../inference/index.ts'
-import type { AssistantMessage, CallRecord, Message, MessageNode } from '../../schema/index.ts'
+import type { AssistantMessage, CallRecord, Message, MessageNode, ToolCall } from '../../schema/index.ts'
 import { LastPath, type KnownBeginning } from './last-path.ts'
+import { callsIn, RecordedCalls, withRecordedArguments } from './_recorded-calls.ts'
 import { replyIn } from './reply-in.ts'
 import { SaidMessage } from './_said-message.ts'
 import type { TextAllowance } from './_text-allowance.ts'
@@ -20,6 +21,8 @@ export interface Match {
   readonly nodes: readonly TreeNode[]
   /** The messages after the common ones, as far as they were looked for. */
   readonly said: readonly SaidMessage[]
+  /** The nodes of known messages whose tool calls the client has written in another spelling, by their place. */
+  readonly respelled: ReadonlyMap<number, TreeNode>
 }
 
 /** The most bytes of memory for a node. With tool calls it is 300 in plain conversations, 400 with forks, 450 with other spellings. */
@@ -45,6 +48,7 @@ const maxTwins = 8
 export class SessionTree {
   readonly #recorder: Recorder
   readonly #lastPath: LastPath<TreeNode>
+  readonly #recordedCalls: RecordedCalls
   /** The node before the first message. */
   readonly #root = new TreeNode(-1, '', nothingSaid)
   /** The nodes of conversations, at their numbers. Lost samples have none. */
@@ -64,6 +68,7 @@ export class SessionTree {
   constructor(recorder: Recorder, allowance: TextAllowance) {
     this.#recorder = recorder
     this.#lastPath = new LastPath(allowance)
+    this.#recordedCalls = new RecordedCalls(allowance)
   }
 
   get size(): number {
@@ -78,7 +83,7 @@ export class SessionTree {
 
   /** Characters of text that are kept to be fast. */
   get textChars(): number {
-    return this.#lastPath.chars
+    return this.#lastPath.chars + this.#recordedCalls.chars
   }
 
   /** Restores a node that was recorded before; called in order. */
@@ -102,6 +107,10 @@ export class SessionTree {
     const common = this.#lastPath.commonWith(messages, before)
     const nodes: TreeNode[] = []
     const said: SaidMessage[] = []
+    const respelled = new Map<number, TreeNode>()
+    for (const place of this.#lastPath.respelledWithin(common)) {
+      respelled.set(place, this.#lastPath.nodeAfter(place + 1) ?? this.#root)
+    }
     let known = common
     let end = this.#lastPath.nodeAfter(common) ?? this.#root
     for (; known < messages.length; known += 1) {
@@ -110,16 +119,49 @@ export class SessionTree {
       const [next] = this.#followersOf(end, message)
       if (!next) break
       nodes.push(next)
+      if (!next.isSpelledLike(message)) respelled.set(known, next)
       end = next
     }
-    return { known, end, common, nodes, said }
+    return { known, end, common, nodes, said, respelled }
+  }
+
+  /** The nodes of respelled messages whose recorded calls are not in memory. */
+  unreadCalls({ respelled }: Match): number[] {
+    return Array.from(respelled.values(), ({ seq }) => seq).filter((seq) => !this.#recordedCalls.of(seq))
+  }
+
+  /** Keeps recorded calls that were read from the store, if there is room for them. */
+  keepCalls(seq: number, calls: readonly ToolCall[]): void {
+    this.#recordedCalls.keep(seq, calls)
+  }
+
+  /**
+   * The conversation with the arguments of tool calls as they were sampled, so that the model sees the tokens that it wrote.
+   * `read`: the recorded calls that are not in memory. The same list if nothing was respelled.
+   */
+  inRecordedSpelling(
+    messages: readonly Message[],
+    { respelled }: Match,
+    read: ReadonlyMap<number, readonly ToolCall[]>,
+  ): readonly Message[] {
+    if (respelled.size === 0) return messages
+    const restored = [...messages]
+    for (const [place, { seq }] of respelled) {
+      const message = messages[place]
+      const recorded = this.#recordedCalls.of(seq) ?? read.get(seq)
+      if (recorded && message?.role === 'assistant') restored[place] = withRecordedArguments(message, recorded)
+    }
+    return restored
   }
 
   /** Records the new messages of a conversation, and returns the node it ends with. Undefined if it is empty. */
-  append(messages: readonly Message[], { known, end, common, nodes, said }: Match): TreeNode | undefined {
-    const path = [...nodes]
-    const words = [...said]
+  append(messages: readonly Message[], match: Match): TreeNode | undefined {
+    const { known, end, common, respelled } = match
+    const path = [...match.nodes]
+    const words = [...match.said]
     let last = end
+    // Calls that came back as they were sampled are not needed: a client writes them in the same way each time.
+    for (const [index, { seq }] of path.entries()) if (!respelled.has(common + index)) this.#recordedCalls.drop(seq)
     for (let index = known; index < messages.length; index += 1) {
       const message = (words[index - common] ??= new SaidMessage(messages[index] as Message))
       const { seq, hash } = this.#record(last, message.message)
@@ -129,7 +171,7 @@ export class SessionTree {
       path.push(node)
       last = node
     }
-    if (!this.#hasTwins) this.#lastPath.replaceAfter(common, words, path)
+    if (!this.#hasTwins) this.#lastPath.replaceAfter(common, words, { nodes: path, respelled })
     return last === this.#root ? undefined : last
   }
 
@@ -146,6 +188,7 @@ export class SessionTree {
     const node = new TreeNode(seq, hash, told)
     if (origin.discarded) return node
     this.#enter(before, node, true)
+    this.#recordedCalls.keep(seq, callsIn(message))
     if (!this.#hasTwins) this.#lastPath.extend(before, told, node)
     this.#name(node, origin.call)
     return node
@@ -200,6 +243,7 @@ export class SessionTree {
   /** Gives back the text that was kept to be fast, because the session is not used for now. */
   forgetText(): void {
     this.#lastPath.clear()
+    this.#recordedCalls.clear()
   }
 
   /** Like `match`, for a client that has named the reply that it continues, so that no twin of that reply is taken. */
@@ -217,7 +261,7 @@ export class SessionTree {
     before: KnownBeginning<TreeNode>,
     names: ReadonlyMap<number, string> = noNames,
   ): Match {
-    let ends: readonly Candidate[] = [{ node: before.node, strangeness: 0 }]
+    let ends: readonly Candidate[] = [{ node: before.node, strangeness: 0, before: undefined }]
     const said: SaidMessage[] = []
     let known = before.count
     for (; known < messages.length; known += 1) {
@@ -230,14 +274,19 @@ export class SessionTree {
       const chosen = next.find(({ node }) => node === named)
       ends = chosen ? [chosen] : next
     }
-    return { known, end: ends[0]?.node ?? this.#root, common: before.count, nodes: none, said }
+    const nodes = ends[0] ? pathTo(ends[0]) : none
+    const respelled = new Map<number, TreeNode>()
+    for (const [index, node] of nodes.entries()) {
+      if (!node.isSpelledLike(said[index] as SaidMessage)) respelled.set(before.count + index, node)
+    }
+    return { known, end: ends[0]?.node ?? this.#root, common: before.count, nodes, said, respelled }
   }
 
   #candidatesAfter(ends: readonly Candidate[], message: SaidMessage): Candidate[] {
     const next: Candidate[] = []
     for (const end of ends) {
       for (const node of this.#followersOf(end.node, message)) {
-        next.push({ node, strangeness: end.strangeness + node.strangenessOf(message) })
+        next.push({ node, strangeness: end.strangeness + node.strangenessOf(message), before: end })
       }
     }
     const unheard = ({ node }: Candidate): number => (node.isHeard ? 0 : 1)
@@ -311,6 +360,15 @@ interface Candidate {
   readonly node: TreeNode
   /** How much the client's words differ from those on the way to the node. */
   readonly strangeness: number
+  /** The node before it. Undefined where the search began. */
+  readonly before: Candidate | undefined
+}
+
+/** The nodes on the way to a candidate, without the one where the search began. */
+function pathTo(end: Candidate): TreeNode[] {
+  const nodes: TreeNode[] = []
+  for (let each = end; each.before; each = each.before) nodes.push(each.node)
+  return nodes.toReversed()
 }
 
 /** The message as its client was told it: parts that only the model's API can say are not told to clients of another one. */

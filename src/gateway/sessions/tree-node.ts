@@ -61,6 +61,11 @@ export class TreeNode {
     return this.#digest === digest ? 1 : 2
   }
 
+  /** Whether a message with this digest has the recorded spelling. */
+  isSpelledLike({ digest }: Pick<Digests, 'digest'>): boolean {
+    return this.#digest === digest
+  }
+
   #wholeTable(): Map<string, TreeNode[]> {
     if (this.#table) return this.#table
     this.#table = new Map()

@@ -4,7 +4,7 @@ import { jsonOrText, offAbort, onAbort, openBrace, SseDecoder, TurnBatches } fro
 import type { Message } from '../../schema/index.ts'
 import type { BackendReply, ReplySink } from '../backend.ts'
 import type { Shard } from './connections.ts'
-import { lostReply, oversizedReply, packedReply, truncatedReply } from '../wire/broken-reply.ts'
+import { brokenText, lostReply, oversizedReply, packedReply, truncatedReply } from '../wire/broken-reply.ts'
 import type { AnswerContext, AnswerReader, StreamAssembler } from '../wire/dialect.ts'
 import type { PromptMemory } from '../tokens/prompt-memory.ts'
 import { ReplyBytes } from '../tokens/reply-bytes.ts'
@@ -152,6 +152,7 @@ export class BackendExchange implements Dispatcher.DispatchHandler, ReplyClockOw
     this.#decoder = new SseDecoder(this.#feed ?? this.#assembler, {
       maxBytes: maxReplyBytes,
       tooLong: () => oversizedReply(this.#wire.source, maxReplyBytes),
+      notUtf8: () => brokenText(this.#wire.source),
     })
   }
 
@@ -286,6 +287,7 @@ export class BackendExchange implements Dispatcher.DispatchHandler, ReplyClockOw
       status: this.#status,
       reported: readReportedError(jsonOrText(bytes.toString('utf8'))),
       retryAfterMs: retryAfterMs(this.#headers),
+      wantsTokens: this.#wantsTokens,
     })
   }
 

@@ -1,10 +1,11 @@
+import { isUtf8 } from 'node:buffer'
 import type { MillraceError } from '../../errors/index.ts'
 import type { BackendReply } from '../backend.ts'
 import { decodePool, offLoopBytes } from '../tokens/decode-pool.ts'
 import type { PromptMemory } from '../tokens/prompt-memory.ts'
 import type { ReplyBytes } from '../tokens/reply-bytes.ts'
 import { worthScanningBytes, type ScannedReply, type TokenArrays } from '../tokens/token-scanner.ts'
-import { malformedReply, truncatedReply } from '../wire/broken-reply.ts'
+import { brokenText, malformedReply, truncatedReply } from '../wire/broken-reply.ts'
 import type { AnswerContext, AnswerReader } from '../wire/dialect.ts'
 import { isObject } from '../wire/foreign-json.ts'
 import type { Source } from '../wire/source.ts'
@@ -45,11 +46,13 @@ export async function scanOnThread(
 export function readWhole(bytes: Buffer, reading: WholeReading): BackendReply {
   const { prompts, sessionId, wantsTokens } = reading
   if (wantsTokens && bytes.length >= worthScanningBytes) return readScanned(prompts.scan(sessionId, bytes), reading)
+  if (!isUtf8(bytes)) throw brokenText(reading.source)
   return parse(bytes.toString('utf8'), undefined, reading)
 }
 
 /** Reads what is left of a body without its tokens. */
-export function readScanned({ rest, tokens }: ScannedReply, reading: WholeReading): BackendReply {
+export function readScanned({ rest, tokens, isBroken }: ScannedReply, reading: WholeReading): BackendReply {
+  if (isBroken) throw brokenText(reading.source)
   return parse(rest, tokens, reading)
 }
 

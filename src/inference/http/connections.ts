@@ -54,6 +54,11 @@ export class Connections extends Resource {
     return least
   }
 
+  /** Requests that have not ended. */
+  get busy(): number {
+    return this.#shards.reduce((sum, { busy }) => sum + busy, 0)
+  }
+
   protected async onClose(): Promise<void> {
     for (const { dispatcher } of this.#shards) {
       await dispatcher.destroy(new MillraceError('closed', 'the connections are closed'))

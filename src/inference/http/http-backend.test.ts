@@ -242,6 +242,30 @@ describe('what goes wrong', () => {
   })
 
   test.each([
+    ['a short reply', [JSON.stringify(chatReply('caf~'))], {}, false],
+    ['a short reply with tokens', [JSON.stringify(chatReply('caf~'))], {}, true],
+    ['a reply that is scanned for tokens', [JSON.stringify(chatReply('caf~'.repeat(2_000)))], {}, true],
+    ['a reply that a thread reads', [JSON.stringify(chatReply('caf~'.repeat(20_000)))], {}, true],
+    ['an event of a stream', [chatChunk({ content: 'good' }), chatChunk({ content: 'caf~' })], { stream: true }, false],
+  ])('%s that is not UTF-8 fails, and nothing is replaced', async (_name, pieces, setting, captureTokens) => {
+    await using server = await ScriptedServer.start((response) => {
+      const type = pieces.length > 1 ? 'text/event-stream' : 'application/json'
+      response.writeHead(200, { 'content-type': type })
+      // The byte is an é in Latin-1, and in UTF-8 the beginning of a character that does not go on.
+      const bytes = pieces.map((piece) => Buffer.from(piece, 'latin1').map((byte) => (byte === 0x7e ? 0xe9 : byte)))
+      response.end(Buffer.concat(bytes))
+    })
+    await using backend = openBackend(server.url, setting)
+    const sink = new CollectingSink()
+    const request = ask({ captureTokens, ...('stream' in setting && { stream: true, sink }) })
+    expect(await failureOf(() => backend.send(request))).toMatchObject({
+      code: 'model_malformed',
+      message: expect.stringContaining('is not UTF-8'),
+    })
+    if ('stream' in setting) expect(JSON.stringify(sink)).toContain('good')
+  })
+
+  test.each([
     ['a reply', 'application/json', {}],
     ['an event of a stream', 'text/event-stream', { stream: true }],
   ])('%s without end is given up, and is said to be too large', async (_name, type, setting) => {

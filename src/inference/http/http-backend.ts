@@ -1,7 +1,7 @@
 import type { Dispatcher } from 'undici'
 import { MillraceError } from '../../errors/index.ts'
 import { closeAll, jsonOrText, Resource, type Variables } from '../../kit/index.ts'
-import { apiPaths, countPaths, type ApiName } from '../../schema/index.ts'
+import { apiPaths, countPaths, type ApiName, type LogprobsKind } from '../../schema/index.ts'
 import type { Backend, BackendReply, BackendRequest } from '../backend.ts'
 import { countFailure } from '../_cannot-count.ts'
 import { ChatDialect } from '../wire/chat-dialect.ts'
@@ -16,6 +16,7 @@ import { MessagesDialect } from '../wire/messages-dialect.ts'
 import type { BackendConfig, ModelConfig } from '../model-config.ts'
 import { isObject } from '../wire/foreign-json.ts'
 import { PromptMemory } from '../tokens/prompt-memory.ts'
+import type { EngineName } from '../tokens/token-request.ts'
 import { isMistralHost, isOpenAiHost, isAnthropicHost, providerAt, providerOfApi } from '../providers.ts'
 import { readReportedError, reportedError } from '../wire/reported-error.ts'
 import { ResponsesDialect } from '../wire/responses-dialect.ts'
@@ -57,6 +58,7 @@ export class HttpBackend extends Resource implements Backend {
   readonly countTokens: Backend['countTokens']
   /** What the server calls the model. */
   readonly upstreamName: string
+  readonly logprobs: LogprobsKind | undefined
   /** The API that it is asked in. */
   readonly api: ApiName
   /** The most sockets that are open at once. */
@@ -72,7 +74,7 @@ export class HttpBackend extends Resource implements Backend {
   /** Names of the headers in the backend's config, which no request may change. */
   readonly #fixedHeaders: ReadonlySet<string>
   readonly #decoding: AsyncDisposable
-  readonly #heard = { at: 0 }
+  readonly #heard = { at: -Infinity }
 
   /** `env` is where the key and the proxy variables are looked up. */
   constructor(model: ModelConfig, backend: BackendConfig, env: Variables, options: HttpBackendOptions = {}) {
@@ -84,6 +86,7 @@ export class HttpBackend extends Resource implements Backend {
     this.#query = url.search
     this.name = this.#base === '/v1' ? url.host : url.host + this.#base
     this.provider = backend.engine ?? providerAt(url.hostname) ?? providerOfApi(model.api)
+    this.logprobs = backend.logprobs ?? (backend.engine && usualLogprobs[backend.engine])
     const upstreamName = model.upstreamName ?? model.name
     this.upstreamName = upstreamName
     this.api = model.api
@@ -132,6 +135,11 @@ export class HttpBackend extends Resource implements Backend {
 
   get heardAt(): number {
     return this.#heard.at
+  }
+
+  /** Whether requests are under way, or something of a reply came within so many milliseconds. */
+  isActive(withinMs: number): boolean {
+    return this.#connections.busy > 0 || performance.now() - this.#heard.at < withinMs
   }
 
   send(request: BackendRequest): Promise<BackendReply> {
@@ -232,6 +240,9 @@ export class HttpBackend extends Resource implements Backend {
     }
   }
 }
+
+/** What the log-probabilities of an engine are unless it was started with another mode. */
+const usualLogprobs: Readonly<Record<EngineName, LogprobsKind>> = { vllm: 'raw', sglang: 'processed' }
 
 function connectionShare(
   model: ModelConfig,

@@ -1,14 +1,14 @@
 import { once } from 'node:events'
 import { writeFileSync } from 'node:fs'
 import { mkdtemp, rm } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
+import { availableParallelism, tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { pathToFileURL } from 'node:url'
 import { Worker } from 'node:worker_threads'
 import { describe, expect, test } from 'vitest'
 import { activeResources, leftSince } from '../../kit/_testing/active-resources.ts'
 import { runningThreads, threadsSince } from '../../kit/_testing/running-threads.ts'
-import { workerUrl } from '../../kit/index.ts'
+import { shareWith, workerUrl } from '../../kit/index.ts'
 import { codeOf, failureOf } from '../_testing/code-of.ts'
 import { ask, openBackend } from '../_testing/open-backend.ts'
 import { ScriptedServer, chatReply, sendJson } from '../_testing/scripted-server.ts'
@@ -59,6 +59,20 @@ describe('the pool', () => {
     })
     expect(pool.status()).toMatchObject({ threads: 1, decoded: 1, queued: 0, running: 0, lost: 0, refused: 0 })
     expect(pool.status().busyMs).toBeGreaterThan(0)
+  })
+
+  test("takes this worker's share of the cores, also if it was made before that was known", async () => {
+    const pool = new DecodePool()
+    await using _hold = pool.hold()
+    shareWith({ onMachine: availableParallelism(), inProcess: 1 })
+    try {
+      const all = Array.from({ length: 20 }, () => pool.decode([bytesOf(500)]))
+      expect(pool.status()).toMatchObject({ threads: 1, maxThreads: 1 })
+      await Promise.all(all)
+    } finally {
+      shareWith({ onMachine: 1, inProcess: 1 })
+    }
+    expect(pool.status().maxThreads).toBe(availableParallelism())
   })
 
   test('grows while all threads are busy, up to its limit', async () => {

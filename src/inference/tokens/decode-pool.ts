@@ -1,6 +1,6 @@
 import { availableParallelism } from 'node:os'
 import { MillraceError } from '../../errors/index.ts'
-import { RecentWaits, RingQueue, workerUrl } from '../../kit/index.ts'
+import { machineShare, RecentWaits, RingQueue, workerUrl } from '../../kit/index.ts'
 import type { DecodeAnswer, DecodedReply } from './decode-messages.ts'
 import { DecodeWorker, type DecodeWorkerOwner } from './_decode-worker.ts'
 
@@ -23,6 +23,7 @@ export interface DecodePoolStatus {
 }
 
 export interface DecodePoolOptions {
+  /** This worker's share of the cores, and one at least, if not given. */
   readonly maxThreads?: number
   readonly maxQueuedBytes?: number
   /** Replaces the entry of the decode thread. */
@@ -41,6 +42,7 @@ const jobsPerThread = 2
 const idleMs = 30_000
 /** After this many threads have died before they answered once, no more are started. */
 const maxFailedStarts = 3
+const cores = availableParallelism()
 
 interface Waiting {
   readonly pieces: Pieces
@@ -59,12 +61,12 @@ interface Pending {
 
 /**
  * The threads that take the tokens out of long replies, shared by all backends of one event loop. Threads are started only
- * while the pool has a holder and work: one more whenever all are busy, up to the number of cores. They end when the last
- * holder lets go. At most `maxQueuedBytes` wait. Further replies are refused, and their owner decodes them on the loop,
+ * while the pool has a holder and work: one more whenever all are busy, up to this worker's share of the cores. They end when
+ * the last holder lets go. At most `maxQueuedBytes` wait. Further replies are refused, and their owner decodes them on the loop,
  * which slows down new requests.
  */
 export class DecodePool implements DecodeWorkerOwner {
-  readonly #maxThreads: number
+  readonly #givenThreads: number | undefined
   readonly #maxQueuedBytes: number
   readonly #entry: URL
   readonly #workers = new Set<DecodeWorker>()
@@ -82,9 +84,14 @@ export class DecodePool implements DecodeWorkerOwner {
   #sweep: NodeJS.Timeout | undefined
 
   constructor({ maxThreads, maxQueuedBytes, entry }: DecodePoolOptions = {}) {
-    this.#maxThreads = maxThreads ?? availableParallelism()
+    this.#givenThreads = maxThreads
     this.#maxQueuedBytes = maxQueuedBytes ?? 256 * 1024 * 1024
     this.#entry = entry ?? workerUrl(import.meta, './_decode-thread')
+  }
+
+  /** Asked anew each time: the pool is made before a worker knows how many others it shares the cores with. */
+  get #maxThreads(): number {
+    return this.#givenThreads ?? machineShare(cores)
   }
 
   /** Holds the pool, as all its users must. The last one to let go ends its threads. */

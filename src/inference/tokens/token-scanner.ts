@@ -1,3 +1,4 @@
+import { isUtf8 } from 'node:buffer'
 import type { RoutedExperts } from '../../schema/index.ts'
 import { scannedIds, type GrowingArray } from './_growing-array.ts'
 import {
@@ -31,6 +32,8 @@ export interface ScannedReply {
   readonly tokens: TokenArrays
   /** The JSON without the members whose lists were taken out; `null` is left of log-probabilities. */
   readonly rest: string
+  /** Set if the reply is not UTF-8: bytes of it were replaced in `rest`. */
+  readonly isBroken?: true
 }
 
 /** The prompts that are known already. */
@@ -51,6 +54,7 @@ export const worthScanningBytes = 4 * 1024
  * parsed again.
  */
 export function scanReply(bytes: Uint8Array, prompts?: PromptReader): ScannedReply {
+  if (!isUtf8(bytes)) return { tokens: {}, rest: textWithout([], bytes), isBroken: true }
   const scan = new TokenScan(bytes, prompts)
   try {
     scan.reply()

@@ -5,12 +5,20 @@ import { foreignPart, type Wording } from './_unsayable.ts'
 export type GivenMessage = Exclude<Message, AssistantMessage>
 
 /** Whether the message must be rewritten before it is sent. A message that was never checked may lack its content. */
-export function hasOtherParts({ content }: GivenMessage): boolean {
+export function mustBeRewritten(message: GivenMessage): boolean {
+  if (message.role === 'tool' && message.is_error !== undefined) return true
+  const { content } = message
   return Array.isArray(content) && content.some((part) => part.type === 'other')
 }
 
-/** The message in the words of Chat, including the parts that only Chat knows. */
-export function chatGiven({ content, ...message }: GivenMessage, wording: Wording): JsonObject {
+/** The message in the words of Chat, including the parts that only Chat knows. Chat has no field for a failed tool call. */
+export function chatGiven(message: GivenMessage, wording: Wording): JsonObject {
+  if (message.role !== 'tool') return writtenGiven(message, wording)
+  const { is_error: _mark, ...result } = message
+  return writtenGiven(result, wording)
+}
+
+function writtenGiven({ content, ...message }: GivenMessage, wording: Wording): JsonObject {
   if (typeof content === 'string') return { ...message, content }
   const parts = content.map((part): Json => {
     if (part.type !== 'other') return { ...part }

@@ -38,6 +38,11 @@ export function packedReply(source: Source, encoding: string): MillraceError {
   return malformed(source, said)
 }
 
+/** The error for an answer with bytes that are no text: decoding would replace them, and a reply would be recorded that nobody wrote. */
+export function brokenText(source: Source): MillraceError {
+  return malformed(source, 'is not UTF-8, as JSON and events must be. Look at the server, or at the proxy before it.')
+}
+
 function malformed({ url, backend }: Source, said: string, cause?: unknown): MillraceError {
   return new MillraceError('model_malformed', `the reply of ${url} ${said}`, { data: { backend }, cause })
 }

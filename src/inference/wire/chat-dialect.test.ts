@@ -41,6 +41,14 @@ describe('what is sent', () => {
     expect(String(error)).toContain('a part of the messages API (document) cannot be said in the Chat Completions API')
   })
 
+  test('a failed tool call without its mark, for which this API has no field', () => {
+    const failed: Message = { role: 'tool', tool_call_id: 'c1', content: 'no such file', is_error: true }
+    expect(rendered({ messages: [failed] })).toEqual({
+      model: 'm',
+      messages: [{ role: 'tool', tool_call_id: 'c1', content: 'no such file' }],
+    })
+  })
+
   test('sampling, with extra last', () => {
     const sampling = {
       temperature: 0.5,

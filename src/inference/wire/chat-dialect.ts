@@ -9,7 +9,7 @@ import {
 } from '../../schema/index.ts'
 import type { BackendReply, ModelRequest, ResponseFormat, ToolChoice } from '../backend.ts'
 import { chatMessage, sealsIn, withSeals } from './_chat-extras.ts'
-import { chatGiven, hasOtherParts, type GivenMessage } from './_chat-given.ts'
+import { chatGiven, mustBeRewritten, type GivenMessage } from './_chat-given.ts'
 import { ChatStream } from './_chat-stream.ts'
 import { readChatReply } from './_chat-reply.ts'
 import { bodyField, samplingTail } from './_sampling-tail.ts'
@@ -92,7 +92,7 @@ export class ChatDialect implements Dialect {
   }
 
   #message(message: Message): string {
-    if (message.role !== 'assistant') return hasOtherParts(message) ? this.#given(message) : messageJson(message)
+    if (message.role !== 'assistant') return mustBeRewritten(message) ? this.#given(message) : messageJson(message)
     const { modelName, sendReasoning, isMistral = false } = this.#options
     const movesReasoning = (!sendReasoning || isMistral) && message.reasoning_content !== undefined
     const sealed = sealedReply(message, modelName)

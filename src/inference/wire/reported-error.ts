@@ -76,20 +76,28 @@ function statusIn(code: unknown): number | undefined {
   return typeof status === 'number' && status >= 400 && status < 600 ? status : undefined
 }
 
+interface ReportedAnswer {
+  readonly status?: number
+  readonly reported: ReportedError
+  readonly retryAfterMs?: number | undefined
+  /** Whether the request asked for token ids and log-probabilities, which the server may not know. */
+  readonly wantsTokens?: boolean
+}
+
 /**
  * The error for an answer that is not a reply, with what to do about it. The server's own words are in its data (`said`,
  * `saidType`, `saidCode`, `param`, `status`, `retryAfterMs`), for callers that pass them on.
  */
 export function reportedError(
   source: Source,
-  { status, reported, retryAfterMs }: { status?: number; reported: ReportedError; retryAfterMs?: number | undefined },
+  { status, reported, retryAfterMs, wantsTokens = false }: ReportedAnswer,
 ): MillraceError {
   const code = codeFor(status ?? reported.status, reported)
   const { saidType, saidCode, param } = reported
   const said = cut(reported.message, maxSaidChars)
   const quoted = said === '' ? '' : `: ${cut(said, maxQuotedChars)}`
   const answer = status === undefined ? 'reported an error' : `answered ${status}`
-  const message = `${source.url} ${answer}${quoted}. ${nextStep(code, reported, source)}`
+  const message = `${source.url} ${answer}${quoted}. ${nextStep(code, { reported, wantsTokens }, source)}`
   return new MillraceError(code, message, {
     data: {
       backend: source.backend,
@@ -178,7 +186,11 @@ function isOutOfQuota({ code, message }: ReportedError): boolean {
   return message.includes('exceeded your current quota') && !/\bretry in \d/i.test(message)
 }
 
-function nextStep(code: ErrorCode, reported: ReportedError, source: Source): string {
+function nextStep(
+  code: ErrorCode,
+  { reported, wantsTokens }: Required<Pick<ReportedAnswer, 'reported' | 'wantsTokens'>>,
+  source: Source,
+): string {
   if (code === 'model_auth') return keyStep(source)
   if (code === 'model_not_found') {
     return `Check the model name "${source.model}" and that the url ends where the API begins (usually /v1).`
@@ -192,7 +204,7 @@ function nextStep(code: ErrorCode, reported: ReportedError, source: Source): str
   if (code === 'model_timeout') {
     return 'If it stays so, raise the time limit there, of the server or a proxy, or stream ("stream": true): what has begun to answer is rarely given up.'
   }
-  if (code === 'model_rejected') return rejectedStep(reported)
+  if (code === 'model_rejected') return rejectedStep(reported, wantsTokens)
   return "If it stays so, look at the server's log."
 }
 
@@ -209,7 +221,7 @@ export function isShortOfTokens({ code, data }: MillraceError): boolean {
   return code === 'model_rejected' && typeof data['said'] === 'string' && data['said'].includes(outputLimit)
 }
 
-function rejectedStep(reported: ReportedError): string {
+function rejectedStep(reported: ReportedError, wantsTokens: boolean): string {
   if (isOutOfQuota(reported))
     return 'The account has no quota left: add credit or use another key. It is not tried again.'
   if (reported.message.includes(outputLimit)) {
@@ -218,5 +230,6 @@ function rejectedStep(reported: ReportedError): string {
   if (reported.message.includes('max_completion_tokens')) {
     return 'Leave maxTokens out and give max_completion_tokens in sampling.extra.'
   }
-  return 'The server does not accept this request as it is: change the sampling options, the tools or the messages.'
+  const also = wantsTokens ? ' It may not know the fields that ask for tokens: leave out --tokens (captureTokens).' : ''
+  return `The server does not accept this request as it is: change the sampling options, the tools or the messages.${also}`
 }

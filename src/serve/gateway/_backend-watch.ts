@@ -9,6 +9,9 @@ const schedule: Backoff = { firstMs: 500, factor: 2, maxMs: 10_000 }
 /** One request for each backend. */
 const defaultListMs = 10_000
 
+/** How often a backend is asked again whether its replies have tokens, if it did not say: a first reply may take long. */
+const maxTokenQuestions = 5
+
 export interface BackendWatchOptions {
   readonly survey: BackendSurvey
   /** Hears of one that has answered, or serves others than before; the survey knows already what. */
@@ -17,11 +20,18 @@ export interface BackendWatchOptions {
   readonly onProblem: (finding: Finding) => void
   /** How often those that have answered are asked for their lists. */
   readonly listMs?: number
+  /**
+   * Whether a backend has requests under way, or answered one within so many milliseconds. It is not asked then: requests are
+   * the better sign of life, and some servers break off a reply when another request comes.
+   */
+  readonly isActive?: (backend: string, withinMs: number) => boolean
+  /** False: backends are asked until they have answered, and not after that. */
+  readonly polls?: boolean
 }
 
 /**
  * Asks each backend that has not answered again, less and less often, until it does or this is closed. One that has is asked
- * for its list from then on: a server may come back with another model, or load one.
+ * for its list from then on, while no requests go to it: a server may come back with another model, or load one.
  */
 export class BackendWatch extends Resource {
   readonly #options: BackendWatchOptions
@@ -48,17 +58,24 @@ export class BackendWatch extends Resource {
   }
 
   async #follow(place: number): Promise<void> {
-    const { survey, onAnswer, onProblem, listMs = defaultListMs } = this.#options
-    const problemNow = (): MillraceError | undefined => survey.findings[place]?.problem
-    let known = problemNow()?.rawMessage
+    const { survey, onAnswer, onProblem, listMs = defaultListMs, isActive, polls = true } = this.#options
+    const found = (): Finding | undefined => survey.findings[place]
+    let known = found()?.problem?.rawMessage
     let tries = 0
+    let tokenQuestions = 0
     for (;;) {
-      tries = problemNow() ? tries + 1 : 0
-      await sleep(tries > 0 ? backoffMs(schedule, tries) : listMs, this.closedSignal)
-      if (tries === 0 && !(await survey.saysOtherwise(place, this.closedSignal))) continue
+      tries = found()?.problem ? tries + 1 : 0
+      if (tries === 0 && !polls) return
+      const lacksTokens = tries === 0 && survey.lacksTokenFields(place) && tokenQuestions < maxTokenQuestions
+      const asked = lacksTokens ? tokenQuestions + 1 : tries
+      await sleep(asked > 0 ? Math.min(backoffMs(schedule, asked), listMs) : listMs, this.closedSignal)
+      if (tries === 0 && isActive?.(found()?.backend ?? '', listMs)) continue
+      if (lacksTokens) tokenQuestions += 1
+      else if (tries === 0 && !(await survey.saysOtherwise(place, this.closedSignal))) continue
       const finding = await survey.askAgain(place, this.closedSignal)
       if (!finding) continue
       const problem = finding.problem?.rawMessage
+      if (lacksTokens && survey.lacksTokenFields(place)) continue
       if (!finding.problem) onAnswer(finding)
       else if (problem !== known) onProblem(finding)
       known = problem

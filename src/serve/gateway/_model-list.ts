@@ -41,10 +41,7 @@ export function modelListRoutes(app: FastifyInstance, { gateway, onFault }: Mode
     // Names have slashes in them, and not every client escapes those.
     app.get<OneModel>(`${path}/*`, { config }, async (request, reply) => {
       requireAccess(request)
-      const { '*': name } = request.params
-      const found = gateway.models().find(({ id }) => id === name)
-      if (found) return await reply.send(shapeFor(request).one(found))
-      throw gateway.unknownModel(name)
+      return await reply.send(shapeFor(request).one(gateway.model(request.params['*'])))
     })
   }
 }

@@ -6,19 +6,29 @@ import { AbortScope, closeAll, Resource, type Variables } from '../../kit/index.
 const freshMs = 5_000
 const answerTimeoutMs = 2_000
 
+export interface ReachabilityOptions {
+  /** Whether a backend has requests under way, or answered one within so many milliseconds. It is not asked then. */
+  readonly isActive?: (backend: string, withinMs: number) => boolean
+  /** False: no backend is asked, and each counts as reachable until requests to it fail. */
+  readonly polls?: boolean
+}
+
 /** Whether backends can be reached, asked for by those who want to know if a gateway is ready. */
 export class Reachability extends Resource {
   readonly #env: Variables
+  readonly #options: ReachabilityOptions
   /** One for all models that it serves to the same key. */
   #backends: ReadonlyMap<string, HttpBackend> = new Map()
   readonly #leaving = new Set<HttpBackend>()
+  #urls: readonly string[] = []
   #hasSimulator = false
   #lookedAt = -Infinity
   #found: Promise<boolean> = Promise.resolve(false)
 
-  constructor(models: readonly ModelConfig[], env: Variables) {
+  constructor(models: readonly ModelConfig[], env: Variables, options: ReachabilityOptions = {}) {
     super()
     this.#env = env
+    this.#options = options
     this.watch(models)
   }
 
@@ -48,6 +58,7 @@ export class Reachability extends Resource {
     // Only now do they stay: where one cannot be opened, all is as it was.
     opened.move()
     this.#backends = backends
+    this.#urls = models.flatMap((model) => model.backends.map(({ url }) => url))
     this.#hasSimulator = models.some(({ simulator }) => simulator !== undefined)
     for (const [identity, backend] of before) if (!backends.has(identity)) this.#leave(backend)
     this.#lookedAt = -Infinity
@@ -55,7 +66,9 @@ export class Reachability extends Resource {
 
   /** Whether at least one backend would answer a request. */
   async any(): Promise<boolean> {
-    if (this.#hasSimulator) return true
+    const { isActive, polls = true } = this.#options
+    if (this.#hasSimulator || (!polls && this.count > 0)) return true
+    if (isActive && this.#urls.some((url) => isActive(url, freshMs))) return true
     if (performance.now() - this.#lookedAt > freshMs) {
       this.#lookedAt = performance.now()
       this.#found = this.#look()

@@ -127,17 +127,3 @@ export const exportQuerySchema = closedObject({
     .exactOptional()
     .describe('Leaves replies without tokens out of training rows, instead of refusing the export.'),
 })
-
-export const doorErrorSchema = z.strictObject({
-  error: z.strictObject({
-    code: z.string(),
-    message: z.string(),
-    data: z.record(z.string(), z.union([z.string(), z.number(), z.boolean(), z.null()])).exactOptional(),
-  }),
-})
-
-export const healthSchema = z.strictObject({ status: z.literal('ok') })
-
-export const readySchema = z.strictObject({ status: z.literal('ready') })
-
-export const notReadySchema = z.strictObject({ status: z.literal('not ready'), why: z.string() })

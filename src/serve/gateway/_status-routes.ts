@@ -2,7 +2,8 @@ import type { FastifyInstance } from 'fastify'
 import { MillraceError } from '../../errors/index.ts'
 import type { MetricsHub } from '../../telemetry/index.ts'
 import { adminOf } from './_callers.ts'
-import { gatewayOpenApi } from './_openapi.ts'
+import { openApiRoute } from '../_openapi.ts'
+import { gatewayApi } from './gateway-operations.ts'
 
 export interface StatusRouteParts {
   readonly metrics: MetricsHub
@@ -22,10 +23,5 @@ export function statusRoutes(app: FastifyInstance, { metrics, metricsTenant, ver
     return await reply.type(metrics.contentType).send(await metrics.text())
   })
 
-  // Made when it is first asked for, and the same from then on.
-  let openApi: string | undefined
-  app.get('/openapi.json', async (_request, reply) => {
-    openApi ??= JSON.stringify(gatewayOpenApi(version))
-    return await reply.type('application/json').send(openApi)
-  })
+  openApiRoute(app, gatewayApi, version)
 }

@@ -114,6 +114,12 @@ export class BackendSurvey {
     return options.model === undefined ? given.filter((asked) => !listedBy(asked).facts).length : 0
   }
 
+  /** Whether a backend has answered but did not say which facts about tokens its replies have, as when it was too busy. */
+  lacksTokenFields(place: number): boolean {
+    const { facts } = this.#at(place).finding
+    return facts !== undefined && facts.apis.includes('chat') && facts.tokenFields === undefined
+  }
+
   /** Whether one that has answered lists other models by now, or refuses our key. No list, or an empty one, tells nothing. */
   async saysOtherwise(place: number, signal: AbortSignal): Promise<boolean> {
     const { question, finding } = this.#at(place)

@@ -17,12 +17,16 @@ const schema = closedObject({
   publicUrl: z.string().exactOptional(),
   /** The name of the run whose folder keeps the sessions. */
   run: z.string().exactOptional(),
+  /** Whether backends that answer are asked for their lists while no request goes to them. Default: true. */
+  pollBackends: z.boolean().exactOptional(),
   /** By the names that clients ask for. */
   models: z.record(z.string(), namedModelSchema).default({}),
   /** Other names for them; `*` for every name that is not known. */
   aliases: z.record(z.string(), z.string()).default({}),
   /** The admin keys, each of a tenant, who sees nothing of the others. */
   keys: z.array(closedObject({ tenant: z.string().min(1), key: z.string().min(1) })).default([]),
+  /** What to do with tools that only the client's provider runs: `leave-out` (default) or `refuse`. */
+  hostedTools: z.enum(['leave-out', 'refuse']).exactOptional(),
   bounds: closedObject({
     maxBodyBytes: bound,
     maxBodiesBytes: bound,
@@ -32,6 +36,7 @@ const schema = closedObject({
     maxExports: bound,
     maxStallMs: bound,
     maxWaitMs: bound,
+    maxRateLimitWaitMs: bound,
   }).default({}),
 })
 

@@ -1,4 +1,5 @@
-import type { FastifyInstance } from 'fastify'
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
+import type { ServerDialect } from '../../dialects/index.ts'
 import { MillraceError } from '../../errors/index.ts'
 import type { Gateway } from '../../gateway/index.ts'
 import { timerMs } from '../../kit/index.ts'
@@ -11,13 +12,13 @@ import { allowOthers, refuseUnrouted } from '../_known-routes.ts'
 import { probeRoutes } from '../_probe-routes.ts'
 import { ConnectionAdmission, type ConnectionFigures } from './_connection-admission.ts'
 import { requireCaller } from './_callers.ts'
-import { clientErrorAnswers } from './_client-error.ts'
 import { dialectFor } from './_dialect-for.ts'
 import { endIdleConnections } from './_idle.ts'
 import { isFault } from './_is-fault.ts'
 import { modelListRoutes } from './_model-list.ts'
 import { modelRoutes } from './_model-routes.ts'
 import { pathHint } from './_path-hint.ts'
+import { plainError } from './_plain-error.ts'
 import { requestIdOf } from './_request-id.ts'
 import { sessionRoutes } from './_session-routes.ts'
 import { statusRoutes } from './_status-routes.ts'
@@ -61,9 +62,10 @@ export class GatewayDoor extends Door {
     const bounds = { ...given, maxUploadMs: timerMs(maxUploadMs), maxStallMs: timerMs(maxStallMs) }
     const { gateway, host = '127.0.0.1', maxSockets, onFault } = options
     super(host, {
-      maxHeaderBytes: bounds.maxHeaderBytes,
-      maxUploadMs: bounds.maxUploadMs,
-      clientErrorHandler: clientErrorAnswers(bounds),
+      // Every route asks for a key, but for the probes, which tell nothing worth hiding.
+      isKeyless: false,
+      limits: { maxHeaderBytes: bounds.maxHeaderBytes, maxUploadMs: bounds.maxUploadMs },
+      refusalBody: (refusal) => plainError(refusal.status, refusal).body,
     })
     const { app } = this
     endIdleConnections(app.server)
@@ -75,6 +77,8 @@ export class GatewayDoor extends Door {
     app.register((scope, _options, done) => {
       answerInDoorWords(scope, words)
       probeRoutes(scope, options.readiness)
+      // Claude Code asks its base URL for a sign of life before anything else.
+      scope.get('/', async (_request, reply) => await reply.send({ status: 'ok' }))
       done()
     })
     app.register((scope, _options, done) => {
@@ -97,6 +101,7 @@ export class GatewayDoor extends Door {
       const routes = this.knownRoutes
       const unrouted = routes.unrouted(request, (path) => pathHint(request.method, path, routes))
       const dialect = dialectFor(request, unrouted)
+      if (isWebSocket(request) && unrouted.beside.length > 0) return await refuseWebSocket(reply, request, dialect)
       if (!dialect) return await refuseUnrouted(reply, unrouted)
       allowOthers(reply, unrouted)
       const status = unrouted.beside.length > 0 ? 405 : 404
@@ -112,14 +117,25 @@ export class GatewayDoor extends Door {
     return door
   }
 
-  /** Each as `GET /v1/sessions/{id}`. */
-  get routes(): readonly string[] {
-    return this.knownRoutes.names
-  }
-
   get figures(): DoorFigures {
     return { ...this.#admission.figures, bodyBytes: this.#intake.heldBytes }
   }
+}
+
+function isWebSocket({ headers }: FastifyRequest): boolean {
+  return headers.upgrade?.toLowerCase() === 'websocket'
+}
+
+/** Clients that prefer WebSockets, such as Codex, use plain requests once they see this status; others make them try again. */
+async function refuseWebSocket(
+  reply: FastifyReply,
+  { url }: FastifyRequest,
+  dialect: ServerDialect | undefined,
+): Promise<FastifyReply> {
+  const message = `${url.split('?', 1)[0]} does not speak WebSocket; send a POST request, streamed or not`
+  const error = new MillraceError('usage', message, { data: { status: 426 } })
+  reply.header('upgrade', 'HTTP/1.1').code(426)
+  return dialect ? await reply.send(dialect.error(error).body) : await replyWithError(reply, error)
 }
 
 /** What asks no model: an id for every reply, and an end for those that nobody takes. */

@@ -1,16 +1,12 @@
 import type { z } from 'zod'
 import { sessionOptionsSchema } from '../../gateway/index.ts'
-import { jsonSchema } from '../../schema/index.ts'
+import { sharedSchemas, type ApiDescription, type Operation } from '../_openapi.ts'
 import * as sessions from './_session-schemas.ts'
 import * as wire from './_wire-schemas.ts'
 
 /** Everything that has a name in the OpenAPI document. */
 export const namedSchemas = {
-  Json: jsonSchema,
-  Error: sessions.doorErrorSchema,
-  Health: sessions.healthSchema,
-  Ready: sessions.readySchema,
-  NotReady: sessions.notReadySchema,
+  ...sharedSchemas,
   StartSessions: sessionOptionsSchema,
   StartedSessions: sessions.startedSessionsSchema,
   SessionSummary: sessions.sessionSummarySchema,
@@ -41,26 +37,19 @@ export const namedSchemas = {
 
 export type SchemaName = keyof typeof namedSchemas
 
-/** What a route is for, who may use it, and what goes in and out. */
-export interface Operation {
-  readonly method: 'GET' | 'POST'
-  /** With `{id}` for a session and `{model}` for a model. */
-  readonly path: string
-  readonly summary: string
-  /** `nobody`: no key is asked for. `session`: that session's key will do. `manager`: if it is self-managed. */
-  readonly key: 'nobody' | 'session' | 'manager' | 'admin'
-  readonly query?: z.ZodType
-  readonly body?: SchemaName
-  readonly isBodyOptional?: true
-  /** By status; several names for several shapes. */
-  readonly replies: Readonly<Record<number, OperationReply>>
-  /** The shape of every refusal, or several. */
-  readonly errors?: readonly SchemaName[]
-}
+/** `session`: that session's key will do. `manager`: the session's key will do if the session is self-managed. */
+type GatewayKey = 'session' | 'manager' | 'admin'
 
-export type OperationReply = readonly SchemaName[] | { readonly types: readonly string[] }
+export type GatewayOperation = Operation<SchemaName, GatewayKey>
 
-const management: readonly Operation[] = [
+const management: readonly GatewayOperation[] = [
+  {
+    method: 'GET',
+    path: '/',
+    summary: 'The same as /health: some clients ask their base URL for a sign of life.',
+    key: 'nobody',
+    replies: { 200: ['Health'] },
+  },
   {
     method: 'GET',
     path: '/health',
@@ -148,7 +137,7 @@ const management: readonly Operation[] = [
 ]
 
 /** Below the root and below each session. */
-const forModels: readonly Operation[] = [
+const forModels: readonly GatewayOperation[] = [
   {
     method: 'GET',
     path: '/v1/models',
@@ -171,6 +160,7 @@ const forModels: readonly Operation[] = [
     summary: 'OpenAI’s Chat Completions.',
     key: 'session',
     body: 'ChatRequest',
+    isStreamed: true,
     replies: { 200: ['ChatReply'] },
     errors: ['OpenAiError'],
   },
@@ -180,6 +170,7 @@ const forModels: readonly Operation[] = [
     summary: 'OpenAI’s Responses.',
     key: 'session',
     body: 'ResponsesRequest',
+    isStreamed: true,
     replies: { 200: ['ResponsesReply'] },
     errors: ['OpenAiError'],
   },
@@ -189,6 +180,7 @@ const forModels: readonly Operation[] = [
     summary: 'Anthropic’s Messages.',
     key: 'session',
     body: 'MessagesRequest',
+    isStreamed: true,
     replies: { 200: ['MessagesReply'] },
     errors: ['AnthropicError'],
   },
@@ -216,27 +208,33 @@ const forModels: readonly Operation[] = [
     summary: 'SGLang’s own API, of a model that SGLang serves.',
     key: 'session',
     body: 'GenerateRequest',
+    isStreamed: true,
     replies: { 200: ['GenerateReply'] },
     errors: ['SglangError'],
   },
 ]
 
 /** Every route of a gateway. */
-export const gatewayOperations: readonly Operation[] = [...management, ...forModels, ...forModels.map(inSession)]
+export const gatewayOperations: readonly GatewayOperation[] = [...management, ...forModels, ...forModels.map(inSession)]
 
-function inSession(operation: Operation): Operation {
+function inSession(operation: GatewayOperation): GatewayOperation {
   const { path, summary } = operation
   return { ...operation, path: `/sessions/{id}${path}`, summary: `${summary} In this session.` }
 }
 
-const streamed: ReadonlySet<SchemaName> = new Set<SchemaName>([
-  'ChatRequest',
-  'ResponsesRequest',
-  'MessagesRequest',
-  'GenerateRequest',
-])
-
-/** Whether the reply may also come as a stream of events. */
-export function canStream({ body }: Operation): boolean {
-  return body !== undefined && streamed.has(body)
+export const gatewayApi: ApiDescription<SchemaName, GatewayKey> = {
+  title: 'Millrace gateway',
+  description: 'Serves models to agents, and records what they say.',
+  operations: gatewayOperations,
+  schemas: namedSchemas,
+  keys: {
+    admin: 'Needs an admin key.',
+    manager: 'Needs an admin key; a session’s own will do if it was started with selfManaged: true.',
+    session: 'A session’s own key will do.',
+  },
+  securitySchemes: {
+    bearer: { type: 'http', scheme: 'bearer' },
+    apiKey: { type: 'apiKey', in: 'header', name: 'x-api-key' },
+  },
+  parameters: { id: 'The session.', model: 'As the list names it.' },
 }

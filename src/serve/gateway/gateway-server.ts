@@ -1,6 +1,6 @@
 import { MillraceError } from '../../errors/index.ts'
 import { giveUpRun } from '../../eval/index.ts'
-import { Gateway, type ModelFacts, type SessionBounds } from '../../gateway/index.ts'
+import { Gateway, type GatewayOptions, type ModelFacts, type SessionBounds } from '../../gateway/index.ts'
 import { descriptorBudget, type LimitChange, type ModelConfig } from '../../inference/index.ts'
 import { closeAll, LoopLag, Resource, type LoopLagWindow, type Variables } from '../../kit/index.ts'
 import type { JsonObject } from '../../schema/index.ts'
@@ -26,6 +26,11 @@ export interface GatewayServerOptions {
   readonly facts?: Readonly<Record<string, ModelFacts>>
   /** Where the models are from. Backends are asked again, and taken in, when they have not answered, or list other models. */
   readonly survey?: BackendSurvey
+  /**
+   * Whether backends that have answered, and that no request goes to, are asked for their lists every ten seconds, and by
+   * `/ready`. Default: true.
+   */
+  readonly pollBackends?: boolean | undefined
   readonly aliases?: Readonly<Record<string, string>> | undefined
   /** Without any, one is made and kept in the run's folder; only for a host that no other machine reaches. */
   readonly keys: readonly TenantKey[]
@@ -38,6 +43,8 @@ export interface GatewayServerOptions {
   /** Where clients reach it, for the urls of sessions. If not given: http, and the host that they name themselves. */
   readonly publicUrl?: string | undefined
   readonly bounds?: Partial<GatewayBounds & SessionBounds> | undefined
+  /** What to do with tools that only the client's provider runs, such as its web search. Default: `leave-out`. */
+  readonly hostedTools?: GatewayOptions['hostedTools'] | undefined
   readonly run: GatewayRun
   /** Where backends' keys and OpenTelemetry's variables are looked up. */
   readonly env: Variables
@@ -115,12 +122,16 @@ export class GatewayServer extends Resource {
     // Somebody may have written into the file.
     requireAdminKeys(host, adminKeys)
     const telemetry = owned.use(startTelemetry({ env, run: run.name, metrics: true }))
-    const { onRequest, onAlarm, onFault, onLimitChange, bounds, facts, aliases, survey } = options
+    const { onRequest, onAlarm, onFault, onLimitChange, bounds, facts, aliases, survey, hostedTools } = options
     const metrics = telemetry.gatewayMetrics()
     owned.use(new GatewayTelemetry({ folder: store.folder, metrics, onRequest, onAlarm, onFault }))
     const lag = owned.use(new LoopLag())
-    const reachability = owned.use(new Reachability(survey?.usable ?? models, env))
-    const gateway = owned.use(
+    const asking = {
+      polls: options.pollBackends ?? true,
+      isActive: (backend: string, withinMs: number): boolean => gateway.isActive(backend, withinMs),
+    }
+    const reachability = owned.use(new Reachability(survey?.usable ?? models, env, asking))
+    const gateway: Gateway = owned.use(
       await Gateway.open({
         store,
         models,
@@ -130,6 +141,7 @@ export class GatewayServer extends Resource {
         ...(survey && { awaited: survey.unlisted }),
         ...(aliases && { aliases }),
         ...(bounds && { bounds }),
+        ...(hostedTools && { hostedTools }),
         ...(onLimitChange && { onLimitChange }),
       }),
     )
@@ -166,7 +178,7 @@ export class GatewayServer extends Resource {
         attempt(() => describeGateway(store, descriptionOf(options, survey.models)))
         attempt(() => options.onBackend?.(finding))
       }
-      owned.use(new BackendWatch({ survey, onAnswer: takeIn, onProblem: takeIn }))
+      owned.use(new BackendWatch({ survey, ...asking, onAnswer: takeIn, onProblem: takeIn }))
     }
     const { url, routes } = door
     const unusedKey = unusedKeyNotice(store.folder, options.keys)

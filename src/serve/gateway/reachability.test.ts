@@ -6,6 +6,20 @@ import { Reachability } from './_reachability.ts'
 const modelAt = (url: string, more: object = {}): ModelConfig =>
   resolveModelConfig({ model: { name: 'm', backends: [{ url, ...more }] }, env: {} })
 
+test('a backend that answers requests, or that must not be polled, is not asked', async () => {
+  const nowhere = modelAt('http://127.0.0.1:9/v1')
+  const active: string[] = []
+  const isActive = (url: string): boolean => active.includes(url)
+  await using reachability = new Reachability([nowhere], {}, { isActive })
+  expect(await reachability.any()).toBe(false)
+  active.push('http://127.0.0.1:9/v1')
+  expect(await reachability.any()).toBe(true)
+  await using unasked = new Reachability([nowhere], {}, { polls: false })
+  expect(await unasked.any()).toBe(true)
+  await using nobody = new Reachability([], {}, { polls: false })
+  expect(await nobody.any()).toBe(false)
+})
+
 test('backends that cannot be opened leave those that there are', async () => {
   await using backend = await SimulatorServer.start({})
   await using reachability = new Reachability([modelAt(backend.url)], {})

@@ -178,8 +178,12 @@ describe('HttpToolDoor', () => {
     expect(new URL(door.url).hostname).toBe('127.0.0.1')
     expect(await post(door.url, initialize, { host: 'evil.example' })).toMatchObject({ status: 403 })
     expect(await post(door.url, initialize, { origin: 'https://evil.example' })).toMatchObject({ status: 403 })
+    const refused = await post(door.url, initialize, { origin: 'http://localhost:3000' })
+    expect(refused).toMatchObject({ status: 403 })
+    expect(JSON.parse(refused.text)).toMatchObject({ jsonrpc: '2.0', error: { code: -32_000 }, id: null })
     expect(log.setUp).toEqual([])
-    expect(await post(door.url, initialize, { origin: 'http://localhost:3000' })).toMatchObject({ status: 200 })
+    const { port } = new URL(door.url)
+    expect(await post(door.url, initialize, { origin: `http://127.0.0.1:${port}` })).toMatchObject({ status: 200 })
   })
 
   it('has a limit to its sessions, and says so', async () => {

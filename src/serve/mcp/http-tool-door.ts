@@ -1,10 +1,4 @@
-import {
-  hostHeaderValidationResponse,
-  isInitializeRequest,
-  localhostAllowedHostnames,
-  localhostAllowedOrigins,
-  originValidationResponse,
-} from '@modelcontextprotocol/server'
+import { isInitializeRequest } from '@modelcontextprotocol/server'
 import type { FastifyError, FastifyReply, FastifyRequest } from 'fastify'
 import { MillraceError } from '../../errors/index.ts'
 import { AbortScope } from '../../kit/index.ts'
@@ -51,7 +45,10 @@ export class HttpToolDoor extends Door {
 
   private constructor(options: HttpToolDoorOptions) {
     // Whoever can call tools can do what they do, so only this machine is let in.
-    super('127.0.0.1')
+    super('127.0.0.1', {
+      isKeyless: true,
+      refusalBody: ({ message }) => JSON.stringify({ jsonrpc: '2.0', error: { code: refused, message }, id: null }),
+    })
     this.#options = options
     this.#maxSessions = options.maxSessions ?? defaultMaxSessions
     const { app } = this
@@ -99,11 +96,6 @@ export class HttpToolDoor extends Door {
     const asked = webRequest(request)
     reply.hijack()
     const send = (response: Response): Promise<void> => sendWebResponse(response, reply.raw)
-    // A page in a browser can send requests to this machine, too; its name for it, or its origin, gives it away.
-    const stranger =
-      hostHeaderValidationResponse(asked, localhostAllowedHostnames()) ??
-      originValidationResponse(asked, localhostAllowedOrigins())
-    if (stranger) return await send(stranger)
     const { body } = request
     const id = asked.headers.get('mcp-session-id')
     const session = id === null ? await this.#opened(body, reply) : this.#sessions.get(id)

@@ -19,6 +19,11 @@ function parametersOf(tool: ToolDefinition): Parameter[] {
   })
 }
 
+/** A parameter of a tool by its name. */
+export function parameterNamed(tool: ToolDefinition, name: string): Parameter | undefined {
+  return parametersOf(tool).find((parameter) => parameter.name === name)
+}
+
 /** The name of the one parameter of this type that a call must give, if the tool needs nothing else. */
 export function soleParameter(tool: ToolDefinition, types: readonly string[]): string | undefined {
   const parameters = parametersOf(tool)

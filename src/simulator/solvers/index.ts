@@ -6,12 +6,13 @@ import { guessNumber } from './guess-number.ts'
 import { judge } from './judge.ts'
 import { notebook } from './notebook.ts'
 import { pick } from './pick.ts'
+import { shell } from './shell.ts'
 import type { SolverContext } from './solver-context.ts'
 import type { SolverReply, Solver } from './solver.ts'
 import { wordProblem } from './word-problem.ts'
 
 /** Tried in order. The more a solver requires of a request, the earlier it stands. */
-const solvers: readonly Solver[] = [judge, guessNumber, delegate, notebook, pick, facts, arithmetic, wordProblem]
+const solvers: readonly Solver[] = [judge, shell, guessNumber, delegate, notebook, pick, facts, arithmetic, wordProblem]
 
 export function solve(context: SolverContext): SolverReply {
   for (const solver of solvers) {

@@ -33,6 +33,28 @@ function exchange(name: string, args: object, result: string): Message[] {
   ]
 }
 
+describe('shell', () => {
+  const bash = tool('Bash', { command: { type: 'string' }, timeout: { type: 'number' } }, ['command'])
+  const task = 'Be quick.\nRun `make a` and `make b`\n2. then run `make test`\nWhat did it print?'
+  const run = (command: string, output: string): Message[] => exchange('Bash', { command }, output)
+  const commands = (reply: SolverReply) => reply.calls?.map((call) => call.arguments['command'])
+
+  test('runs the commands of a line at once, and the lines one after another', () => {
+    const tools = [calculator, bash]
+    const first = run('make a', 'made a')
+    const both = [...first, ...run('make b', 'made b')]
+    expect(commands(ask(task, { tools }))).toEqual(['make a', 'make b'])
+    expect(commands(ask(task, { tools, history: first }))).toEqual(['make b'])
+    expect(commands(ask(task, { tools, history: both }))).toEqual(['make test'])
+    const done = [...both, ...run('make test', 'ok\n12 passed\n')]
+    expect(ask(task, { tools, history: done }).text).toBe('The answer is 12 passed.')
+  })
+
+  test('needs a tool that takes a command', () => {
+    expect(commands(ask(task, { tools: [calculator] }))).not.toEqual(['make a', 'make b'])
+  })
+})
+
 describe('arithmetic', () => {
   test.each([
     ['What is 12 + 7 * (3 - 1)?', '26'],

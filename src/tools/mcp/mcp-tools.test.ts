@@ -72,9 +72,10 @@ test.each<[string, ServerConfig, Partial<ServerTool>, boolean]>([
   expect(toolOf(config, tool).exclusive ?? false).toBe(isExclusive)
 })
 
-test('the tool box waits a little longer than the session, whose message then comes first', () => {
-  expect(toolOf(command).timeoutMs).toBe(125_000)
-  expect(toolOf({ ...command, callTimeoutMs: 1_000 }).timeoutMs).toBe(6_000)
+test('the tool box waits a little longer than the session, also for a server that is away', () => {
+  expect(toolOf(command).timeoutMs).toBe(725_000)
+  expect(toolOf({ ...command, callTimeoutMs: 1_000, awayTimeoutMs: 2_000 }).timeoutMs).toBe(8_000)
+  expect(toolOf({ ...command, required: false }).timeoutMs).toBe(125_000)
 })
 
 test('a call gets what the rollout has left', async () => {

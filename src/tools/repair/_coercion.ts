@@ -1,3 +1,4 @@
+import { lostNumber } from '../../kit/index.ts'
 import { isJsonList, isJsonObject, type Json, type JsonObject } from '../../schema/index.ts'
 import type { JsonSchema } from '../json-schema.ts'
 import { parseIfJson } from './_parse-if-json.ts'
@@ -110,6 +111,7 @@ export class Coercion {
   #jsonIn(value: Json, start: '{' | '['): readonly Json[] | JsonObject | undefined {
     if (!isText(value, start) || !this.#fit.spend(Math.ceil(value.length / charsPerStep))) return undefined
     const inner = parseIfJson(value)
+    if (lostNumber(value, inner)) return undefined
     return isJsonObject(inner) || isList(inner) ? inner : undefined
   }
 

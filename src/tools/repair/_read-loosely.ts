@@ -1,5 +1,5 @@
 import { isJsonObject } from '../../schema/index.ts'
-import { readArguments, type ReadArguments } from '../_read-arguments.ts'
+import { readArguments, withoutLoss, type ReadArguments } from '../_read-arguments.ts'
 import { balancedObjects, nestingOf } from './_balanced-objects.ts'
 import { parseIfJson } from './_parse-if-json.ts'
 import { repairJson } from './_repair-json.ts'
@@ -58,5 +58,5 @@ function readFirstObject(text: string): ReadArguments | undefined {
 
 function readRepairedJson(json: string): ReadArguments | undefined {
   const value = parseIfJson(json)
-  return isJsonObject(value) ? { value, json, isRepaired: true } : undefined
+  return isJsonObject(value) ? withoutLoss(value, json, true) : undefined
 }

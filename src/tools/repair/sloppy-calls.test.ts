@@ -278,7 +278,17 @@ describeCalls('values that do not fit', standard, [
   [
     'an integer that a double cannot hold, for a string',
     ['weather', `{"city":"Ghent","zip":${big}}`],
-    left({ city: 'Ghent', zip: Number(big) }),
+    badArguments(`zip: the number ${big} cannot be passed on exactly; send it as a string`),
+  ],
+  [
+    'an integer that a double cannot hold, where anything may stand, in broken JSON',
+    ['tag', `{"names":[],"any":{"ids":[1,${big}]},}`],
+    badArguments(`any.ids[1]: the number ${big} cannot be passed on exactly`),
+  ],
+  [
+    'an integer that a double cannot hold, in an object as text',
+    ['tag', `{"names":[],"options":"{\\"depth\\":${big}}"}`],
+    left({ names: [], options: `{"depth":${big}}` }),
   ],
   ['a version that is not 1.1', ['weather', '{"city":"Ghent","zip":1.10}'], left({ city: 'Ghent', zip: 1.1 })],
   [
@@ -330,9 +340,9 @@ describeCalls('calls that are right', standard, [
     untouched({ city: 'Ghent', days: 3 }),
   ],
   [
-    'a big integer where anything may stand',
-    ['tag', `{"names":[],"any":${big}}`],
-    untouched({ names: [], any: Number(big) }),
+    'a big integer that a double holds',
+    ['tag', '{"names":[],"any":[9007199254740992,1e300]}'],
+    untouched({ names: [], any: [9007199254740992, 1e300] }),
   ],
   [
     'a prototype for a name',

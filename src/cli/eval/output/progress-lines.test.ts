@@ -17,7 +17,7 @@ describe('progressLines', () => {
       '12.7/s',
       '64 active',
       '11s left',
-      '0.812 ± 0.034',
+      '0.812 [0.778, 0.847]',
       '156 of 158 scored, 39 tasks',
       'completed 152 · max_turns 4 · model_error 2',
       '1.23M in (32.4% cached) · 210k out · $0.4212',
@@ -45,7 +45,7 @@ describe('progressLines', () => {
   })
 
   it('has a word for one task', () => {
-    const score = { mean: 1, low: Number.NaN, high: Number.NaN, rollouts: 4, tasks: 1 }
+    const score = { mean: 1, low: Number.NaN, high: Number.NaN, standardError: Number.NaN, rollouts: 4, tasks: 1 }
     const [, , reward] = progressLines(sampleProgress({ score, ended: 4 }), { columns: 80, style })
     expect(reward).toBe('reward    1.000 · 4 of 4 scored, 1 task')
   })
@@ -101,6 +101,22 @@ describe('progressLines', () => {
     expect(progressLine(parked)).toContain(`12 parked: the backend is overloaded or gone (${reason})`)
   })
 
+  it('says which tool server rollouts wait for, and why', () => {
+    const awayBecause = "server 'search' could not be opened:\nconnect ECONNREFUSED"
+    const away = { server: 'search', state: 'away', waiting: 12, awayMs: 11_000, awayBecause } as const
+    const calm = { server: 'files', state: 'open', waiting: 0, awayMs: 0 } as const
+    const progress = sampleProgress({ servers: [calm, away] })
+    const reason = "server 'search' could not be opened: connect ECONNREFUSED"
+    const words = '12 rollouts wait for tool server "search", away for 11.0s'
+    expect(progressLines(progress, { columns: 80, style })).toEqual(
+      expect.arrayContaining([`tools     ${words}`, `          ${reason}`]),
+    )
+    expect(progressLine(progress)).toContain(`${words} (${reason})`)
+    expect(progressLine(progress)).not.toContain('files')
+    // Nobody knows how long it stays away.
+    expect(progressLine(progress)).not.toContain(' left')
+  })
+
   it('shows each worker: its lag, its memory, and what blocks it', () => {
     const lag = { p99Ms: 3, maxMs: 70, meanMs: 1, utilization: 0.5 }
     const well = { id: 1, kind: 'thread', state: 'ready', running: 32, lag, memoryBytes: 81e6, restarts: 0 } as const
@@ -127,7 +143,7 @@ describe('progressLines', () => {
 describe('progressLine', () => {
   it('has it all on one line', () => {
     expect(progressLine(sampleProgress())).toBe(
-      '[12.4s] 158/300 rollouts  12.7/s  64 active  reward 0.812 ± 0.034  completed 152  max_turns 4  model_error 2  ' +
+      '[12.4s] 158/300 rollouts  12.7/s  64 active  reward 0.812 [0.778, 0.847]  completed 152  max_turns 4  model_error 2  ' +
         '1.23M+210k tokens  $0.4212  lag p99 1.2ms  11s left',
     )
   })

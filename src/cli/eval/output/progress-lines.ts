@@ -2,6 +2,7 @@ import type { Progress } from '../../../eval/index.ts'
 import type { ModelStatus } from '../../../inference/index.ts'
 import type { WorkerStatus } from '../../../rollout/index.ts'
 import { outcomeNames, outcomes } from '../../../schema/index.ts'
+import type { ToolServerStatus } from '../../../tools/index.ts'
 import { bar } from '../../format/bar.ts'
 import { formatBytes } from '../../format/bytes.ts'
 import { formatCompactCount, formatCount, formatShare, formatQuantity } from '../../format/count.ts'
@@ -27,6 +28,7 @@ const lateMs = 50
 /** With more models than this, all are summed up in one line. */
 const shownModels = 4
 const shownWorkers = 8
+const shownServers = 4
 
 /**
  * A run in progress as the lines of the live view. Parts that do not fit a narrow terminal are left out, least important
@@ -41,6 +43,7 @@ export function progressLines(progress: Progress, frame: Frame): readonly string
     row('outcomes', frame, outcomeParts(progress, style)),
     row('tokens', frame, tokenParts(progress)),
     ...modelLines(progress.models, frame),
+    ...awayLines(progress.servers, frame),
     row('loop', frame, lagParts(progress.lag, style)),
     row('store', frame, lagParts(progress.storeLag, style)),
     ...workerLines(progress.workers, frame),
@@ -75,6 +78,10 @@ export function progressLine(progress: Progress): string {
     const found = reason === undefined ? '' : ` (${printableLine(reason)})`
     parts.push(`${formatCount(parked)} parked: the backend is overloaded or gone${found}`)
   }
+  for (const server of awayServers(progress.servers)) {
+    const reason = server.awayBecause === undefined ? '' : ` (${printableLine(server.awayBecause)})`
+    parts.push(`${awayText(server)}${reason}`)
+  }
   for (const { id, state, blockedBy } of progress.workers) {
     if (state === 'silent')
       parts.push(`${workerName(id)} is blocked${blockedBy === undefined ? '' : ` by ${printableLine(blockedBy)}`}`)
@@ -84,9 +91,9 @@ export function progressLine(progress: Progress): string {
   return `[${formatDuration(progress.elapsedMs)}] ${parts.join('  ')}`
 }
 
-/** The time left of the whole run. Once it drains that does not apply; while a backend is gone nobody knows it. */
-function timeLeft({ etaMs, state, models }: Progress): string[] {
-  if (etaMs === undefined || state !== 'running' || parkedCount(models) > 0) return []
+/** The time left of the whole run. Once it drains that does not apply; while a backend or tool server is gone nobody knows it. */
+function timeLeft({ etaMs, state, models, servers }: Progress): string[] {
+  if (etaMs === undefined || state !== 'running' || parkedCount(models) + awayServers(servers).length > 0) return []
   return [`${formatTimeLeft(etaMs)} left`]
 }
 
@@ -150,7 +157,7 @@ function modelLines(models: readonly ModelStatus[], frame: Frame): readonly stri
   const shown = models.slice(0, shownModels)
   const lines = shown.flatMap((model) => [
     row(printableLine(model.name), frame, modelParts(model, frame.style)),
-    ...reasonLines(model, frame),
+    ...reasonLines(model.parkedBecause, frame),
   ])
   const more = models.length - shown.length
   return more > 0 ? [...lines, row('', frame, [`and ${more} more models`])] : lines
@@ -165,11 +172,35 @@ function modelParts(model: ModelStatus, style: Style): readonly string[] {
   return parts
 }
 
-/** The reason why requests wait, on a line below their model, where there is room for it. */
-function reasonLines({ parkedBecause }: ModelStatus, frame: Frame): readonly string[] {
-  if (parkedBecause === undefined) return []
-  const reason = fitText(printableLine(parkedBecause), frame.columns - 1 - labelColumns)
+/** The reason for a wait, on a line below what is waited for, where there is room for it. */
+function reasonLines(because: string | undefined, frame: Frame): readonly string[] {
+  if (because === undefined) return []
+  const reason = fitText(printableLine(because), frame.columns - 1 - labelColumns)
   return [row('', frame, [frame.style.warn(reason)])]
+}
+
+function awayServers(servers: readonly ToolServerStatus[]): readonly ToolServerStatus[] {
+  return servers.filter(({ state }) => state === 'away')
+}
+
+function awayText({ server, waiting, awayMs }: ToolServerStatus): string {
+  const name = printableLine(server)
+  return `${formatQuantity(waiting, 'rollout')} ${waiting === 1 ? 'waits' : 'wait'} for tool server "${name}", away for ${formatDuration(awayMs)}`
+}
+
+/** The tool servers that rollouts wait for, each with the reason below. */
+function awayLines(servers: readonly ToolServerStatus[], frame: Frame): readonly string[] {
+  return awayServers(servers)
+    .slice(0, shownServers)
+    .flatMap((server) => {
+      const line = row('tools', frame, [frame.style.warn(awayText(server))])
+      return [line].concat(reasonLines(server.awayBecause, frame))
+    })
+}
+
+/** How many rollouts wait for tool servers that are away. */
+export function waitingForServers(servers: readonly ToolServerStatus[]): number {
+  return servers.reduce((sum, { waiting }) => sum + waiting, 0)
 }
 
 export function parkedCount(models: readonly ModelStatus[]): number {

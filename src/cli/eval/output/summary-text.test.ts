@@ -13,7 +13,7 @@ describe('summaryText', () => {
     for (const part of [
       'arithmetic · sim',
       'complete · 12.4s',
-      '0.812 ± 0.034   95% interval, clustered by task',
+      '0.812 [0.778, 0.847]   95% interval, clustered by task',
       '300 of 300 rollouts scored · 75 tasks',
       'pass: a reward of at least 1 ─',
       '75 of 75 tasks with all 4 attempts scored',
@@ -70,6 +70,26 @@ describe('summaryText', () => {
       expect(new Set(box.map(textWidth))).toEqual(new Set([Math.min(80, columns)]))
     }
     expect(summaryText(summary, frame)).not.toMatch(/NaN|undefined|Infinity/)
+  })
+
+  it('keeps its right edge and every word where names and reasons are in wide characters', () => {
+    const reason = '连接被拒绝：后端没有在规定的时间内回答，请检查地址和密钥是否正确，然后再试一次✅'
+    const summary = sampleSummary({
+      environment: '算术题🧮',
+      model: 'モデル',
+      components: {
+        正确性: { mean: 0.5, rollouts: 300, weight: 1 },
+        '速度⚡️': { mean: 0.5, rollouts: 300, weight: 0.5 },
+      },
+      outcomes: { ...sampleSummary().outcomes, model_error: 4 },
+      reasons: { model_error: reason },
+    })
+    const text = summaryText(summary, { ...frame, columns: 60 })
+    expect(text).toContain('─ 算术题🧮 · モデル ─')
+    expect(text).toContain('│ 正确性                        0.500        1      300    │')
+    expect(text).toContain('│ 速度⚡️                        0.500      0.5      300    │')
+    const why = text.slice(text.indexOf('model_error, the first'), text.indexOf('├─ time'))
+    expect(why.replaceAll(/[│\s]/g, '')).toContain(reason)
   })
 
   it('says that all calls were answered at the first try only if all of them are known', () => {
@@ -197,6 +217,12 @@ describe('summaryText', () => {
     expect(summaryText(sampleSummary({ cost, costUnknown }), frame)).toMatch(expected)
   })
 
+  it('names the models of judges beside their tokens', () => {
+    const judgeUsage = { calls: 3, input: 100, cachedInput: 0, output: 20, reasoning: 0 }
+    const text = summaryText(sampleSummary({ judgeUsage, judgeModels: ['gpt-5-mini', 'judge\u001b[31m'] }), frame)
+    expect(text).toMatch(/│ judge +gpt-5-mini, judge · 100 in · 20 out +│/)
+  })
+
   it('names no model as the one without a price where others were asked as well', () => {
     const judgeUsage = { calls: 3, input: 100, cachedInput: 0, output: 20, reasoning: 0 }
     const text = summaryText(sampleSummary({ cost: null, costUnknown: 300, judgeUsage }), frame)
@@ -230,6 +256,14 @@ describe('summaryText', () => {
     const usage = { calls: 10, input: 1000, cachedInput: 0, output: 200, reasoning: 0 }
     const shown = sampleSummary({ usage: estimated === undefined ? usage : { ...usage, estimated } })
     expect(summaryText(shown, frame)).toMatch(expected)
+  })
+
+  it('says how many replies have their tokens, if tokens were asked for', () => {
+    const usage = { calls: 10, input: 1000, cachedInput: 0, output: 200, reasoning: 0 }
+    expect(summaryText(sampleSummary({ usage: { ...usage, captured: 7 } }), frame)).toMatch(
+      /captured +token ids and log-probabilities of 7 of 10 replies +│/,
+    )
+    expect(summaryText(sampleSummary({ usage }), frame)).not.toContain('captured')
   })
 
   it('lists components where there is more than the reward itself', () => {

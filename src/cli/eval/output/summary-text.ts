@@ -199,7 +199,15 @@ function timeLines(summary: ShownSummary, frame: Frame): readonly string[] {
 function usageLines(summary: ShownSummary, frame: Frame): readonly string[] {
   const wrapped = (label: string, text: string) => rows(label, wrapText(text, frame.room - labelColumns), frame)
   const lines = [...wrapped('tokens', tokens(summary.usage))]
-  if (summary.judgeUsage.calls > 0) lines.push(...wrapped('judge', tokens(summary.judgeUsage)))
+  const { captured, calls: replies } = summary.usage
+  if (captured !== undefined) {
+    const share = `${formatCount(captured)} of ${formatCount(replies)} repl${replies === 1 ? 'y' : 'ies'}`
+    lines.push(...wrapped('captured', `token ids and log-probabilities of ${share}`))
+  }
+  if (summary.judgeUsage.calls > 0) {
+    const models = summary.judgeModels.map(printableLine).join(', ')
+    lines.push(...wrapped('judge', [...(models === '' ? [] : [models]), tokens(summary.judgeUsage)].join(' · ')))
+  }
   const { calls: toolCalls, failed } = summary.tools
   if (toolCalls > 0) {
     const errors = failed > 0 ? ` · ${formatCount(failed)} failed` : ''

@@ -30,6 +30,8 @@ export interface HttpMcpServerOptions {
   readonly endlessList?: 'same' | 'new'
   /** Says that the list has changed while it is read for the first time; the next one has the tool `extra`. */
   readonly changesList?: boolean
+  /** Any free port if not given. */
+  readonly port?: number
   /** A goodbye is never answered. */
   readonly isDeafToGoodbyes?: boolean
 }
@@ -61,6 +63,8 @@ export class HttpMcpServer extends Resource {
   hanging = 0
   /** How many there were so far. */
   sockets = 0
+  /** Every request is answered with this status, as a proxy does whose server is away. */
+  gatewayStatus: number | undefined
   #started = 0
   #pages = 0
   #interrupted: Message | undefined
@@ -78,7 +82,7 @@ export class HttpMcpServer extends Resource {
 
   static async start(options: HttpMcpServerOptions = {}): Promise<HttpMcpServer> {
     const server = new HttpMcpServer(options)
-    await new Promise<void>((done) => server.#server.listen(0, '127.0.0.1', done))
+    await new Promise<void>((done) => server.#server.listen(options.port ?? 0, '127.0.0.1', done))
     return server
   }
 
@@ -117,6 +121,10 @@ export class HttpMcpServer extends Resource {
 
   async #answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const { authorization } = this.#options
+    if (this.gatewayStatus !== undefined) {
+      response.writeHead(this.gatewayStatus).end('no upstream')
+      return
+    }
     if (authorization !== undefined && request.headers.authorization !== authorization) {
       response.writeHead(401).end(`who is ${String(request.headers.authorization)}?`)
       return

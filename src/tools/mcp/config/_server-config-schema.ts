@@ -42,6 +42,7 @@ const options = {
   maxLifetimeMs: milliseconds.exactOptional(),
   pool: pool.exactOptional(),
   reconnect: reconnect.exactOptional(),
+  awayTimeoutMs: z.int().nonnegative().max(maxTimerMs).exactOptional(),
 }
 
 export const stdioServerSchema = z.strictObject({

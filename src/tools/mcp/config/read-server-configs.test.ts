@@ -43,6 +43,7 @@ test('every option of ours is read', () => {
     maxLifetimeMs: 4,
     pool: { warm: 0, max: 2, maxUses: 3 },
     reconnect: { max: 0, windowMs: 1 },
+    awayTimeoutMs: 0,
   }
   const server = { ...search, cwd: '/tmp', type: 'stdio', ...options }
   expect(read({ search: server })).toEqual({ search: server })

@@ -72,10 +72,16 @@ export interface ServerOptions {
   readonly maxLifetimeMs?: number
   readonly pool?: PoolOptions
   /**
-   * How often within which time a lost session may be opened again, and a failed start be tried again, before callers fail at
-   * once. The two are counted apart; 3 in 60 s if not given.
+   * How often within which time a lost session may be opened again, and a server that was never open be tried again, before
+   * callers fail at once. The two are counted apart; 3 in 60 s if not given. A shared server that is lost more often than that
+   * is away.
    */
   readonly reconnect?: { readonly max: number; readonly windowMs: number }
+  /**
+   * How long rollouts wait for a server that was open and cannot be opened again, counted from when that was first found. 0: they
+   * do not wait. If not given, 10 minutes for a required server, else 0.
+   */
+  readonly awayTimeoutMs?: number
 }
 
 export interface PoolOptions {

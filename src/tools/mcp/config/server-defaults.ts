@@ -1,6 +1,6 @@
 import type { PoolOptions, ServerOptions } from './server-config.ts'
 
-type Defaults = Required<Pick<ServerOptions, 'startTimeoutMs' | 'callTimeoutMs' | 'reconnect'>> & {
+type Defaults = Required<Pick<ServerOptions, 'startTimeoutMs' | 'callTimeoutMs' | 'reconnect' | 'awayTimeoutMs'>> & {
   readonly pool: Required<PoolOptions>
 }
 
@@ -9,5 +9,11 @@ export const serverDefaults: Defaults = {
   startTimeoutMs: 30_000,
   callTimeoutMs: 120_000,
   reconnect: { max: 3, windowMs: 60_000 },
+  awayTimeoutMs: 600_000,
   pool: { warm: 1, max: 32, maxUses: 1 },
+}
+
+/** How long rollouts wait for a server that is away: a rollout that can do without the server does not wait. */
+export function awayTimeoutOf({ awayTimeoutMs, required = true }: ServerOptions): number {
+  return awayTimeoutMs ?? (required ? serverDefaults.awayTimeoutMs : 0)
 }

@@ -14,6 +14,8 @@ const beforeConnected = new Set([
 
 /** The server has too much to do just now and did nothing yet. */
 const busyStatuses = new Set([429, 503])
+/** Statuses of proxies whose server does not answer. */
+const gatewayStatuses = new Set([502, 503, 504])
 /** The pause before the next try, if the server does not say. */
 const busyMs = 1000
 
@@ -21,9 +23,10 @@ const busyMs = 1000
 export function statusFailure(status: number, page: string, retryAfterMs: number = busyMs): CallFailure {
   const cause = new Error(statusWords(status, page))
   if (isForgottenSession(status, page)) return { kind: 'lost', mayHaveRun: false, cause }
-  if (busyStatuses.has(status)) return { kind: 'refused', mayHaveRun: false, cause, retryAfterMs }
+  const isOfGateway = gatewayStatuses.has(status)
+  if (busyStatuses.has(status)) return { kind: 'refused', mayHaveRun: false, cause, retryAfterMs, isOfGateway }
   // With a status of success the server took the call, and then did not say what came of it.
-  return { kind: 'refused', mayHaveRun: status < 300 || status >= 500, cause }
+  return { kind: 'refused', mayHaveRun: status < 300 || status >= 500, cause, isOfGateway }
 }
 
 /** The same for the SDK's older transport, whose errors have the status only in their text. */
@@ -41,6 +44,12 @@ export function wordsOf(error: Error): string {
   const said = statusWords(status, error.message.replace(/^Error POSTing to endpoint:/, ''))
   if (status === 401 || status === 403) return `${said}. Check the key in "headers"`
   return status === 404 || status === 405 ? `${said}. Check the path in "url", which is often /mcp` : said
+}
+
+/** The HTTP status that an error of the SDK stands for. */
+export function statusOf(error: unknown): number | undefined {
+  for (const cause of causesOf(error)) if (cause instanceof SdkHttpError) return cause.status
+  return undefined
 }
 
 function statusWords(status: number, page: string): string {

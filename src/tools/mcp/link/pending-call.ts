@@ -20,6 +20,8 @@ export interface CallRefusal {
   readonly cause: Error
   /** The server has too much to do just now, and may be asked again after this time. */
   readonly retryAfterMs?: number
+  /** The status is one with which a proxy answers for a server that is away. */
+  readonly isOfGateway?: boolean
 }
 
 /** The request of this call ended without an answer. The server's session may still exist. */

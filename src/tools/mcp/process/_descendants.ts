@@ -65,7 +65,7 @@ export function identify(pid: number): ProcessId | undefined {
 }
 
 /** All processes of the machine; none where there is no /proc. */
-export function processIds(): number[] {
+function processIds(): number[] {
   return entriesOf('/proc')
     .map(Number)
     .filter((pid) => pid > 0)

@@ -1,6 +1,7 @@
 /**
- * The guard's script, for any POSIX shell. It reads `+<group>` and `-<group>`, one to a line. When its input ends, it kills the
- * groups that are left and all their descendants, then exits. Nothing but that end makes it stop.
+ * The guard's script, for any POSIX shell. It reads `+<group>` and `-<group>`, one to a line. To `?<mark> <mark> …` it answers
+ * with the processes that have one of these marks in their environment, one to a line, and a dot. When its input ends, it kills
+ * the groups that are left and all their descendants, then exits. Nothing but that end makes it stop.
  *
  * Processes that left their group are found in /proc in three ways: as descendants of a group's leader; by the mark (`$1`) that
  * each server has in its environment and hands down, for the leader may be dead by then; and below a marked process, for some
@@ -8,7 +9,7 @@
  * because processes may have forked before they were killed.
  */
 export const guardScript = `
-trap '' HUP INT QUIT TERM
+trap '' HUP INT QUIT TERM PIPE
 mark=$1
 groups=' '
 while read -r line; do
@@ -16,6 +17,15 @@ while read -r line; do
   case $line in
     +*) case $groups in *" $group "*) ;; *) groups="$groups$group " ;; esac ;;
     -*) case $groups in *" $group "*) groups="\${groups%%" $group "*} \${groups#*" $group "}" ;; esac ;;
+    '?'*)
+      set --
+      for one in $group; do set -- "$@" -e "$one"; done
+      for file in $(grep -lsF "$@" /proc/[0-9]*/environ); do
+        found=\${file#/proc/}
+        echo "\${found%/environ}"
+      done
+      echo .
+      ;;
   esac
 done
 

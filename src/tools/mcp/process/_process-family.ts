@@ -2,6 +2,7 @@ import { MillraceError } from '../../../errors/index.ts'
 import { sleep } from '../../../kit/index.ts'
 import { descendantsOf, isAlive, isGroupAlive, signal, type ProcessId } from './_descendants.ts'
 import { markedProcesses } from './_marked-processes.ts'
+import type { ProcessGuard } from './process-guard.ts'
 
 const lookEveryMs = 10
 const killLimitMs = 10_000
@@ -13,11 +14,13 @@ const killLimitMs = 10_000
 export class ProcessFamily {
   readonly #leader: number
   readonly #mark: string
+  readonly #guard: ProcessGuard
   readonly #noted = new Map<number, ProcessId>()
 
-  constructor(leader: number, mark: string) {
+  constructor(leader: number, mark: string, guard: ProcessGuard) {
     this.#leader = leader
     this.#mark = mark
+    this.#guard = guard
   }
 
   /** Remembers the present descendants. Only before the leader is reaped: after that its number may be another's. */
@@ -42,7 +45,7 @@ export class ProcessFamily {
     const deadline = performance.now() + killLimitMs
     for (;;) {
       this.signalGroup('SIGKILL')
-      const left = [...this.#noted.values(), ...(await markedProcesses(this.#mark))].filter(isAlive)
+      const left = [...this.#noted.values(), ...(await markedProcesses(this.#mark, this.#guard))].filter(isAlive)
       // Some overwrite their environment, as a browser's processes do: they are found only below a marked one.
       for (const { pid } of left) this.#noteBelow(pid)
       for (const { pid } of left) signal(pid, 'SIGKILL')

@@ -2,7 +2,7 @@ import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { expect, test } from 'vitest'
 import { liveGuards } from '../../../../test/tools/_processes.ts'
-import { ProcessGuard } from './process-guard.ts'
+import { markVariable, ProcessGuard } from './process-guard.ts'
 
 function deafGroup() {
   const child = spawn('sh', ['-c', 'trap "" TERM; exec sleep 60'], { detached: true, stdio: 'ignore' })
@@ -52,4 +52,24 @@ test('a group that comes while the guard is dying is watched all the same', asyn
   expect(liveGuards()).toHaveLength(1)
   await guard.forget(two.pid)
   expect(liveGuards()).toHaveLength(0)
+})
+
+test('it finds what has a mark, also if its shell dies meanwhile, and goes when it watches nothing', async () => {
+  const guard = new ProcessGuard()
+  const marks = [guard.nextMark(), guard.nextMark()]
+  const children = marks.map((mark) =>
+    spawn('sleep', ['60'], { env: { ...process.env, [markVariable]: mark }, stdio: 'ignore' }),
+  )
+  try {
+    await Promise.all(children.map((child) => once(child, 'spawn')))
+    const [first, both] = [guard.marked(marks[0] ?? ''), Promise.all(marks.map((mark) => guard.marked(mark)))]
+    await expect.poll(() => liveGuards().length).toBeGreaterThan(0)
+    for (const { pid } of liveGuards()) process.kill(pid, 'SIGKILL')
+    expect(await first).toContain(children[0]?.pid)
+    // Asked for together, they are found together.
+    expect((await both).map((pids) => pids.includes(children[1]?.pid ?? 0))).toEqual([true, true])
+    expect(liveGuards()).toHaveLength(0)
+  } finally {
+    for (const child of children) child.kill('SIGKILL')
+  }
 })

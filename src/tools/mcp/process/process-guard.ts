@@ -7,6 +7,12 @@ import { GuardShell } from './_guard-shell.ts'
 const earlyMs = 1_000
 const maxEarlyDeaths = 3
 
+/** A look for the processes that servers left behind. */
+interface Search {
+  readonly marks: Set<string>
+  readonly found: Promise<number[]>
+}
+
 /** The variable that carries a server's mark to all its descendants. */
 export const markVariable = 'MILLRACE_SERVER'
 
@@ -23,6 +29,10 @@ export class ProcessGuard {
   #shell: GuardShell | undefined
   #earlyDeaths = 0
   #marks = 0
+  /** The last search that was begun. */
+  #search: Promise<unknown> = Promise.resolve()
+  /** The search that begins when that has ended, for all who ask meanwhile: one mark for each server that is ending. */
+  #nextSearch: Search | undefined
 
   /** A value for `markVariable`, which tells the descendants of one server apart from all other processes. */
   nextMark(): string {
@@ -41,10 +51,7 @@ export class ProcessGuard {
       if (!this.#groups.has(group)) return
     }
     this.#groups.delete(group)
-    throw new MillraceError(
-      'tool_infra',
-      'no shell could be started that ends programs when Millrace is gone, so none is started: check that /bin/sh runs',
-    )
+    throw noShell('so no program is started')
   }
 
   /** Called once nothing of the group is left. If it was the last group, resolves when the shell is gone, too. */
@@ -52,9 +59,47 @@ export class ProcessGuard {
     if (!this.#groups.delete(group)) return
     const shell = this.#shell
     void shell?.tell(`-${group}\n`)
+    await this.#endUnused()
+  }
+
+  async #endUnused(): Promise<void> {
     if (this.#groups.size > 0) return
+    const shell = this.#shell
     this.#shell = undefined
     await shell?.end()
+  }
+
+  /**
+   * The processes that have this mark in their environment, and perhaps others whose servers end at the same time. It takes a look
+   * at every process of the machine, so the shell does it, and callers that ask while it looks share the next look.
+   */
+  marked(mark: string): Promise<number[]> {
+    const next = (this.#nextSearch ??= this.#searchNext())
+    next.marks.add(`${markVariable}=${mark}`)
+    return next.found
+  }
+
+  #searchNext(): Search {
+    const marks = new Set<string>()
+    const found = this.#search.then(() => {
+      this.#nextSearch = undefined
+      return this.#find([...marks])
+    })
+    this.#search = found.catch(() => {})
+    return { marks, found }
+  }
+
+  async #find(marks: readonly string[]): Promise<number[]> {
+    for (let attempt = 0; attempt <= maxEarlyDeaths; attempt += 1) {
+      const shell = (this.#shell ??= this.#startShell())
+      const found = await shell.find(marks)
+      if (found) {
+        await this.#endUnused()
+        return found
+      }
+      await shell.gone
+    }
+    throw noShell('so what tool servers left behind cannot be found')
   }
 
   #startShell(): GuardShell {
@@ -70,4 +115,11 @@ export class ProcessGuard {
     const isHopeless = this.#earlyDeaths > maxEarlyDeaths
     this.#shell = this.#groups.size > 0 && !isHopeless ? this.#startShell() : undefined
   }
+}
+
+function noShell(consequence: string): MillraceError {
+  return new MillraceError(
+    'tool_infra',
+    `no shell could be started that ends programs when Millrace is gone, ${consequence}: check that /bin/sh runs`,
+  )
 }

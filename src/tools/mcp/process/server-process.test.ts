@@ -1,4 +1,5 @@
 import { once } from 'node:events'
+import { readFileSync } from 'node:fs'
 import { mkdtempDisposable, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -119,3 +120,19 @@ test('writing to a process that has gone fails for who writes, and nowhere else'
   process.kill(server.pid, 'SIGKILL')
   await server.ended
 })
+
+test('how many files are read when a server ends does not depend on how many processes the machine has', async () => {
+  const count = 150
+  // They are there, in a group of their own, until their input ends.
+  await using crowd = await shell(`for one in $(seq ${count}); do sleep 600 & done; echo ready; read line`)
+  await once(crowd.stdout, 'data')
+  const server = await start({ command: 'cat' })
+  const before = readCalls()
+  await server.close()
+  expect(readCalls() - before).toBeLessThan(count)
+})
+
+/** How many reads this process has made so far. */
+function readCalls(): number {
+  return Number(/^syscr: (\d+)/m.exec(readFileSync('/proc/self/io', 'utf8'))?.[1])
+}

@@ -70,7 +70,7 @@ export class ServerProcess extends Resource {
     const gated = await spawnGated(config, env).catch((error: unknown) => {
       throw startFailure(server, config, error)
     })
-    const started = new ServerProcess(options, gated, new ProcessFamily(gated.pid, mark))
+    const started = new ServerProcess(options, gated, new ProcessFamily(gated.pid, mark, guard))
     try {
       await guard.watch(gated.pid)
     } catch (error) {

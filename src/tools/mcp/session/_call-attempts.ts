@@ -14,6 +14,8 @@ export class CallAttempts {
   readonly limitMs: number
   readonly #startedAt = performance.now()
   #failed: readonly FailedAttempt[] = []
+  #waitedMs = 0
+  #waitStartedAt: number | undefined
 
   constructor(call: ServerCall, hold: SessionHold, limitMs: number) {
     this.call = call
@@ -31,7 +33,22 @@ export class CallAttempts {
   }
 
   get leftMs(): number {
-    return this.limitMs - this.elapsedMs
+    return this.limitMs - this.elapsedMs + this.#waitedMs
+  }
+
+  /** Whether the call waits for a server that is away. `leftMs` then counts the wait until it ends. */
+  get isWaiting(): boolean {
+    return this.#waitStartedAt !== undefined
+  }
+
+  /** The call begins to wait for a server that is away, on the time of its rollout and not on its own. */
+  startWait(): void {
+    this.#waitStartedAt = performance.now()
+  }
+
+  endWait(): void {
+    this.#waitedMs += performance.now() - (this.#waitStartedAt ?? 0)
+    this.#waitStartedAt = undefined
   }
 
   /** The failure before the present attempt, if there was one. */

@@ -1,5 +1,11 @@
 import { MillraceError } from '../../../errors/index.ts'
-import { Client, type JSONRPCMessage, type RequestOptions, type Transport } from '@modelcontextprotocol/client'
+import {
+  Client,
+  type JSONRPCMessage,
+  ProtocolError,
+  type RequestOptions,
+  type Transport,
+} from '@modelcontextprotocol/client'
 import { AbortScope, maxTimerMs, packageVersion, raced, timerMs, within } from '../../../kit/index.ts'
 import type { CatalogueCache, ListedServer } from '../catalogue/catalogue-cache.ts'
 import { listTools } from '../catalogue/list-tools.ts'
@@ -14,6 +20,8 @@ import type { ServerTool } from '../catalogue/tool-catalogue.ts'
 
 /** How long a server that has stopped listening may take to end. */
 const endingMs = 500
+/** How long a server may take to answer whether it is there. */
+const pingMs = 5_000
 
 export interface ConnectionOptions {
   readonly server: string
@@ -64,6 +72,7 @@ export class Connection implements CallOwner {
   /** Whether the server has said that its list changed: its answer to an earlier request may be the old list. */
   #isListStale = false
   #closing: Promise<void> | undefined
+  #answering: Promise<boolean> | undefined
 
   private constructor(link: ServerLink, options: ConnectionOptions) {
     const { server, config, generation, onListChanged, onLost, onEnd, catalogues } = options
@@ -166,6 +175,23 @@ export class Connection implements CallOwner {
 
   list(signal: AbortSignal, timeoutMs: number): Promise<ServerTool[]> {
     return this.#list({ signal, timeout: timerMs(timeoutMs) })
+  }
+
+  /** Whether the server answers now. Callers that ask meanwhile share the answer. */
+  answers(): Promise<boolean> {
+    this.#answering ??= this.#ping().finally(() => (this.#answering = undefined))
+    return this.#answering
+  }
+
+  async #ping(): Promise<boolean> {
+    if (!this.#isUsable) return false
+    try {
+      await this.#client.ping({ timeout: pingMs })
+      return true
+    } catch (error) {
+      // A server that does not know pings is there.
+      return error instanceof ProtocolError
+    }
   }
 
   /** Takes no further calls; running ones may end. */

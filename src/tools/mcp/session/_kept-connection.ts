@@ -2,6 +2,7 @@ import { MillraceError } from '../../../errors/index.ts'
 import { Resource, type Semaphore, sleep, closeTogether } from '../../../kit/index.ts'
 import type { CatalogueCache } from '../catalogue/catalogue-cache.ts'
 import { Connection } from './_connection.ts'
+import { statusOf } from '../link/call-failure.ts'
 import { linkTo } from '../link/link-to.ts'
 import { OfferedTools } from '../catalogue/offered-tools.ts'
 import { ReconnectBudget } from './_reconnect-budget.ts'
@@ -13,6 +14,7 @@ import type { SessionErrors } from './_session-error.ts'
 import { SharedFlight } from './_shared-flight.ts'
 import type { ServerConfig } from '../config/server-config.ts'
 import type { ServerEvent } from './server-events.ts'
+import type { ServerGate } from './server-gate.ts'
 import type { ServerTool } from '../catalogue/tool-catalogue.ts'
 
 export interface KeptConnectionOptions {
@@ -24,6 +26,8 @@ export interface KeptConnectionOptions {
   readonly onEvent: (event: ServerEvent) => void
   /** Lists of servers like this one; without them the server itself is asked. */
   readonly catalogues?: CatalogueCache
+  /** Where calls wait while the server is away; without one they fail. */
+  readonly gate?: ServerGate
 }
 
 /** `lost`: the connection ended by itself; the next call opens another, within the budget. */
@@ -143,7 +147,9 @@ export class KeptConnection extends Resource {
   }
 
   #takeOff(isCounted: boolean): Flight {
-    const delayMs = isCounted ? this.#spend() : 0
+    // Probes of a server that is away are not counted: the gate spaces them out.
+    const isProbe = this.#options.gate?.outage !== undefined
+    const delayMs = isCounted && !isProbe ? this.#spend() : 0
     this.#isListStale = false
     const flight = new SharedFlight(this.closedSignal, async (signal) => {
       try {
@@ -163,15 +169,22 @@ export class KeptConnection extends Resource {
       this.#isCircuitOpen = false
       return this.#budget.take()
     }
-    const { name: server } = this.#options
+    const { name: server, config, gate } = this.#options
     const cause = this.#trouble ?? 'unknown'
-    if (!this.#isCircuitOpen) this.#options.onEvent({ name: 'mcp.circuit_open', server, cause })
+    // A shared server that dies over and over is away for everybody. A session that a rollout has alone fails it.
+    const isAway = gate?.waits === true && config.sharing === 'shared' && Number.isFinite(waitMs)
+    if (!this.#isCircuitOpen && !isAway) this.#options.onEvent({ name: 'mcp.circuit_open', server, cause })
     this.#isCircuitOpen = true
     const often = `it was opened again ${limits.max} times within ${limits.windowMs} ms`
     const next = Number.isFinite(waitMs)
       ? `the next try is possible in ${Math.ceil(waitMs)} ms`
       : 'reconnect.max allows none'
-    throw new MillraceError('tool_infra', `${often}; ${next}. The last failure was: ${cause}`)
+    const what = isAway ? often : `${often}; ${next}`
+    throw new MillraceError(
+      'tool_infra',
+      `${what}. The last failure was: ${cause}`,
+      isAway ? {} : { data: { circuitOpen: true } },
+    )
   }
 
   async #start(signal: AbortSignal, delayMs: number): Promise<Connection> {
@@ -219,7 +232,13 @@ export class KeptConnection extends Resource {
           const unclosed = closeError === undefined ? '' : `. Nor could it be closed: ${this.#errors.text(closeError)}`
           return this.#errors.infra(
             `server '${server}' could not be opened: ${this.#errors.text(error)}${unclosed}`,
-            { server, generation: this.#generation, ending, elapsedMs: performance.now() - startedAt },
+            {
+              server,
+              generation: this.#generation,
+              ending,
+              elapsedMs: performance.now() - startedAt,
+              status: statusOf(error),
+            },
             error,
           )
         },

@@ -14,6 +14,8 @@ export interface FailureFacts {
   readonly mayHaveRun?: boolean | undefined
   readonly reconnectError?: string | undefined
   readonly sessionRestarted?: true | undefined
+  /** The HTTP status with which the server refused to be opened. */
+  readonly status?: number | undefined
 }
 
 /** How much of a foreign message is kept: it may be a whole web page. */

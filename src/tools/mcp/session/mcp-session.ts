@@ -32,8 +32,9 @@ const protocolErrors = new Set([-32_700, -32_600, -32_601])
  * | HTTP 429 or 503, and there is time to wait as long as they say  | nobody: it is repeated once after that                 |
  * | one of these otherwise, or once more                            | the rollout: `tool_infra`, with `mayHaveRun`           |
  * | the server has forgotten what it was told, and that is to fail  | the rollout: `tool_infra`; nothing is opened again     |
- * | the new connection cannot be had, in time or at all             | the rollout: `tool_infra`, `Reconnect to … also failed` |
- * | too many reconnects in a while (the circuit is open)            | the rollout: `tool_infra`, at once                     |
+ * | the new connection cannot be had, and the session has a gate    | nobody: the call waits there until the server is back  |
+ * | not even then, or there is no gate                              | the rollout: `tool_infra`, `Reconnect to … also failed` |
+ * | too many reconnects in a while (the circuit is open)            | the rollout: `tool_infra`, at once; it waits at a gate if the server is shared |
  * | another status, a JSON-RPC error about the protocol, no result  | the rollout: `tool_infra`; nothing is repeated         |
  * | the caller's signal aborts                                      | the caller: its reason; the server is told to stop     |
  * | the session is closed                                           | the caller: `closed`                                   |
@@ -163,7 +164,10 @@ export class McpSession extends Resource {
   }
 
   /** Returns if the call is to be made again; throws if not. */
-  async #fail(connection: Connection, attempts: CallAttempts, failure: CallFailure): Promise<void> {
+  async #fail(connection: Connection, attempts: CallAttempts, given: CallFailure): Promise<void> {
+    const failure = (await this.#isBehindGateway(connection, attempts, given))
+      ? { ...given, kind: 'lost' as const }
+      : given
     if (failure.kind === 'lost') {
       // First, because a call that comes while this one waits opens the next connection, and has to know why.
       this.#kept.noteLoss(connection, failure.cause)
@@ -178,6 +182,12 @@ export class McpSession extends Resource {
     }
     attempts.failed(failure, connection)
     if (failure.kind === 'refused') await this.#pause(failure.retryAfterMs ?? 0, attempts.call.signal)
+  }
+
+  /** Whether a proxy answered in the place of a server that is away. */
+  async #isBehindGateway(connection: Connection, attempts: CallAttempts, failure: CallFailure): Promise<boolean> {
+    if (failure.kind !== 'refused' || !failure.isOfGateway || this.#options.gate?.waits !== true) return false
+    return !this.#mayRepeat(attempts, failure) && !(await connection.answers())
   }
 
   #mayRepeat(attempts: CallAttempts, failure: CallFailure): boolean {
@@ -220,15 +230,12 @@ export class McpSession extends Resource {
 
   /** A connection for a call that found none. Waits no longer than the call may last. */
   async #reach(attempts: CallAttempts): Promise<Connection> {
-    const { call, limitMs, leftMs, hold, lastFailure } = attempts
+    const { call, hold, lastFailure } = attempts
     if (this.#options.config.onRestart === 'fail' && this.#keepsState && hold.hasToldAnything) {
       throw this.#forgotten(attempts)
     }
-    const reason = (): Error =>
-      new Error(`server '${this.name}' was not there within the ${Math.round(limitMs)} ms of the call`)
-    using scope = new AbortScope(call.signal, leftMs, reason)
     try {
-      return await this.#kept.reach(scope.signal)
+      return await this.#connectionFor(attempts)
     } catch (error) {
       this.throwIfClosed()
       call.signal.throwIfAborted()
@@ -249,6 +256,37 @@ export class McpSession extends Resource {
         lastFailure ? new Error(this.#errors.text(lastFailure.cause), { cause: error }) : error,
       )
     }
+  }
+
+  /** Waits at the gate while the server is away. */
+  async #connectionFor(attempts: CallAttempts): Promise<Connection> {
+    const { call } = attempts
+    const { gate } = this.#options
+    if (!gate?.waits) return await this.#connectInTime(attempts, call.signal)
+    using scope = new AbortScope(call.signal)
+    const { signal } = scope
+    const onAway = (why: MillraceError): (() => void) => {
+      attempts.startWait()
+      const resume = call.onAway?.(why)
+      return () => {
+        attempts.endWait()
+        resume?.()
+      }
+    }
+    try {
+      const opening = gate.open(() => this.#connectInTime(attempts, signal), { signal, onAway })
+      return await raced(opening, this.closedSignal)
+    } finally {
+      scope.abort(undefined)
+    }
+  }
+
+  /** Opens a connection within the time that the call has left. A server that is away may take its time to open. */
+  async #connectInTime({ isWaiting, leftMs, limitMs }: CallAttempts, signal: AbortSignal): Promise<Connection> {
+    const reason = (): Error =>
+      new Error(`server '${this.name}' was not there within the ${Math.round(limitMs)} ms of the call`)
+    using scope = new AbortScope(signal, isWaiting ? undefined : leftMs, reason)
+    return await this.#kept.reach(scope.signal)
   }
 
   /** The error for a rollout whose server lost its state. It ends the rollout, so another process would be for nothing. */

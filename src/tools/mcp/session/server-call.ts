@@ -1,3 +1,4 @@
+import type { MillraceError } from '../../../errors/index.ts'
 import type { ContentPart, Json } from '../../../schema/index.ts'
 
 export interface ServerCall {
@@ -6,6 +7,11 @@ export interface ServerCall {
   readonly signal: AbortSignal
   /** The time that the rollout has left; the server's own limit counts too. */
   readonly timeoutMs?: number
+  /**
+   * Called when the call begins to wait for a server that is away, which does not count as time of the call. Returns what to call
+   * when the wait is over.
+   */
+  readonly onAway?: (why: MillraceError) => () => void
   readonly onProgress?: (progress: {
     readonly progress: number
     readonly total?: number

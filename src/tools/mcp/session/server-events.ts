@@ -28,5 +28,9 @@ export type ServerEvent =
   | { readonly name: 'mcp.names_unlisted'; readonly server: string; readonly names: readonly string[] }
   | { readonly name: 'mcp.recycled'; readonly server: string; readonly why: 'idle' | 'lifetime' | 'uses' }
   | { readonly name: 'mcp.circuit_open'; readonly server: string; readonly cause: string }
+  /** The server was open and cannot be opened again: rollouts wait for it. */
+  | { readonly name: 'mcp.away'; readonly server: string; readonly cause: string }
+  /** The server is open again, after `ms`. */
+  | { readonly name: 'mcp.back'; readonly server: string; readonly ms: number }
 
 export const toolServerEvents = new EventChannel<ServerEvent>('millrace:tool-server')

@@ -2,14 +2,14 @@ import { type AbortListener, timerMs, offAbort, onAbort, Resource, closeTogether
 import { HeldEvents, type ServerEventListener } from './_held-events.ts'
 import { serverDefaults } from '../config/server-defaults.ts'
 import type { HeldSession, KeptSession, SessionSource, SessionUse } from './_session-source.ts'
-import { StartBudget, type StartBudgetOptions } from './_start-budget.ts'
+import type { ServerGate } from '../session/server-gate.ts'
 import type { PoolOptions } from '../config/server-config.ts'
 
 export interface ProcessPoolOptions extends PoolOptions {
   readonly makeSession: (onEvent: ServerEventListener) => KeptSession
   /** Takes the events of processes that no rollout holds. */
   readonly onEvent: ServerEventListener
-  readonly budget?: StartBudgetOptions | undefined
+  readonly gate: ServerGate
   /** A process that no rollout took for this long is ended; the next rollout starts one. */
   readonly idleMs?: number | undefined
   /** A process older than this serves no further rollout. */
@@ -44,7 +44,6 @@ export class ProcessPool extends Resource implements SessionSource {
   readonly #warm: number
   readonly #max: number
   readonly #maxUses: number
-  readonly #budget: StartBudget
   /** Every process that is not known to be gone. */
   readonly #sessions = new Set<KeptSession>()
   readonly #ready: PooledSession[] = []
@@ -64,7 +63,6 @@ export class ProcessPool extends Resource implements SessionSource {
     this.#max = options.max ?? defaults.max
     this.#warm = Math.min(options.warm ?? defaults.warm, this.#max)
     this.#maxUses = options.maxUses ?? defaults.maxUses
-    this.#budget = new StartBudget(options.budget)
   }
 
   async warm(): Promise<void> {
@@ -163,7 +161,7 @@ export class ProcessPool extends Resource implements SessionSource {
     this.#starting += 1
     let failure: { readonly error: unknown } | undefined
     try {
-      await this.#budget.start(() => session.open(), this.closedSignal)
+      await this.#options.gate.open(() => session.open(), { signal: this.closedSignal })
     } catch (error) {
       failure = { error }
     }

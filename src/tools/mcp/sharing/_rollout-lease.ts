@@ -17,9 +17,15 @@ export type TakenServer =
       readonly server: string
       readonly held: HeldSession
       readonly policy: ServerPolicy
+      readonly waiting: WaitingRollouts
       readonly error?: undefined
     }
-  | (ServerFailure & { readonly held?: undefined; readonly policy?: undefined })
+  | (ServerFailure & { readonly held?: undefined; readonly policy?: undefined; readonly waiting?: undefined })
+
+/** How many rollouts wait for a server. */
+export interface WaitingRollouts {
+  count: number
+}
 
 /** What the failures of a server mean for a rollout. */
 export interface ServerPolicy {
@@ -33,6 +39,9 @@ interface Hold extends ServerPolicy {
   running: number
   /** Whether a call was given up, which the server may still be working on. */
   isLeftBusy: boolean
+  /** Calls that wait for the server: together they are one rollout that waits. */
+  awaiting: number
+  readonly waiting: WaitingRollouts
 }
 
 export class RolloutLease implements ServerLease {
@@ -44,8 +53,9 @@ export class RolloutLease implements ServerLease {
   constructor(taken: readonly TakenServer[], known: KnownCatalogues) {
     this.#known = known
     this.failures = taken.flatMap(({ server, error }) => (error ? [{ server, error }] : []))
-    for (const { server, held, policy } of taken) {
-      if (held) this.#holds.set(server, { ...policy, held, isUsed: false, running: 0, isLeftBusy: false })
+    for (const { server, held, policy, waiting } of taken) {
+      if (!held) continue
+      this.#holds.set(server, { ...policy, held, waiting, isUsed: false, running: 0, isLeftBusy: false, awaiting: 0 })
     }
   }
 
@@ -71,7 +81,7 @@ export class RolloutLease implements ServerLease {
 
   async #answer(server: string, hold: Hold, call: ServerCall): Promise<ServerAnswer> {
     try {
-      const answer = await hold.held.session.call(call)
+      const answer = await hold.held.session.call({ ...call, onAway: (why) => startWait(hold, call.onAway?.(why)) })
       if (answer.detail.timedOut) hold.isLeftBusy = true
       return answer
     } catch (error) {
@@ -99,6 +109,17 @@ export class RolloutLease implements ServerLease {
       for (const hold of this.#holds.values()) hold.held.giveBack(useOf(hold))
     }
     return this.#givenBack
+  }
+}
+
+/** Counts the rollout as one that waits, as long as any of its calls does. */
+function startWait(hold: Hold, resume: (() => void) | undefined): () => void {
+  hold.awaiting += 1
+  if (hold.awaiting === 1) hold.waiting.count += 1
+  return () => {
+    hold.awaiting -= 1
+    if (hold.awaiting === 0) hold.waiting.count -= 1
+    resume?.()
   }
 }
 

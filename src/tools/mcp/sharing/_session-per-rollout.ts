@@ -1,11 +1,11 @@
 import { Resource, closeTogether } from '../../../kit/index.ts'
 import { HeldEvents, type ServerEventListener } from './_held-events.ts'
 import type { HeldSession, KeptSession, SessionSource, SessionUse } from './_session-source.ts'
-import { StartBudget, type StartBudgetOptions } from './_start-budget.ts'
+import type { ServerGate } from '../session/server-gate.ts'
 
 export interface SessionPerRolloutOptions {
   readonly makeSession: (onEvent: ServerEventListener) => KeptSession
-  readonly budget?: StartBudgetOptions | undefined
+  readonly gate: ServerGate
   /** Takes the events of sessions that no rollout holds. */
   readonly onEvent: ServerEventListener
 }
@@ -22,7 +22,6 @@ interface SessionWithEvents {
  */
 export class SessionPerRollout extends Resource implements SessionSource {
   readonly #options: SessionPerRolloutOptions
-  readonly #budget: StartBudget
   /** Every session that is not known to be gone. */
   readonly #sessions = new Set<KeptSession>()
   #spare: SessionWithEvents | undefined
@@ -33,7 +32,6 @@ export class SessionPerRollout extends Resource implements SessionSource {
   constructor(options: SessionPerRolloutOptions) {
     super()
     this.#options = options
-    this.#budget = new StartBudget(options.budget)
   }
 
   warm(): Promise<void> {
@@ -71,8 +69,8 @@ export class SessionPerRollout extends Resource implements SessionSource {
   }
 
   async #open(signal: AbortSignal, holder?: ServerEventListener): Promise<SessionWithEvents> {
-    const { makeSession, onEvent } = this.#options
-    return await this.#budget.start(async () => {
+    const { makeSession, onEvent, gate } = this.#options
+    const open = async (): Promise<SessionWithEvents> => {
       this.throwIfClosed()
       const events = new HeldEvents(onEvent, holder)
       const session = makeSession(events.tell)
@@ -84,7 +82,8 @@ export class SessionPerRollout extends Resource implements SessionSource {
         this.#end(session)
         throw error
       }
-    }, signal)
+    }
+    return await gate.open(open, { signal })
   }
 
   /** Ends a session in the background. */

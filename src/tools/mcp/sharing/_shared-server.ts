@@ -1,18 +1,18 @@
-import { Resource, raced } from '../../../kit/index.ts'
+import { Resource } from '../../../kit/index.ts'
+import type { ServerGate } from '../session/server-gate.ts'
 import type { HeldSession, KeptSession, SessionSource } from './_session-source.ts'
-import { StartBudget, type StartBudgetOptions } from './_start-budget.ts'
 
 /** One session for all rollouts. */
 export class SharedServer extends Resource implements SessionSource {
   readonly #session: KeptSession
-  readonly #budget: StartBudget
+  readonly #gate: ServerGate
   /** Holding the session costs nothing, so all rollouts get the same object. */
   readonly #held: HeldSession
 
-  constructor(session: KeptSession, budget?: StartBudgetOptions) {
+  constructor(session: KeptSession, gate: ServerGate) {
     super()
     this.#session = session
-    this.#budget = new StartBudget(budget)
+    this.#gate = gate
     this.#held = { session, giveBack: () => {} }
   }
 
@@ -26,13 +26,8 @@ export class SharedServer extends Resource implements SessionSource {
 
   async take(signal: AbortSignal): Promise<HeldSession> {
     this.throwIfClosed()
-    // The first rollout to ask may be cancelled, but the session it asked for belongs to all.
-    if (!this.#session.isOpen) {
-      await raced(
-        this.#budget.start(() => this.#session.open(), this.closedSignal),
-        signal,
-      )
-    }
+    // A rollout that leaves does not stop an opening that others wait for.
+    if (!this.#session.isOpen) await this.#gate.open(() => this.#session.open(signal), { signal })
     return this.#held
   }
 

@@ -4,9 +4,9 @@ import { ProcessPool, type ProcessPoolOptions } from './_process-pool.ts'
 import type { HeldSession } from './_session-source.ts'
 import { SessionStand } from '../_testing/stand-in-session.ts'
 import type { ServerEvent } from '../session/server-events.ts'
+import { ServerGate } from '../session/server-gate.ts'
 
 const never = new AbortController().signal
-const quickly = { max: 3, windowMs: 60_000 }
 
 function poolOf(options: Partial<ProcessPoolOptions> = {}) {
   const stand = new SessionStand()
@@ -16,7 +16,7 @@ function poolOf(options: Partial<ProcessPoolOptions> = {}) {
     makeSession: stand.make,
     onEvent: (event) => events.push(event),
     onRecycle: (why) => recycled.push(why),
-    budget: quickly,
+    gate: new ServerGate({ server: 'one', config: {}, onEvent: () => {} }),
     ...options,
   })
   return {

@@ -25,7 +25,8 @@ function leaseOf(policy: ServerPolicy, answer: () => ServerAnswer): RolloutLease
     call: async () => answer(),
     close: () => Promise.resolve(),
   }
-  return new RolloutLease([{ server: 'one', policy, held: { session, giveBack: () => {} } }], new KnownCatalogues())
+  const held = { session, giveBack: () => {} }
+  return new RolloutLease([{ server: 'one', policy, held, waiting: { count: 0 } }], new KnownCatalogues())
 }
 
 const fail = (error: MillraceError) => (): never => {

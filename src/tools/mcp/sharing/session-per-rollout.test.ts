@@ -3,13 +3,16 @@ import { expect, test } from 'vitest'
 import { SessionPerRollout } from './_session-per-rollout.ts'
 import { SessionStand } from '../_testing/stand-in-session.ts'
 import type { ServerEvent } from '../session/server-events.ts'
+import { ServerGate } from '../session/server-gate.ts'
 
 const never = new AbortController().signal
 
 function perRollout() {
   const stand = new SessionStand()
   const events: ServerEvent[] = []
-  const source = new SessionPerRollout({ makeSession: stand.make, onEvent: (event) => events.push(event) })
+  const onEvent = (event: ServerEvent) => events.push(event)
+  const gate = new ServerGate({ server: 'one', config: {}, onEvent })
+  const source = new SessionPerRollout({ makeSession: stand.make, gate, onEvent })
   return { stand, source, events }
 }
 

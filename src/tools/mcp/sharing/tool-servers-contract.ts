@@ -11,6 +11,17 @@ export interface ServerCalls {
   call(server: string, call: ServerCall): Promise<ServerAnswer>
 }
 
+/** One tool server, as the rollouts of one worker, or of a run, find it. */
+export interface ToolServerStatus {
+  readonly server: string
+  /** `away`: it was open, cannot be opened again, and rollouts that need it wait. */
+  readonly state: 'unopened' | 'open' | 'away'
+  /** How many rollouts wait for it while it is away. */
+  readonly waiting: number
+  readonly awayMs: number
+  readonly awayBecause?: string
+}
+
 /** One rollout's hold on the tool servers of its environment. Disposing of it gives back the rollout's own sessions. */
 export interface ServerLease extends ServerCalls, AsyncDisposable {
   /** In the order of the configuration. The same array for as long as no server's list changes. */

@@ -1,5 +1,6 @@
 import { inspect } from 'node:util'
 import { expect, test } from 'vitest'
+import { HttpMcpServer } from '../_testing/http-mcp-server.ts'
 import { misbehaving, ServerLog } from '../../../../test/fixtures/mcp/misbehaving.ts'
 import { MillraceError } from '../../../errors/index.ts'
 import { activeResources, leftSince } from '../../../kit/_testing/active-resources.ts'
@@ -147,6 +148,35 @@ test('what happens to a process is told to the rollout that holds it', async () 
   const reconnects = (events: readonly ServerEvent[]) =>
     events.flatMap(({ name, server }) => (name === 'mcp.reconnect' ? [server] : []))
   expect([reconnects(told), reconnects(servers.events)]).toEqual([['one'], ['two']])
+})
+
+test.each([502, 503, 504])('a proxy that answers %i for its server means that the server is away', async (status) => {
+  await using server = await HttpMcpServer.start()
+  const web = { url: server.url, sharing: 'shared', retry: 'always' } as const
+  await using servers = serversOf({ web })
+  await using lease = await servers.lease({ signal })
+  server.gatewayStatus = status
+  const waiting = lease.call('web', call('echo', { message: 'hi' }))
+  await expect.poll(() => servers.status()).toMatchObject([{ server: 'web', state: 'away', waiting: 1 }])
+  server.gatewayStatus = undefined
+  expect(await waiting).toMatchObject({ content: 'hi in session-2' })
+  expect(servers.status()).toEqual([{ server: 'web', state: 'open', waiting: 0, awayMs: 0 }])
+})
+
+test('a call that waits for a server that is away is refused when the servers close', async () => {
+  const server = await HttpMcpServer.start()
+  await using servers = serversOf({ web: { url: server.url, sharing: 'shared' } })
+  await using lease = await servers.lease({ signal })
+  await server.close()
+  const waiting = lease.call('web', call('look')).catch((error: unknown) => error)
+  await expect.poll(() => servers.isAwaited).toBe(true)
+  const unstarted = servers.available(signal)
+  expect(servers.status()).toMatchObject([{ state: 'away', waiting: 2 }])
+  await servers.close()
+  expect(await waiting).toMatchObject({ code: 'closed' })
+  // The lease of the rollout that starts now says why it fails.
+  await unstarted
+  expect(servers.status()).toMatchObject([{ waiting: 0 }])
 })
 
 test('nothing that came from a variable is in the errors and events of a server', async () => {

@@ -1,16 +1,17 @@
 import { availableParallelism } from 'node:os'
 import { MillraceError } from '../../../errors/index.ts'
-import { AbortScope, ArraySet, Resource, Semaphore, closeTogether } from '../../../kit/index.ts'
+import { AbortScope, ArraySet, Resource, Semaphore, closeTogether, raced } from '../../../kit/index.ts'
 import { CatalogueCache } from '../catalogue/catalogue-cache.ts'
 import type { ServerEventListener } from './_held-events.ts'
 import { KnownCatalogues } from '../catalogue/known-catalogues.ts'
 import { NameCheck } from './name-check.ts'
 import { onRestartOf } from '../config/on-restart-of.ts'
-import { RolloutLease, type ServerPolicy, type TakenServer } from './_rollout-lease.ts'
+import { RolloutLease, type ServerPolicy, type TakenServer, type WaitingRollouts } from './_rollout-lease.ts'
 import type { SessionSource } from './_session-source.ts'
 import { sessionSourceOf } from './_session-source-of.ts'
+import { ServerGate } from '../session/server-gate.ts'
 import type { ServerConfig } from '../config/server-config.ts'
-import type { ServerLease } from './tool-servers-contract.ts'
+import type { ServerLease, ToolServerStatus } from './tool-servers-contract.ts'
 
 export interface ToolServersOptions {
   /** The servers by name; `readServerConfigs` reads them from JSON. */
@@ -30,6 +31,8 @@ interface NamedSource {
   readonly server: string
   readonly policy: ServerPolicy
   readonly source: SessionSource
+  readonly gate: ServerGate
+  readonly waiting: WaitingRollouts
 }
 
 /** The tool servers of an environment: opened once, kept, and shared as their configuration says. */
@@ -40,17 +43,24 @@ export class ToolServers extends Resource {
   readonly #onEvent: ServerEventListener
   /** The scopes of leases that wait for servers. */
   readonly #waiting = new ArraySet<AbortScope>()
+  /** The one lease that is tried for all rollouts that wait to start. */
+  #comeback: Promise<void> | undefined
 
   constructor({ servers, maxStarts = defaultMaxStarts(), onEvent = () => {} }: ToolServersOptions) {
     super()
     this.#onEvent = onEvent
     const starts = new Semaphore(maxStarts)
     const catalogues = new CatalogueCache()
-    this.#sources = Object.entries(servers).map(([server, config]) => ({
-      server,
-      policy: policyOf(server, config),
-      source: sessionSourceOf({ name: server, config, starts, catalogues, onEvent }),
-    }))
+    this.#sources = Object.entries(servers).map(([server, config]) => {
+      const gate = new ServerGate({ server, config, onEvent })
+      return {
+        server,
+        policy: policyOf(server, config),
+        source: sessionSourceOf({ name: server, config, starts, catalogues, onEvent, gate }),
+        gate,
+        waiting: { count: 0 },
+      }
+    })
   }
 
   /**
@@ -65,12 +75,61 @@ export class ToolServers extends Resource {
    * does not list a tool that its `allow` or `deny` names, with `closed`, and with the signal's reason; nothing is held then.
    */
   async lease({ signal, onEvent }: LeaseOptions): Promise<ServerLease> {
+    return await this.#lease({ signal, onEvent, isRollout: true })
+  }
+
+  /** The servers as they are now, in the order of the configuration. */
+  status(): readonly ToolServerStatus[] {
+    return this.#sources.map(({ server, gate, waiting }) => {
+      const { outage } = gate
+      if (!outage) return { server, state: gate.hasOpened ? 'open' : 'unopened', waiting: 0, awayMs: 0 }
+      const { why, ms } = outage
+      return { server, state: 'away', waiting: waiting.count, awayMs: ms, awayBecause: why.rawMessage }
+    })
+  }
+
+  /** These servers were open elsewhere, on another worker. If one of them cannot be opened here, it is away. */
+  noteOpened(servers: readonly string[]): void {
+    for (const { server, gate } of this.#sources) if (servers.includes(server)) gate.noteOpened()
+  }
+
+  /** Whether a rollout that starts now would only wait for a server that is away. */
+  get isAwaited(): boolean {
+    return this.#sources.some(({ gate }) => gate.waits && gate.outage !== undefined)
+  }
+
+  /**
+   * Resolves when servers that were away are back, or rollouts need not wait for them any longer. Rejects with the signal's
+   * reason. One lease is tried for all who wait, and given back unused.
+   */
+  async available(signal: AbortSignal): Promise<void> {
+    const away = this.#sources.filter(({ gate }) => gate.outage !== undefined)
+    for (const { waiting } of away) waiting.count += 1
+    try {
+      this.#comeback ??= this.#comeBack().finally(() => (this.#comeback = undefined))
+      await raced(this.#comeback, signal)
+    } finally {
+      for (const { waiting } of away) waiting.count -= 1
+    }
+  }
+
+  /** Never rejects. */
+  async #comeBack(): Promise<void> {
+    try {
+      await using _lease = await this.#lease({ signal: this.closedSignal, isRollout: false })
+    } catch {
+      // The rollouts that waited try for themselves, and are told why that fails.
+    }
+  }
+
+  /** `isRollout`: whether the lease is for a rollout, which counts as waiting if it waits. */
+  async #lease(options: LeaseOptions & { readonly isRollout: boolean }): Promise<ServerLease> {
     this.throwIfClosed()
-    using scope = new AbortScope(signal)
+    using scope = new AbortScope(options.signal)
     this.#waiting.add(scope)
     try {
       // All at once: rollouts stand in the same order in all queues, so that no two can wait for what the other one has.
-      const taken = await Promise.all(this.#sources.map((source) => take(source, scope, onEvent)))
+      const taken = await Promise.all(this.#sources.map((source) => take(source, scope, options)))
       const lease = new RolloutLease(taken, this.#known)
       try {
         scope.signal.throwIfAborted()
@@ -101,16 +160,19 @@ export class ToolServers extends Resource {
 
 /** Takes one server. Never rejects. If a required server fails, the waits for the others are aborted. */
 async function take(
-  { server, policy, source }: NamedSource,
+  { server, policy, source, waiting }: NamedSource,
   scope: AbortScope,
-  onEvent: ServerEventListener | undefined,
+  { onEvent, isRollout }: { readonly onEvent?: ServerEventListener | undefined; readonly isRollout: boolean },
 ): Promise<TakenServer> {
+  waiting.count += Number(isRollout)
   try {
-    return { server, policy, held: await source.take(scope.signal, onEvent) }
+    return { server, policy, waiting, held: await source.take(scope.signal, onEvent) }
   } catch (thrown) {
     const error = infrastructureError(server, thrown)
     if (policy.isRequired) scope.abort(error)
     return { server, error }
+  } finally {
+    waiting.count -= Number(isRollout)
   }
 }
 

@@ -1,24 +1,34 @@
 import { STATUS_CODES } from 'node:http'
 import type { Socket } from 'node:net'
-import { MillraceError } from '../../errors/index.ts'
-import { responseOn } from '../_response-on.ts'
-import { plainError, type PlainError } from './_plain-error.ts'
-import type { GatewayBounds } from './gateway-bounds.ts'
+import { MillraceError } from '../errors/index.ts'
+import type { DoorCode } from './_door-error.ts'
+import { responseOn } from './_response-on.ts'
 
 /** A client that was told what is wrong has so long to read it. */
 const lingerMs = 2_000
 
-interface Refusal {
+/** A request that is refused before any route sees it. */
+export interface Refusal {
   readonly status: number
-  readonly code: string
+  readonly code: DoorCode | 'usage'
   readonly message: string
+}
+
+export interface ClientErrorOptions {
+  readonly maxHeaderBytes: number
+  readonly maxUploadMs: number
+  /** Whether whoever runs the server can raise these two. */
+  readonly areSettings: boolean
+  /** The body of a refusal, as JSON. */
+  readonly body: (refusal: Refusal) => string
 }
 
 /** Answers what is not a request, or not in time: no route answers it. */
 export function clientErrorAnswers(
-  bounds: Pick<GatewayBounds, 'maxHeaderBytes' | 'maxUploadMs'>,
+  options: ClientErrorOptions,
 ): (error: Error & { readonly code?: string }, socket: Socket) => void {
-  const { maxHeaderBytes, maxUploadMs } = bounds
+  const { maxHeaderBytes, maxUploadMs, areSettings } = options
+  const orRaise = (setting: string): string => (areSettings ? `, or raise ${setting}` : '')
   const malformed: Refusal = { status: 400, code: 'usage', message: 'this is not an HTTP request' }
   const refusals = new Map<string | undefined, Refusal>([
     [
@@ -30,7 +40,7 @@ export function clientErrorAnswers(
       {
         status: 431,
         code: 'too_large',
-        message: `the headers of a request have at most ${maxHeaderBytes} bytes; send fewer, or raise maxHeaderBytes`,
+        message: `the headers of a request have at most ${maxHeaderBytes} bytes; send fewer${orRaise('maxHeaderBytes')}`,
       },
     ],
     [
@@ -38,7 +48,7 @@ export function clientErrorAnswers(
       {
         status: 408,
         code: 'timeout',
-        message: `the request did not arrive within ${maxUploadMs} ms; send it faster, or raise maxUploadMs`,
+        message: `the request did not arrive within ${maxUploadMs} ms; send it faster${orRaise('maxUploadMs')}`,
       },
     ],
   ])
@@ -49,7 +59,7 @@ export function clientErrorAnswers(
       return
     }
     const refusal = refusals.get(code) ?? malformed
-    socket.end(asText(plainError(refusal.status, refusal)))
+    socket.end(asText(refusal.status, options.body(refusal)))
     giveUpRequestOn(socket, refusal)
     // On a connection that closes with something unread, the answer would be lost.
     socket.resume()
@@ -69,7 +79,12 @@ function giveUpRequestOn(socket: Socket, { status, message }: Refusal): void {
   response?.req.emit('close', new MillraceError('usage', message, { data: { status } }))
 }
 
-function asText({ status, headers, body }: PlainError): string {
+function asText(status: number, body: string): string {
+  const headers = {
+    'content-type': 'application/json',
+    'content-length': Buffer.byteLength(body),
+    connection: 'close',
+  }
   const lines = Object.entries(headers).map(([name, value]) => `${name}: ${value}\r\n`)
   return `HTTP/1.1 ${status} ${STATUS_CODES[status] ?? ''}\r\n${lines.join('')}\r\n${body}`
 }

@@ -1,0 +1,72 @@
+import { expect, test } from 'vitest'
+import type { Json, SamplingRecord, ToolDefinition } from '../schema/index.ts'
+import type { ModelRequest } from './backend.ts'
+import { samplingRecord } from './sampling-record.ts'
+
+const tool = (strict?: boolean): ToolDefinition => ({
+  type: 'function',
+  function: { name: 'f', parameters: {}, ...(strict !== undefined && { strict }) },
+})
+const asked = (request: Partial<ModelRequest>): SamplingRecord =>
+  samplingRecord({ sampling: {}, tools: [], ...request }, {})
+const withExtra = (extra: Record<string, Json>): SamplingRecord => asked({ sampling: { extra } })
+
+test('numbers are recorded under one name, whoever knows them; what nobody asked for is missing', () => {
+  expect(asked({})).toEqual({})
+  expect(asked({ tools: [tool(), tool(false)] })).toEqual({})
+  const extra = {
+    top_k: 20,
+    min_p: 0.1,
+    presence_penalty: 1,
+    frequency_penalty: -1,
+    repetition_penalty: 1.1,
+    user: 'u',
+  }
+  expect(asked({ sampling: { temperature: 0, topP: 0.9, seed: 7, maxTokens: 5, stop: ['x'], extra } })).toEqual({
+    temperature: 0,
+    topP: 0.9,
+    seed: 7,
+    topK: 20,
+    minP: 0.1,
+    presencePenalty: 1,
+    frequencyPenalty: -1,
+    repetitionPenalty: 1.1,
+  })
+  expect(withExtra({ repeat_penalty: 1.2, top_k: null, min_p: 'low' })).toEqual({ repetitionPenalty: 1.2 })
+  // On the wire these win over the others.
+  expect(asked({ sampling: { temperature: 1, extra: { temperature: 0.5 } } })).toEqual({ temperature: 0.5 })
+})
+
+test.for<[string, SamplingRecord, readonly string[] | undefined]>([
+  ['nothing', asked({}), undefined],
+  ['a free choice of tools', asked({ toolChoice: 'auto' }), undefined],
+  ['no tools', asked({ toolChoice: 'none' }), undefined],
+  ['a call of any tool', asked({ toolChoice: 'required' }), ['tool_choice']],
+  ['a call of one tool', asked({ toolChoice: { name: 'f' } }), ['tool_choice']],
+  ['a schema', asked({ responseFormat: { kind: 'json_object' } }), ['response_format']],
+  ['fields of engines', withExtra({ guided_regex: '[0-9]+', logit_bias: { 5: -100 } }), ['logit_bias', 'guided_regex']],
+  ['a length', withExtra({ min_tokens: 5, ignore_eos: true }), ['min_tokens', 'ignore_eos']],
+  [
+    'empty fields',
+    withExtra({ guided_regex: '', logit_bias: {}, bad_words: [], min_tokens: 0, grammar: null }),
+    undefined,
+  ],
+  ['an API’s own words', withExtra({ response_format: { type: 'json_object' } }), ['response_format']],
+  ['an API’s own word for text', withExtra({ response_format: { type: 'text' }, tool_choice: 'auto' }), undefined],
+  ['a call, in an API’s own words', withExtra({ tool_choice: { type: 'function' } }), ['tool_choice']],
+])('a reply is constrained by %s, or not', ([, record, constrainedBy]) => {
+  expect(record.constrainedBy).toEqual(constrainedBy)
+})
+
+test('strict tools are noted, and constrain only where a server says so', () => {
+  expect(asked({ tools: [tool(), tool(true)] })).toEqual({ strictTools: true })
+})
+
+test('what log-probabilities are is said where there are any', () => {
+  const request = { sampling: {}, tools: [] }
+  const tokens = { ids: Int32Array.of(1), logprobs: Float32Array.of(-1) }
+  expect(samplingRecord(request, { logprobs: 'raw', tokens })).toEqual({ logprobs: 'raw' })
+  expect(samplingRecord(request, { logprobs: 'raw', tokens: { ...tokens, logprobs: new Float32Array() } })).toEqual({})
+  expect(samplingRecord(request, { logprobs: 'raw' })).toEqual({})
+  expect(samplingRecord(request, { tokens })).toEqual({})
+})

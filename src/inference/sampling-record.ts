@@ -1,0 +1,94 @@
+import { isJsonObject, type Json, type SamplingRecord } from '../schema/index.ts'
+import type { ModelRequest } from './backend.ts'
+import type { CompleteReply } from './model-reply.ts'
+
+type Sampled = Pick<ModelRequest, 'sampling' | 'tools' | 'toolChoice' | 'responseFormat'>
+type NumberField =
+  | 'temperature'
+  | 'topP'
+  | 'seed'
+  | 'topK'
+  | 'minP'
+  | 'presencePenalty'
+  | 'frequencyPenalty'
+  | 'repetitionPenalty'
+
+/** Fields of `extra` that are recorded under our own names. They win over what else the request says, as they do on the wire. */
+const numberFields: readonly (readonly [name: string, field: NumberField])[] = [
+  ['temperature', 'temperature'],
+  ['top_p', 'topP'],
+  ['seed', 'seed'],
+  ['top_k', 'topK'],
+  ['min_p', 'minP'],
+  ['presence_penalty', 'presencePenalty'],
+  ['frequency_penalty', 'frequencyPenalty'],
+  ['repetition_penalty', 'repetitionPenalty'],
+  // The name in llama.cpp.
+  ['repeat_penalty', 'repetitionPenalty'],
+]
+
+/** Fields of `extra` that forbid tokens or change their odds one by one: those of vLLM, SGLang and llama.cpp. */
+const constraints = [
+  'logit_bias',
+  'structured_outputs',
+  'guided_json',
+  'guided_regex',
+  'guided_choice',
+  'guided_grammar',
+  'structural_tag',
+  'json_schema',
+  'regex',
+  'ebnf',
+  'grammar',
+  'allowed_token_ids',
+  'bad_words',
+  'min_tokens',
+  'min_new_tokens',
+  'ignore_eos',
+] as const
+
+/**
+ * How a reply was sampled, as far as the request says so. `otherConstraints`: names of fields that restrict the reply and have no
+ * place in our own shape.
+ */
+export function samplingRecord(
+  { sampling, tools, toolChoice, responseFormat }: Sampled,
+  { logprobs, tokens }: Pick<CompleteReply, 'logprobs' | 'tokens'>,
+  otherConstraints: readonly string[] = [],
+): SamplingRecord {
+  const { temperature, topP, seed, extra = {} } = sampling
+  const record: { -readonly [Field in keyof SamplingRecord]: SamplingRecord[Field] } = {}
+  if (temperature !== undefined) record.temperature = temperature
+  if (topP !== undefined) record.topP = topP
+  if (seed !== undefined) record.seed = seed
+  for (const [name, field] of numberFields) {
+    const value = extra[name]
+    if (typeof value === 'number') record[field] = value
+  }
+  if (toolChoice !== undefined) record.toolChoice = toolChoice
+  if (tools.some(({ function: { strict } }) => strict)) record.strictTools = true
+  const constrainedBy = [
+    ...(forcesCall(toolChoice) || forcesCall(extra['tool_choice']) ? ['tool_choice'] : []),
+    ...(responseFormat || forcesForm(extra['response_format']) ? ['response_format'] : []),
+    ...constraints.filter((name) => constrains(extra[name])),
+    ...otherConstraints,
+  ]
+  if (constrainedBy.length > 0) record.constrainedBy = constrainedBy
+  if (logprobs && tokens && tokens.logprobs.length > 0) record.logprobs = logprobs
+  return record
+}
+
+/** Whether a choice of tools leaves no other reply than a call; in `extra` it is in the words of an API. */
+function forcesCall(choice: Json | undefined): boolean {
+  return choice === 'required' || (typeof choice === 'object' && choice !== null)
+}
+
+function forcesForm(format: Json | undefined): boolean {
+  return isJsonObject(format) && format['type'] !== 'text'
+}
+
+/** Whether the value of such a field asks for anything. */
+function constrains(value: Json | undefined): boolean {
+  if (value === undefined || value === null || value === false || value === 0 || value === '') return false
+  return typeof value !== 'object' || Object.keys(value).length > 0
+}

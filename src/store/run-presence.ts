@@ -1,0 +1,129 @@
+import { closeSync, fstatSync, openSync, readdirSync, readlinkSync, statSync, type Stats } from 'node:fs'
+import { join } from 'node:path'
+import { MillraceError } from '../errors/index.ts'
+import { runFiles } from './run-folder.ts'
+
+/** How often a process that works on a run looks whether the run is still there. */
+export const presenceCheckMs = 1_000
+
+/** How long to wait for the end of a deletion, so that the error says what is left afterwards. */
+const settleMs = { step: 50, max: 1_000 } as const
+
+/**
+ * Notices that the folder of an open run, or its database, was deleted, moved or replaced. Open files live on without their
+ * names, so that writing to them does not fail: everything would seem to be kept.
+ */
+export class RunPresence implements Disposable {
+  readonly #folder: string
+  readonly #database: string
+  readonly #folderStats: Stats
+  readonly #databaseStats: Stats
+  /** Tells whether the folder still exists when its path leads elsewhere. */
+  #descriptor: number | undefined
+  #absence: MillraceError | undefined
+
+  /** For a run whose database exists. */
+  constructor(folder: string) {
+    this.#folder = folder
+    this.#database = join(folder, runFiles.database)
+    this.#databaseStats = statSync(this.#database)
+    this.#descriptor = openSync(folder, 'r')
+    this.#folderStats = fstatSync(this.#descriptor)
+  }
+
+  /** What has happened to the run, if it is not where it was opened. Costs one `stat` while all is well. */
+  absence(): MillraceError | undefined {
+    if (!this.#absence && !isSame(statsOf(this.#database), this.#databaseStats)) this.#absence = this.#describe()
+    return this.#absence
+  }
+
+  [Symbol.dispose](): void {
+    if (this.#descriptor !== undefined) closeSync(this.#descriptor)
+    this.#descriptor = undefined
+  }
+
+  #describe(): MillraceError {
+    if (this.#descriptor === undefined) throw new MillraceError('internal', 'the watch over the run has ended')
+    const folder = this.#folder
+    if (isSame(statsOf(folder), this.#folderStats)) this.#awaitDeletion()
+    if (fstatSync(this.#descriptor).nlink === 0) {
+      return gone(folder, `${folder} was deleted while the run was under way: nothing of the run is kept`)
+    }
+    if (isSame(statsOf(folder), this.#folderStats)) return this.#describeFiles()
+    const place = placeOf(this.#descriptor)
+    const next = 'put it back, then run the same again'
+    if (place !== undefined && isSame(statsOf(place), this.#folderStats)) {
+      return gone(
+        folder,
+        `${folder} was moved to ${place} while the run was under way; everything reported until then is there: ${next}`,
+      )
+    }
+    return gone(
+      folder,
+      `${folder} was moved away, or replaced by another folder, while the run was under way; if you have the folder, ${next}`,
+    )
+  }
+
+  /** The database was deleted or replaced, and the folder was not. */
+  #describeFiles(): MillraceError {
+    const { database, lines } = runFiles
+    const folder = this.#folder
+    const what = statsOf(this.#database) ? 'replaced' : 'deleted'
+    const kept = statsOf(join(folder, lines))
+      ? `${lines} still has the results up to then, but the run cannot be continued`
+      : 'no results are kept'
+    const message = `${database} in ${folder} was ${what} while the run was under way: ${kept}; restore ${database} from a copy, or start another run with --run <name> (run.name)`
+    return gone(folder, message)
+  }
+
+  /** A folder is deleted file by file, and this may be in the middle of it. Blocks its thread, which has nothing else to do. */
+  #awaitDeletion(): void {
+    let before: number | undefined
+    for (let waitedMs = 0; waitedMs < settleMs.max; waitedMs += settleMs.step) {
+      const count = countFiles(this.#folder)
+      if (count === 0 || count === before) return
+      before = count
+      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, settleMs.step)
+    }
+  }
+}
+
+function gone(folder: string, message: string): MillraceError {
+  return new MillraceError('run_gone', message, { data: { folder } })
+}
+
+/** Without the blobs below their first folders: there may be many. */
+function countFiles(folder: string): number {
+  let count = 0
+  for (const each of [folder, join(folder, runFiles.blobs)]) {
+    try {
+      count += readdirSync(each).length
+    } catch {
+      // It is gone, or was never there.
+    }
+  }
+  return count
+}
+
+/** undefined only if nothing is there. Any other failure is not about deletion, and the next write reports it. */
+function statsOf(path: string): Stats | 'unknown' | undefined {
+  try {
+    return statSync(path, { throwIfNoEntry: false })
+  } catch {
+    return 'unknown'
+  }
+}
+
+function isSame(found: Stats | 'unknown' | undefined, known: Stats): boolean {
+  if (found === undefined) return false
+  return found === 'unknown' || (found.ino === known.ino && found.dev === known.dev)
+}
+
+/** The path that an open folder has by now. Known on Linux only. */
+function placeOf(descriptor: number): string | undefined {
+  try {
+    return readlinkSync(`/proc/self/fd/${descriptor}`)
+  } catch {
+    return undefined
+  }
+}

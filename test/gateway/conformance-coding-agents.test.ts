@@ -1,0 +1,249 @@
+import { describe, expect, test } from 'vitest'
+import type { Json, JsonObject } from '../../src/schema/index.ts'
+import { SimulatorServer } from '../../src/simulator/index.ts'
+import { readEvents, readObject } from './_stream-events.ts'
+import { TestGateway, type Started } from './_test-gateway.ts'
+import { emittedIn, emittedTruth, expectMerged, mergedRowsOf, recordedTruth, samplesOf } from './_truth.ts'
+
+/** Two steps, the first of which has two commands at once. */
+const task = 'Run `make a` and `make b`\nRun `make test`'
+
+/** The requests of a coding agent, shaped as the installed program sends them. */
+interface CodingAgent {
+  readonly path: string
+  /** What was said before the first reply. */
+  readonly opening: readonly JsonObject[]
+  body(said: readonly Json[]): JsonObject
+  /** The items of a reply, out of the whole document or out of the events of a stream. */
+  reply(document: JsonObject): readonly JsonObject[]
+  streamed(events: readonly JsonObject[]): readonly JsonObject[]
+  /** The calls in a reply: the command of each, and its name as the client declared the tool. */
+  calls(
+    reply: readonly JsonObject[],
+  ): readonly { readonly id: string; readonly tool: string; readonly command: string }[]
+  /** The reply as it is sent back, with the results of its calls. */
+  next(
+    reply: readonly JsonObject[],
+    results: readonly { readonly id: string; readonly output: string }[],
+  ): readonly Json[]
+}
+
+const commandSchema = {
+  type: 'object',
+  properties: { command: { type: 'string' }, timeout: { type: 'number' } },
+  required: ['command'],
+}
+
+/** Claude Code 2.1: a label in the system prompt, a system message among the others, marks for caching, edits of thinking. */
+const claudeCode: CodingAgent = {
+  path: '/v1/messages?beta=true',
+  opening: [
+    {
+      role: 'user',
+      content: [
+        { type: 'text', text: '<system-reminder>\nToday is Monday.\n</system-reminder>' },
+        { type: 'text', text: task, cache_control: { type: 'ephemeral' } },
+      ],
+    },
+    { role: 'system', content: 'These agents can be asked: explorer.' },
+  ],
+  body: (said) => ({
+    model: 'claude-of-some-version',
+    messages: said,
+    system: [
+      { type: 'text', text: 'x-anthropic-billing-header: cc_version=2.1.0.abc; cc_entrypoint=sdk-cli;' },
+      { type: 'text', text: 'You are an agent that works in a terminal.', cache_control: { type: 'ephemeral' } },
+    ],
+    tools: [
+      { name: 'Bash', description: 'Runs a command.', input_schema: commandSchema },
+      { type: 'web_search_20250305', name: 'web_search', max_uses: 8 },
+    ],
+    metadata: { user_id: '{"device_id":"d","session_id":"s"}' },
+    max_tokens: 64_000,
+    thinking: { type: 'adaptive' },
+    context_management: { edits: [{ type: 'clear_thinking_20251015', keep: 'all' }] },
+    output_config: { effort: 'high' },
+  }),
+  reply: ({ content }) => content as JsonObject[],
+  streamed: (events) => {
+    const blocks: Record<string, Json>[] = []
+    let json = ''
+    for (const { type, index, content_block: block, delta } of events) {
+      if (type === 'content_block_start') blocks[Number(index)] = { ...(block as Record<string, Json>) }
+      const open = blocks[Number(index)]
+      if (!open) continue
+      if (type === 'content_block_delta') {
+        const { text = '', partial_json: piece = '', thinking = '' } = delta as Record<string, string>
+        if ('text' in open) open['text'] = String(open['text']) + text
+        if ('thinking' in open) open['thinking'] = String(open['thinking']) + thinking
+        json += piece
+      } else if (type === 'content_block_stop') {
+        if (json !== '') open['input'] = readObject(json)
+        json = ''
+      }
+    }
+    return blocks
+  },
+  calls: (reply) =>
+    reply.flatMap(({ type, id, name, input }) =>
+      type === 'tool_use'
+        ? [{ id: String(id), tool: String(name), command: String((input as JsonObject)['command']) }]
+        : [],
+    ),
+  next: (reply, results) => [
+    { role: 'assistant', content: reply },
+    ...(results.length === 0
+      ? []
+      : [
+          {
+            role: 'user',
+            content: results.map(({ id, output }, index) => ({
+              type: 'tool_result',
+              tool_use_id: id,
+              content: output,
+              // The mark for caching moves on from turn to turn.
+              ...(index === results.length - 1 && { cache_control: { type: 'ephemeral' } }),
+              is_error: index === 0,
+            })),
+          },
+        ]),
+  ],
+}
+
+const execFormat = { type: 'grammar', syntax: 'lark', definition: 'start: /(.|\\n)+/' }
+
+/** Codex 0.169: tools in namespaces among the input, a freeform tool, developer messages, labels, encrypted reasoning. */
+const codex: CodingAgent = {
+  path: '/v1/responses',
+  opening: [
+    {
+      type: 'additional_tools',
+      id: 'at_1',
+      role: 'developer',
+      tools: [
+        {
+          type: 'namespace',
+          name: 'functions',
+          description: '',
+          tools: [
+            { type: 'custom', name: 'exec', description: 'Runs a command.', format: execFormat },
+            { type: 'function', name: 'wait', description: 'Waits.', strict: false, parameters: { type: 'object' } },
+          ],
+        },
+      ],
+    },
+    message('developer', 'You are an agent that works in a terminal.'),
+    message('developer', 'All commands are allowed.'),
+    message('user', '<environment_context>bash</environment_context>'),
+    message('user', task),
+    { type: 'configuration_update', reasoning: { effort: 'low' } },
+  ],
+  body: (said) => ({
+    model: 'gpt-of-some-version',
+    input: said,
+    tools: [{ type: 'web_search', external_web_access: true }],
+    tool_choice: 'auto',
+    parallel_tool_calls: true,
+    reasoning: { effort: 'low', context: 'all_turns' },
+    store: false,
+    include: ['reasoning.encrypted_content'],
+    prompt_cache_key: 'k',
+    text: { verbosity: 'low' },
+    client_metadata: { session_id: 's' },
+  }),
+  reply: ({ output }) => output as JsonObject[],
+  streamed: (events) =>
+    events.filter(({ type }) => type === 'response.output_item.done').map(({ item }) => item as JsonObject),
+  calls: (reply) =>
+    reply.flatMap(({ type, call_id: id, namespace, name, input }) =>
+      type === 'custom_tool_call'
+        ? [{ id: String(id), tool: `${String(namespace)}.${String(name)}`, command: String(input) }]
+        : [],
+    ),
+  next: (reply, results) => [
+    ...reply,
+    ...results.map(({ id, output }) => ({
+      type: 'custom_tool_call_output',
+      id: `ctco_${id}`,
+      call_id: id,
+      output: [
+        { type: 'input_text', text: 'Script completed\n' },
+        { type: 'input_text', text: output },
+      ],
+    })),
+  ],
+}
+
+function message(role: string, text: string): JsonObject {
+  return { type: 'message', id: `msg_${text.length}`, role, content: [{ type: 'input_text', text }] }
+}
+
+async function ask(
+  gateway: TestGateway,
+  agent: CodingAgent,
+  asked: { session: Started; said: readonly Json[]; stream: boolean },
+) {
+  const { session, said, stream } = asked
+  const headers = { 'anthropic-version': '2023-06-01' }
+  const body = { ...agent.body(said), stream }
+  const { status, text } = await gateway.ask(agent.path, { body, key: session.key, headers })
+  expect(status, text).toBe(200)
+  if (!stream) return agent.reply(readObject(text))
+  return agent.streamed(readEvents(text).map(({ data }) => data as JsonObject))
+}
+
+const agents = { 'Claude Code': claudeCode, Codex: codex }
+const tools = { 'Claude Code': 'Bash', Codex: 'functions.exec' }
+const dropped = {
+  'Claude Code': [
+    'system[0] x-anthropic-billing-header',
+    'cache_control',
+    'context_management.edits[0].type clear_thinking_20251015',
+    'tools[1].type web_search_20250305',
+  ],
+  Codex: ['input[5].type configuration_update', 'reasoning.context', 'client_metadata', 'tools[0].type web_search'],
+}
+
+describe.each(['Claude Code', 'Codex'] as const)('the requests of %s, on a Chat model', (name) => {
+  const agent = agents[name]
+
+  test.each(['whole', 'streamed'] as const)('are answered %s, and recorded as one conversation', async (form) => {
+    await using simulator = await SimulatorServer.start({ imitate: 'vllm', recordEmitted: 10, reasoning: true })
+    await using gateway = await TestGateway.start({
+      models: [{ name: 'policy', backends: [{ url: simulator.url, engine: 'vllm' }] }],
+      aliases: { '*': 'policy' },
+    })
+    const session = await gateway.startSession()
+    const said: Json[] = [...agent.opening]
+    const commands: string[][] = []
+    for (let turn = 0; turn < 3; turn += 1) {
+      const reply = await ask(gateway, agent, { session, said, stream: form === 'streamed' })
+      const calls = agent.calls(reply)
+      expect(calls.every(({ tool }) => tool === tools[name])).toBe(true)
+      commands.push(calls.map(({ command }) => command))
+      said.push(
+        ...agent.next(
+          reply,
+          calls.map(({ id, command }) => ({ id, output: `output of ${command}` })),
+        ),
+      )
+    }
+    expect(commands).toEqual([['make a', 'make b'], ['make test'], []])
+
+    const emitted = await emittedIn(simulator, session.id)
+    const rows = await samplesOf(gateway, session.id)
+    expect(rows.map(recordedTruth)).toEqual(emitted.map(emittedTruth))
+    const [row, ...others] = await mergedRowsOf(gateway, session.id)
+    expect(others).toEqual([])
+    expectMerged(row as NonNullable<typeof row>, emitted)
+    const { text } = await gateway.ask(`/v1/export?session=${session.id}`)
+    expect(readObject(text.split('\n', 1)[0] ?? '')['dropped']).toEqual(dropped[name])
+  })
+
+  test('are refused with a hosted tool, if the gateway is set to do so', async () => {
+    await using gateway = await TestGateway.start({ aliases: { '*': 'sim' }, hostedTools: 'refuse' })
+    const { status, text } = await gateway.ask(agent.path, { body: agent.body(agent.opening) })
+    expect(status).toBe(400)
+    expect(text).toContain('web_search')
+  })
+})
