@@ -160,9 +160,17 @@ describe('loadEnvironment', () => {
       'common.js': `module.exports = require('./plain.cjs') // import it`,
       'plain.cjs': `const { defineEnvironment, z } = require('millrace')
         module.exports = defineEnvironment({ name: 'common', task: z.object({}), tasks: () => [], prompt: () => '', reward: () => 1 })`,
+      'quoted.js': `const code = \`
+import x from 'y'
+export default x\`
+        module.exports = { ...require('./plain.cjs'), name: String(code.includes('import x')) }`,
+      'quoted-types.ts': `const code: string = \`
+import x from 'y'\`
+        module.exports = { ...require('./plain.cjs'), name: String(code.length) }`,
     }
-    const results = await load(files, ['mine.ts', 'plain.js', 'common.js'])
-    expect(results).toMatchObject([{ name: 'typed' }, { name: 'plain' }, { name: 'common' }])
+    const results = await load(files, ['mine.ts', 'plain.js', 'common.js', 'quoted.js', 'quoted-types.ts'])
+    const names = ['typed', 'plain', 'common', 'true', '18']
+    expect(results).toMatchObject(names.map((name) => ({ name })))
   })
 
   test('takes the URL that it gave', async () => {

@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs'
 import { registerHooks, stripTypeScriptTypes, type LoadHookSync, type ResolveHookSync } from 'node:module'
 import { fileURLToPath } from 'node:url'
+import { compileFunction } from 'node:vm'
 import { workerUrl } from '../kit/index.ts'
 import { noteImport } from './_imported-files.ts'
 
@@ -57,14 +58,27 @@ const load: LoadHookSync = (url, context, nextLoad) => {
     return { format: 'module', source: stripTypeScriptTypes(sourceOf(url)), shortCircuit: true }
   }
   const { format } = context
-  const isCommonJs = format === 'commonjs' || format === 'commonjs-typescript'
-  if (isInstalled || !isCommonJs || !url.startsWith('file:') || !moduleSyntax.test(sourceOf(url))) {
-    return nextLoad(url, context)
+  if (!isInstalled && url.startsWith('file:')) {
+    if (format === 'commonjs' && isModule(sourceOf(url))) return nextLoad(url, { ...context, format: 'module' })
+    if (format === 'commonjs-typescript' && isModule(sourceOf(url), stripTypeScriptTypes)) {
+      return nextLoad(url, { ...context, format: 'module-typescript' })
+    }
   }
-  return nextLoad(url, { ...context, format: format === 'commonjs' ? 'module' : 'module-typescript' })
+  return nextLoad(url, context)
 }
 
-/** A line that begins with `import` or `export`. In CommonJS that is a mistake, except for a call of `import()`. */
+/** Whether a source that should be CommonJS is a module: it has a line that looks like one, and does not compile as CommonJS. */
+function isModule(source: string, strip = (typed: string) => typed): boolean {
+  if (!moduleSyntax.test(source)) return false
+  try {
+    compileFunction(strip(source), ['exports', 'require', 'module', '__filename', '__dirname'])
+    return false
+  } catch {
+    return true
+  }
+}
+
+/** A line that begins with `import` or `export`. It may also stand in a template literal or a comment. */
 const moduleSyntax = /^\s*(?:import\s*[\w{*'"]|export\s+[\w{*])/m
 
 function sourceOf(url: string): string {

@@ -98,3 +98,15 @@ test.each([
   // More often than it is tried.
   for (let call = 0; call < 5; call += 1) expect(problemOf({ id: endless }, patterned)).toBeUndefined()
 })
+
+test('a parameter that is named pattern does not limit the time of a check', () => {
+  const named = { type: 'object', properties: { pattern: { type: 'string' }, text: { type: 'string' } } }
+  const slow = {
+    get pattern(): number {
+      const until = performance.now() + 150
+      while (performance.now() < until);
+      return 5
+    },
+  }
+  expect(problemOf(slow, named)).toBe('pattern: expected string, got number')
+})

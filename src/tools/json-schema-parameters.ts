@@ -56,7 +56,9 @@ function boundedCheck(schema: JsonSchema): (value: Arguments) => ValidationResul
   const check = compile(schema)
   const resultOf = (value: Arguments, fits: boolean): ValidationResult<Arguments> =>
     fits ? { value } : { issues: readableIssues(check.errors ?? []) }
-  if (!/"pattern(?:Properties)?":/.test(JSON.stringify(schema))) return (value) => resultOf(value, check(value))
+  // A parameter may be named `pattern`: then a schema follows, not a text.
+  if (!/"(?:pattern":"|patternProperties":)/.test(JSON.stringify(schema)))
+    return (value) => resultOf(value, check(value))
   let stops = 0
   return (value) => {
     if (stops === maxStops) return { value }
