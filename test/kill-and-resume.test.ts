@@ -2,6 +2,7 @@ import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
 import { createInterface } from 'node:readline'
 import { temporaryRuns } from 'millrace/testing'
 import { expect, test } from 'vitest'
@@ -69,6 +70,11 @@ async function expectWhole({ root, name, tasks, attempts }: Run): Promise<void> 
   expect(new Set(ended.map(({ rollout }) => rollout)).size).toBe(rollouts)
   expect([...reader.events('duplicate-result')]).toEqual([])
   expect(new Set(ended.map(({ outcome }) => outcome))).toEqual(new Set(['completed']))
+  // Every task's row is there, once, whatever sittings began with it.
+  expect(Array.from(reader.tasks(), ({ row }) => row)).toEqual(
+    Array.from({ length: tasks }, (_, index) => ({ left: index, right: index + 1 })),
+  )
+  expect(storedRows(join(root, name))).toBe(tasks)
   const lines = (await readFile(join(root, name, 'rollouts.jsonl'), 'utf8')).trimEnd().split('\n')
   expect(new Set(lines.map((line) => (JSON.parse(line) as { id: string }).id)).size).toBe(rollouts)
   expect(lines).toHaveLength(rollouts)
@@ -78,6 +84,11 @@ async function expectWhole({ root, name, tasks, attempts }: Run): Promise<void> 
     expect(nodes.filter(({ sampled }) => sampled)).toHaveLength(record.turns)
     expect(nodes.map(({ seq }) => seq)).toEqual(nodes.map((_, index) => index))
   }
+}
+
+function storedRows(folder: string): unknown {
+  using database = new DatabaseSync(join(folder, 'journal.sqlite'), { readOnly: true })
+  return database.prepare('SELECT count(*) AS n FROM task_row').get()?.['n']
 }
 
 /** One sitting of the run as a process of its own; true if it was killed before it ended. */

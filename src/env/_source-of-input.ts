@@ -19,7 +19,7 @@ export function sourceOfInput(input: TaskInput): TaskSource {
     }
     if (Symbol.asyncIterator in input || Symbol.iterator in input) {
       if ('next' in input) requireUnread(input)
-      return { label: 'generator', rows: () => rowsOf(input) }
+      return { label: 'generator', isGenerated: true, rows: () => rowsOf(input) }
     }
   }
   const found = typeof input === 'string' ? `the text ${JSON.stringify(input)}` : describe(input)

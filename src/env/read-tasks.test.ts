@@ -38,23 +38,25 @@ function problemOf(item: TaskItem | undefined): string | undefined {
 }
 
 describe('readTasks', () => {
-  test('validates each row and gives it an index, an id and a digest', async () => {
+  test('validates each row and gives it an index, an id and a digest, and keeps it', async () => {
     const items = await all(environmentWith(() => [{ ...rows(1)[0], more: true }, ...rows(1)]))
     expect(items).toEqual([
       {
         index: 0,
         id: '0',
         digest: expect.stringMatching(/^[0-9a-f]{32}$/),
+        row: '{"question":"how many?","answer":0,"more":true}',
         task: { question: 'how many?', answer: 0 },
       },
       {
         index: 1,
         id: '1',
         digest: expect.stringMatching(/^[0-9a-f]{32}$/),
+        row: '{"question":"how many?","answer":0}',
         task: { question: 'how many?', answer: 0 },
       },
     ])
-    // The digest is that of the row, not of what the schema left of it.
+    // Row and digest are of what was read, not of what the schema left of it.
     expect(items[0]?.digest).not.toBe(items[1]?.digest)
     expect((await all(environmentWith(() => rows(1))))[0]?.digest).toBe(items[1]?.digest)
   })

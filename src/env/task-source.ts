@@ -7,6 +7,8 @@ export interface TaskSource {
   readonly label: string
   /** Whether the source is a table: then a field that one row lacks is missing in all rows. */
   readonly isTable?: boolean
+  /** Whether the rows may be others each time they are read, as those of a generator: a stored run then goes by the rows it keeps. */
+  readonly isGenerated?: boolean
   rows(): AsyncIterable<TaskRow>
   total?(): { count: number; exact: boolean } | undefined
 }

@@ -10,19 +10,22 @@ import { taskName } from './task-name.ts'
 /** A checked task, or an invalid row with its problem. Both count. */
 export type TaskItem = ValidTask | InvalidTask
 
-export interface ValidTask {
+interface AnyTask {
   readonly index: number
   readonly id: string
   /** The digest of the row as it was read: a resumed run compares it. */
   readonly digest: string
+  /** The row as it was read, as JSON; absent if it is no JSON. A run keeps it. */
+  readonly row?: string | undefined
+}
+
+export interface ValidTask extends AnyTask {
+  /** What the environment's schema made of the row. */
   readonly task: unknown
   readonly problem?: undefined
 }
 
-export interface InvalidTask {
-  readonly index: number
-  readonly id: string
-  readonly digest: string
+export interface InvalidTask extends AnyTask {
   readonly problem: MillraceError
 }
 
@@ -42,6 +45,8 @@ const listHint = " It is a list: if that is the list of tasks, give each a row o
 
 type ReadRow = Extract<TaskRow, { readonly value: unknown }>
 
+type RowFacts = Pick<AnyTask, 'index' | 'digest' | 'row'>
+
 /** The tasks of an environment in order, each validated once. No row is read ahead, and none is held. */
 export class TaskStream implements AsyncIterable<TaskItem> {
   readonly #environment: Environment
@@ -60,6 +65,10 @@ export class TaskStream implements AsyncIterable<TaskItem> {
 
   get label(): string {
     return this.#source.label
+  }
+
+  get isGenerated(): boolean {
+    return this.#source.isGenerated ?? false
   }
 
   /** The number of tasks, bounded by the limit; undefined while nothing is known. */
@@ -140,47 +149,47 @@ export class TaskStream implements AsyncIterable<TaskItem> {
 
   #itemOf(row: TaskRow): TaskItem | Promise<TaskItem> {
     const index = this.#count
-    if ('problem' in row) return invalid(index, digestOf(row), row.at, row.problem)
-    let digest: string
+    if ('problem' in row) return invalid({ index, digest: digestOf(JSON.stringify(row)) }, row.at, row.problem)
+    let text: string | undefined
     try {
-      digest = digestOf(row.value)
+      // Not all values have a JSON text: undefined has none.
+      text = JSON.stringify(row.value) as string | undefined
     } catch (error) {
-      return invalid(index, digestOf(row.at), row.at, `not JSON: ${MillraceError.from(error, 'internal').rawMessage}`)
+      const problem = `not JSON: ${MillraceError.from(error, 'internal').rawMessage}`
+      return invalid({ index, digest: digestOf(JSON.stringify(row.at)) }, row.at, problem)
     }
+    const facts: RowFacts = { index, digest: digestOf(text ?? 'undefined'), row: text }
     const validated = validate(this.#environment.task, row.value)
-    if (validated instanceof Promise) {
-      return validated.then((settled) => this.#checked(index, digest, row, settled))
-    }
-    return this.#checked(index, digest, row, validated)
+    if (validated instanceof Promise) return validated.then((settled) => this.#checked(facts, row, settled))
+    return this.#checked(facts, row, validated)
   }
 
-  #checked(index: number, digest: string, { at, value }: ReadRow, validated: Validated<unknown>): TaskItem {
+  #checked(facts: RowFacts, { at, value }: ReadRow, validated: Validated<unknown>): TaskItem {
     if (validated.problem !== undefined) {
       const missing = this.#source.isTable ? missingColumns(value, validated.issues) : undefined
       const what = missing
         ? `${missing} (${validated.problem}). Correct the columns`
         : `${validated.problem}. Correct the row`
       const list = Array.isArray(value) ? listHint : ''
-      return invalid(index, digest, at, `${what}, or the environment's \`task\` schema.${list}`)
+      return invalid(facts, at, `${what}, or the environment's \`task\` schema.${list}`)
     }
     const task = validated.value
     try {
-      return { index, id: taskName(this.#environment, task) ?? String(index), digest, task }
+      return { ...facts, id: taskName(this.#environment, task) ?? String(facts.index), task }
     } catch (error) {
-      return invalid(index, digest, at, thrownBy('taskId', error, 'task_invalid').rawMessage)
+      return invalid(facts, at, thrownBy('taskId', error, 'task_invalid').rawMessage)
     }
   }
 }
 
-function invalid(index: number, digest: string, at: string, problem: string): InvalidTask {
+function invalid(facts: RowFacts, at: string, problem: string): InvalidTask {
   return {
-    index,
-    id: String(index),
-    digest,
+    ...facts,
+    id: String(facts.index),
     problem: new MillraceError('task_invalid', `${at}: ${problem}`, { data: { at } }),
   }
 }
 
-function digestOf(value: unknown): string {
-  return hash('sha256', JSON.stringify(value) ?? 'undefined', 'hex').slice(0, 32)
+function digestOf(text: string): string {
+  return hash('sha256', text, 'hex').slice(0, 32)
 }

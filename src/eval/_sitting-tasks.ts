@@ -1,4 +1,4 @@
-import { readTasks, type TaskItem, type TaskStream } from '../env/index.ts'
+import { readTasks, TaskStream, type TaskItem } from '../env/index.ts'
 import { peeked } from '../kit/index.ts'
 import { codeChangeNotice } from './code-change.ts'
 import type { OpenedRun } from './open-run.ts'
@@ -19,7 +19,8 @@ interface SittingTasksOptions {
 export class SittingTasks implements AsyncDisposable {
   readonly #run: OpenedRun
   readonly #limit: number | null
-  readonly #stream: TaskStream
+  /** Undefined for a fork: its task came with it. */
+  readonly #stream: TaskStream | undefined
   readonly #rest: AsyncIterable<TaskItem> & AsyncDisposable
   readonly #added: string | undefined
   /** How many tasks the run was found to have. */
@@ -27,7 +28,7 @@ export class SittingTasks implements AsyncDisposable {
 
   private constructor(
     { run, resolved, fork }: SittingTasksOptions,
-    stream: TaskStream,
+    stream: TaskStream | undefined,
     rest: AsyncIterable<TaskItem> & AsyncDisposable,
   ) {
     this.#run = run
@@ -35,19 +36,21 @@ export class SittingTasks implements AsyncDisposable {
     this.#stream = stream
     this.#rest = rest
     const before = tasksFound(run.store.run)
-    const total = stream.total()
+    const total = this.total()
     this.#added = fork ? undefined : addedNotice(run.name, { tasks: before, extent: run.formerExtent }, total)
     this.#known = fork ? undefined : knownTasks(before, total)
   }
 
-  /** Reads the first task, so that a missing file, or a changed task of a fork, is found before there is a run. */
+  /** Reads the first task, so that a missing file is found before there is a run. */
   static async open(options: SittingTasksOptions): Promise<SittingTasks> {
     const { run, resolved, fork, signal } = options
     const { environment, options: given } = resolved.loaded
-    const stream = await readTasks(environment, given, { limit: resolved.config.limit ?? undefined, signal })
+    const limit = resolved.config.limit ?? undefined
+    const source = fork ? forkedTask(fork) : await readTasks(environment, given, { limit, signal })
+    const stream = source instanceof TaskStream ? source : undefined
     await using ends = new AsyncDisposableStack()
-    const rest = ends.use(await peeked(fork ? forkedTask(stream, fork) : stream))
-    stream.requireSome()
+    const rest = ends.use(await peeked(source))
+    stream?.requireSome()
     const tasks = new SittingTasks(options, stream, rest)
     if (tasks.#known !== undefined) run.store.amend({ provenance: { tasks: tasks.#known } })
     ends.move()
@@ -55,7 +58,7 @@ export class SittingTasks implements AsyncDisposable {
   }
 
   total(): ReturnType<TaskStream['total']> {
-    return this.#stream.total()
+    return this.#stream?.total()
   }
 
   /** How many tasks of the run its source does not have any more. */

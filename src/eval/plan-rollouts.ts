@@ -26,7 +26,8 @@ export async function* planRollouts(options: {
     next = item.index + 1
     onTask(item)
     if (isNewTask(item, config.attempts, earlier)) {
-      journal.append({ kind: 'task', index: item.index, id: item.id, digest: item.digest })
+      const { index, id, digest, row } = item
+      journal.append({ kind: 'task', index, id, digest, row })
     }
     for (let sample = 0; sample < config.attempts; sample += 1) {
       const id = rolloutId(item.index, sample)

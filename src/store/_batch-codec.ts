@@ -2,7 +2,7 @@ import { MillraceError } from '../errors/index.ts'
 import { bytesOf } from '../kit/index.ts'
 import type { Outcome } from '../schema/index.ts'
 import type { SpooledFrame } from './_spool-file.ts'
-import type { JournalEntry, NodeEntry } from './journal-entry.ts'
+import type { JournalEntry, NodeEntry, TaskEntry } from './journal-entry.ts'
 import type { SessionEndReason } from './session-entry.ts'
 
 type Flat = string | number | null
@@ -38,6 +38,8 @@ const kinds = {
   reward: 8,
   heard: 9,
   frame: 10,
+  // A kind of its own, as spools of earlier versions hold tasks without rows.
+  taskWithRow: 11,
 } as const
 
 export function encodeBatch(entries: readonly QueuedEntry[]): Batch {
@@ -49,7 +51,8 @@ export function encodeBatch(entries: readonly QueuedEntry[]): Batch {
   for (const entry of entries) {
     switch (entry.kind) {
       case 'task':
-        values.push(kinds.task, entry.index, entry.id, entry.digest)
+        if (entry.row === undefined) values.push(kinds.task, entry.index, entry.id, entry.digest)
+        else values.push(kinds.taskWithRow, entry.index, entry.id, entry.digest, entry.row)
         break
       case 'attempt-start':
         values.push(kinds.attemptStart, entry.rollout, entry.attempt, entry.parent, entry.task, entry.sample, entry.at)
@@ -115,6 +118,8 @@ export function entryBytes(entry: QueuedEntry): number {
   let bytes = 128
   switch (entry.kind) {
     case 'task':
+      bytes += entry.row?.length ?? 0
+      break
     case 'attempt-start':
     case 'session-end':
     case 'reward':
@@ -157,7 +162,9 @@ class BatchReader {
     const kind = this.#number()
     switch (kind) {
       case kinds.task:
-        return { kind: 'task', index: this.#number(), id: this.#text(), digest: this.#text() }
+        return this.#task()
+      case kinds.taskWithRow:
+        return { ...this.#task(), row: this.#text() }
       case kinds.attemptStart:
         return {
           kind: 'attempt-start',
@@ -236,6 +243,10 @@ class BatchReader {
       default:
         throw new MillraceError('internal', `the journal's writer knows no entry of kind ${String(kind)}`)
     }
+  }
+
+  #task(): TaskEntry {
+    return { kind: 'task', index: this.#number(), id: this.#text(), digest: this.#text() }
   }
 
   #node(): NodeEntry {

@@ -21,7 +21,7 @@ const prefix = 'blob:'
 
 /**
  * Large payloads, one file each, named by their SHA-256: `blobs/ab/<hash>`. The column holds the text `blob:<hash>` instead,
- * which is unambiguous: inline JSON starts with a bracket and inline tokens are bytes. A file is durable before `keep…` returns,
+ * which is unambiguous: no inline JSON starts with a b, and inline tokens are bytes. A file is durable before `keep…` returns,
  * hence before any row that names it.
  */
 export class BlobStore {

@@ -5,6 +5,7 @@ import { EndedRows } from './_ended-rows.ts'
 import { eventOf, recordOf, type EventRow } from './_run-rows.ts'
 import type { SessionReader } from './session-reader.ts'
 import type { StoredNodes } from './_stored-nodes.ts'
+import { TaskRows, type TaskFacts } from './_task-rows.ts'
 
 export interface RunContent {
   readonly database: DatabaseSync
@@ -18,7 +19,7 @@ type Reading = () => unknown
 
 /** One check per kind of content. Each finds the items that cannot be read, in the words that their readers would see. */
 export function contentChecks(content: RunContent): (() => Iterable<string, void, void>)[] {
-  const kinds = [results, attempts, nodes, events, sessions]
+  const kinds = [results, attempts, nodes, events, sessions, taskRows]
   return kinds.map((readings) => () => damages(readings(content)))
 }
 
@@ -60,6 +61,13 @@ function nodes(content: RunContent): Iterable<Reading> {
 function* events({ database, blobs }: RunContent): Generator<Reading, void, void> {
   const rows = database.prepare('SELECT * FROM event ORDER BY position').iterate()
   for (const row of rows) yield () => eventOf(row as EventRow, blobs)
+}
+
+function* taskRows({ database, blobs }: RunContent): Generator<Reading, void, void> {
+  const rows = new TaskRows(database, blobs)
+  // Once for all tasks that have the same row.
+  const tasks = database.prepare('SELECT min(number) AS "index", digest FROM task GROUP BY digest').iterate()
+  for (const task of tasks) yield () => rows.textOf(task as Pick<TaskFacts, 'index' | 'digest'>)
 }
 
 function* sessions(content: RunContent): Generator<Reading, void, void> {

@@ -102,6 +102,7 @@ const payloadColumns = [
   ['rollout', 'record'],
   ['event', 'data'],
   ['session', 'data'],
+  ['task_row', 'row'],
 ] as const
 
 type Row = Readonly<Record<string, string | number>>

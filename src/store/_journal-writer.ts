@@ -10,7 +10,7 @@ import { rolloutLine } from './_rollout-line.ts'
 import { RolloutLines } from './_rollout-lines.ts'
 import { leftFrames, removeSpool, spoolWayOut, type SpooledFrame } from './_spool-file.ts'
 import { spoolDamaged, type SpoolDamage } from './spool-damage.ts'
-import type { AttemptEnd, JournalEntry, NodeEntry, RolloutEnd } from './journal-entry.ts'
+import type { AttemptEnd, JournalEntry, NodeEntry, RolloutEnd, TaskEntry } from './journal-entry.ts'
 import type { RetryFailed } from './_writer-protocol.ts'
 import { runFiles } from './run-folder.ts'
 import type { SessionEnd, SessionStart } from './session-entry.ts'
@@ -77,7 +77,7 @@ export class JournalWriter {
   apply(entry: JournalEntry): void {
     switch (entry.kind) {
       case 'task':
-        this.#statements.task.run(entry.index, entry.id, entry.digest)
+        this.#task(entry)
         return
       case 'attempt-start':
         this.#statements.attemptStart.run(
@@ -229,6 +229,11 @@ export class JournalWriter {
     return Number(this.#statements.lastPosition.get()?.['position'] ?? 0)
   }
 
+  #task({ index, id, digest, row }: TaskEntry): void {
+    this.#statements.task.run(index, id, digest)
+    if (row !== undefined) this.#statements.taskRow.run(digest, this.#blobs.keepText(row))
+  }
+
   #node(entry: NodeEntry): void {
     const blobs = this.#blobs
     this.#statements.node.run(
@@ -332,6 +337,7 @@ function prepareAll(database: DatabaseSync) {
     commit: prepare('COMMIT'),
     rollback: prepare('ROLLBACK'),
     task: prepare('INSERT OR REPLACE INTO task (number, id, digest) VALUES (?, ?, ?)'),
+    taskRow: prepare('INSERT INTO task_row (digest, row) VALUES (?, ?) ON CONFLICT (digest) DO NOTHING'),
     // A resumed attempt may announce itself again: the first start stands.
     attemptStart: prepare(
       `INSERT INTO attempt (rollout, attempt, parent, task, sample, started_at) VALUES (?, ?, ?, ?, ?, ?)

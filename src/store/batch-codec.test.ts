@@ -11,6 +11,7 @@ const throughTheClone = (entries: readonly QueuedEntry[]): QueuedEntry[] => {
 test('every kind of entry arrives as it was', () => {
   const entries: QueuedEntry[] = [
     ...rolloutEntries(7),
+    { kind: 'task', index: 8, id: 'eight', digest: 'd8', row: '{"target":8}' },
     { kind: 'event', rollout: null, attempt: 0, name: 'limit-change', at: 5, data: '{"from":4,"to":2}' },
     { kind: 'attempt-start', rollout: '7-0.x', attempt: 2, parent: '7-0', task: 7, sample: 0, at: 9 },
     { kind: 'session-start', session: 's', group: 'g', tenant: 't', keyDigest: 'k', at: 1, data: '{"taskId":"x"}' },
@@ -26,8 +27,8 @@ test('every kind of entry arrives as it was', () => {
 
 test('an entry of a kind that nobody knows is not taken for another', () => {
   const { values, ...batch } = encodeBatch(rolloutEntries(7).slice(-1))
-  expect(() => decodeBatch({ ...batch, values: [11, ...values.slice(1)] })).toThrow(
-    expect.objectContaining({ code: 'internal', message: expect.stringContaining('no entry of kind 11') }),
+  expect(() => decodeBatch({ ...batch, values: [12, ...values.slice(1)] })).toThrow(
+    expect.objectContaining({ code: 'internal', message: expect.stringContaining('no entry of kind 12') }),
   )
 })
 
@@ -56,6 +57,8 @@ test('the size of an entry counts its text, messages and tokens', () => {
   expect(entryBytes(nodeEntry({ rollout: 'a', seq: 0, message: '{}'.padEnd(1002) }))).toBe(plain + 1000)
   const start = { kind: 'session-start', session: 's', group: 'g', tenant: 't', keyDigest: 'k', at: 1 } as const
   expect(entryBytes({ ...start, data: 'x'.repeat(3000) })).toBeGreaterThan(3000)
+  const task = { kind: 'task', index: 1, id: '1', digest: 'd' } as const
+  expect(entryBytes({ ...task, row: 'x'.repeat(4000) })).toBe(entryBytes(task) + 4000)
   const [end] = rolloutEntries(1, { messages: ['x'.repeat(5000)] }).slice(-1)
   expect(entryBytes(end as JournalEntry)).toBeGreaterThan(5000)
 })

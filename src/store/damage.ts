@@ -21,6 +21,11 @@ export function damagedEvent(rollout: string | null, name: string, cause: unknow
   return damaged(`an event ${name} of ${rollout ?? 'the run'}`, cause)
 }
 
+/** The row of a task is not as it was written. The task's rollouts may be whole. */
+export function damagedTaskRow(task: number, cause: unknown): MillraceError {
+  return damaged(`the row of task ${task}`, cause)
+}
+
 /** A session's metadata or limits are not as they were written. Its messages may be whole. */
 export function damagedSession(session: string, cause?: unknown): MillraceError {
   return damaged(`what was said about session ${session} at its start`, cause, { session })

@@ -22,6 +22,36 @@ test('the export is what rollouts.jsonl holds', async () => {
   expect(lines.join('')).toBe(readFileSync(join(folder.path, runFiles.lines), 'utf8'))
 })
 
+test('the row of the task is in every line of its rollouts, where the run keeps it and it is asked for', async () => {
+  using folder = temporaryFolder()
+  const row = '{"question": "2+2", "target": 4.0}'
+  applyAll(folder.path, [...rolloutEntries(1), ...rolloutEntries(2)])
+  applyAll(folder.path, [{ kind: 'task', index: 2, id: 'two', digest: 'd2', row }])
+  using reader = RunReader.open(folder.path)
+  const [without, line = ''] = await Array.fromAsync(exportRollouts(reader, { format: 'jsonl' }))
+  expect(line).toContain(`],"taskRow":${row}}`)
+  expect(without).not.toContain('taskRow')
+  // The file that grows while the run goes on does not repeat them.
+  const bare = await Array.fromAsync(exportRollouts(reader, { format: 'jsonl', taskRows: false }))
+  expect(bare.join('')).toBe(readFileSync(join(folder.path, runFiles.lines), 'utf8'))
+})
+
+test('a row that cannot be read costs the lines that would have it', async () => {
+  using folder = temporaryFolder()
+  applyAll(folder.path, [...rolloutEntries(1), ...rolloutEntries(2)])
+  applyAll(folder.path, [{ kind: 'task', index: 2, id: 'two', digest: 'd2', row: '{"target"' }])
+  using reader = RunReader.open(folder.path)
+  const damaged: string[] = []
+  const onDamaged = (rollout: string): void => void damaged.push(rollout)
+  const [whole = '', line = ''] = await Array.fromAsync(exportRollouts(reader, { format: 'jsonl', onDamaged }))
+  expect(JSON.parse(whole)).toMatchObject({ id: '1-0', reward: 1 })
+  const message = expect.stringContaining('the row of task 2 cannot be read')
+  expect(JSON.parse(line)).toMatchObject({ kind: 'damaged', id: '2-0', reward: null, error: { message } })
+  expect(damaged).toEqual(['2-0'])
+  const bare = await Array.fromAsync(exportRollouts(reader, { format: 'jsonl', taskRows: false }))
+  expect(JSON.parse(bare[1] ?? '')).toMatchObject({ id: '2-0', reward: 1 })
+})
+
 test('with tokens every node of the accepted attempt is in it', async () => {
   using folder = temporaryFolder()
   const tokens = { ids: Int32Array.of(5, 6), logprobs: Float32Array.of(-0.5, -Infinity), version: '7' }

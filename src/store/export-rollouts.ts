@@ -5,12 +5,14 @@ import { damagedRollout } from './damaged-rollout.ts'
 import { nodePieces, type ArrayForm } from './node-json.ts'
 import type { RunReader } from './run-reader.ts'
 import { storedLine } from './_stored-line.ts'
-import type { BareRecord, StoredAttempt } from './stored-run.ts'
+import type { BareRecord, StoredAttempt, StoredText } from './stored-run.ts'
 
 export interface ExportOptions {
   readonly format: 'jsonl'
   /** Adds `nodes`: every message of the accepted attempt with its token ids and log-probabilities. */
   readonly tokens?: boolean
+  /** Adds `taskRow`, the row of the rollout's task, where the run keeps it; true if not given. */
+  readonly taskRows?: boolean
   /** Called for each rollout or child that cannot be read. An object of kind `damaged` stands for it in the export, too. */
   readonly onDamaged?: OnDamaged
 }
@@ -18,14 +20,17 @@ export interface ExportOptions {
 type OnDamaged = (rollout: string, error: MillraceError) => void
 
 /**
- * One finished rollout a line, newline included, in the order they were accepted, with its children (`childRollouts`). A
- * log-probability that is not finite is null. A rollout that cannot be read does not end the export.
+ * One finished rollout a line, newline included, in the order they were accepted, with the row of its task (`taskRow`) and its
+ * children (`childRollouts`). A log-probability that is not finite is null. A rollout that cannot be read does not end the export.
  */
 export async function* exportRollouts(reader: RunReader, options: ExportOptions): AsyncGenerator<string, void, void> {
-  const { onDamaged } = options
+  const { onDamaged, taskRows = true } = options
   const form = options.tokens ? 'numbers' : undefined
-  const extra = (_stored: unknown, record: BareRecord): string =>
-    [...familyPieces(reader, record, form, onDamaged)].join('')
+  const extra = ({ task }: StoredText, record: BareRecord): string => {
+    const row = taskRows ? reader.taskRowText(task) : undefined
+    const family = [...familyPieces(reader, record, form, onDamaged)].join('')
+    return row === undefined ? family : `,"taskRow":${row}${family}`
+  }
   for (const stored of reader.endedTexts()) yield storedLine(stored, { tasks: reader, extra, onDamaged })
 }
 

@@ -11,7 +11,10 @@ export interface TaskEntry {
   readonly kind: 'task'
   readonly index: number
   readonly id: string
+  /** Of the row, which is stored once under it, however many tasks have it. */
   readonly digest: string
+  /** The task's row as JSON, before the environment's schema; absent if it is no JSON. */
+  readonly row?: string | undefined
 }
 
 export interface AttemptStart {

@@ -13,6 +13,7 @@ import { RolloutEvents } from './_rollout-events.ts'
 import { familyOf, SampledSpendings, type SampledSpending } from './_sampled-spending.ts'
 import { storedMessage } from './_stored-message.ts'
 import { StoredNodes } from './_stored-nodes.ts'
+import { TaskRows, type TaskFacts } from './_task-rows.ts'
 import { runFiles } from './run-folder.ts'
 import {
   attemptOf,
@@ -61,7 +62,9 @@ export class RunReader implements Disposable {
   readonly #hasEnded: StatementSync
   readonly #accepted: StatementSync
   readonly #task: StatementSync
+  readonly #taskRows: TaskRows
   #endedOutcome: StatementSync | undefined
+  #rolloutsOf: StatementSync | undefined
   #rolloutEvents: RolloutEvents | undefined
   #spendings: SampledSpendings | undefined
 
@@ -79,6 +82,7 @@ export class RunReader implements Disposable {
        WHERE position = (SELECT result FROM attempt WHERE rollout = ? AND result IS NOT NULL)`,
     )
     this.#task = database.prepare('SELECT number AS "index", id, digest FROM task WHERE number = ?')
+    this.#taskRows = new TaskRows(database, this.#blobs)
   }
 
   static open(folder: string): RunReader {
@@ -216,7 +220,22 @@ export class RunReader implements Disposable {
 
   task(index: number): StoredTask | undefined {
     const row = this.#task.get(index)
-    return row && { ...(row as { index: number; id: string; digest: string }) }
+    return row && this.#taskRows.taskOf(row as TaskFacts)
+  }
+
+  /** All tasks that rollouts have begun with, or that were to begin next, by their indexes. */
+  *tasks(): Generator<StoredTask, void, void> {
+    const page = this.#database.prepare(
+      'SELECT number AS "index", id, digest FROM task WHERE number > ? ORDER BY number LIMIT ?',
+    )
+    const rows = pages<TaskFacts>((last, count) => page.all(last?.index ?? -1, count) as TaskFacts[])
+    for (const row of rows) yield this.#taskRows.taskOf(row)
+  }
+
+  /** The JSON text of a task's row, for callers that only pass it on; undefined if there is none. Throws if it is damaged. */
+  taskRowText(index: number): string | undefined {
+    const row = this.#task.get(index)
+    return row && this.#taskRows.textOf(row as TaskFacts)
   }
 
   /** The indexes of the tasks with this id, up to ten of them: ids need not be unique. Looks at all tasks. */
@@ -226,12 +245,12 @@ export class RunReader implements Disposable {
   }
 
   /** The rollouts of a task that have begun, without children, by their samples. */
-  rolloutsOf(task: number, limit: number): string[] {
+  rolloutsOf(task: number, limit = Number.MAX_SAFE_INTEGER): string[] {
     // Their ids begin with the index and a dash, so that the primary key finds them; the dot is the character after the dash.
-    const statement = this.#database.prepare(
+    this.#rolloutsOf ??= this.#database.prepare(
       `SELECT DISTINCT rollout FROM attempt WHERE rollout > ? AND rollout < ? AND parent IS NULL ORDER BY sample LIMIT ?`,
     )
-    return statement.all(`${task}-`, `${task}.`, limit).map((row) => row['rollout'] as string)
+    return this.#rolloutsOf.all(`${task}-`, `${task}.`, limit).map((row) => row['rollout'] as string)
   }
 
   /** Ids that several tasks share, up to ten of them: the first ones show what is wrong. Looks at all tasks. */

@@ -70,6 +70,11 @@ export interface StoredTask {
   readonly index: number
   readonly id: string
   readonly digest: string
+  /**
+   * The task's row as the environment's tasks or a request gave it, before the schema; undefined if it was no JSON, or if the run
+   * is from before rows were stored. Decoded on access, which throws if it is damaged.
+   */
+  readonly row: Json | undefined
 }
 
 export interface StoredEvent {

@@ -9,6 +9,8 @@ export interface WrittenRollout {
   /** The rollout that asked for this one, if it is a child. */
   readonly parent?: string
   readonly messages?: readonly { readonly message: Message; readonly meta?: object }[]
+  /** The row of its task, if the run keeps it. */
+  readonly taskRow?: unknown
   /** What the judge said. */
   readonly verdicts?: readonly string[]
 }
@@ -44,7 +46,7 @@ export function writeRun(options: {
   )
 }
 
-function entriesOf({ record: parts, parent, messages: given, verdicts = [] }: WrittenRollout): JournalEntry[] {
+function entriesOf({ record: parts, parent, messages: given, taskRow, verdicts = [] }: WrittenRollout): JournalEntry[] {
   const messages = given ?? [{ message: { role: 'user', content: 'What is 2+2?' } }]
   const { messages: _, ...record } = sampleRecord(parts)
   const { id: rollout, attempt, outcome, reward, sample } = record
@@ -53,7 +55,7 @@ function entriesOf({ record: parts, parent, messages: given, verdicts = [] }: Wr
   const leaf = messages.length - 1
   const text = JSON.stringify(record)
   const entries: JournalEntry[] = [
-    { kind: 'task', index: task, id: record.task.id, digest: `d${task}` },
+    { kind: 'task', index: task, id: record.task.id, digest: `d${task}`, row: JSON.stringify(taskRow) },
     { kind: 'attempt-start', rollout, attempt, parent: parent ?? null, task, sample, at },
   ]
   for (const [seq, { message, meta }] of messages.entries()) {

@@ -8,6 +8,11 @@ export const rolloutFlags = {
     group: 'Rollouts',
     help: 'Add token ids, log-probabilities and weight versions of every turn, for training (see eval --tokens).',
   },
+  'no-task-rows': {
+    kind: 'switch',
+    group: 'Rollouts',
+    help: 'Leave out the rows of tasks, which each rollout of a task has again.',
+  },
 } as const satisfies FlagTable
 
 export const sessionFlags = {

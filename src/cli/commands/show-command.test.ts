@@ -322,6 +322,27 @@ describe('millrace show <run> <rollout>', () => {
     expect(verdicts[0]).toEqual({ model: 'the-judge', said: long })
   })
 
+  it('says what the task was, in short; as JSON all of it', async () => {
+    await using runs = await temporaryRuns()
+    const taskRow = { question: `What is 2+2?\n${'x'.repeat(400)}`, target: 4, tags: ['sum'] }
+    const child = { record: { id: '0-0.a' }, parent: '0-0', taskRow }
+    const rollouts: WrittenRollout[] = [
+      { record: {}, taskRow },
+      child,
+      { record: { id: '1-0', task: { index: 1, id: 'one' } }, taskRow: 'just a text' },
+      { record: { id: '2-0', task: { index: 2, id: 'two' } } },
+    ]
+    writeRun({ root: runs.root, name: 'it', rollouts })
+    const { stdout } = await show(runs.root, 'it', '0-0')
+    expect(stdout).toMatch(
+      /^0-0 .*\ntask {6}question: What is 2\+2\? ?x{200,300}…\n {10}target: 4\n {10}tags: \["sum"\]\n\n▌ user/,
+    )
+    expect(JSON.parse((await show(runs.root, 'it', '0-0', '--json')).stdout)).toMatchObject({ taskRow })
+    expect((await show(runs.root, 'it', '1-0')).stdout).toMatch(/^1-0 .*\ntask {6}row: just a text\n\n/)
+    // One was asked by its parent, and one is of a run that does not keep rows.
+    for (const id of ['0-0.a', '2-0']) expect((await show(runs.root, 'it', id)).stdout).toMatch(/^\S+ .*\n\n▌ user/)
+  })
+
   it('shows every attempt and why it failed', async () => {
     await using runs = await temporaryRuns()
     const second = { ...talk, record: { ...talk.record, attempt: 2 } }

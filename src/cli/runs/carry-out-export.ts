@@ -106,7 +106,8 @@ function rolloutLines(
   flags: FlagValues<typeof rolloutFlags>,
   onDamaged: Damaged['add'],
 ): AsyncIterable<string> {
-  return exportRollouts(reader, { format: 'jsonl', tokens: flags.tokens === true, onDamaged })
+  const taskRows = flags['no-task-rows'] !== true
+  return exportRollouts(reader, { format: 'jsonl', tokens: flags.tokens === true, taskRows, onDamaged })
 }
 
 async function* sessionChunks(

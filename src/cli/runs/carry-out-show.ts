@@ -78,6 +78,8 @@ async function showRollout(given: string, { found, reader, io, asJson }: ShownRu
     rollout,
     record: accepted ?? shown.end?.record,
     waitsFor: accepted || givenUp.has(shown.attempt) ? undefined : missingOf(shown),
+    // A child was asked something else.
+    taskRow: shown.parent === null ? unlessDamaged(() => reader.task(shown.task)?.row) : undefined,
     nodes: reader.nodes(rollout, shown.attempt),
     attempts,
     givenUp,
@@ -89,10 +91,10 @@ async function showRollout(given: string, { found, reader, io, asJson }: ShownRu
   }
   if (asJson) {
     const messages = accepted?.messages ?? transcript.nodes.map(({ message }) => message)
-    const { record, waitsFor, verdicts } = transcript
+    const { record, waitsFor, taskRow, verdicts } = transcript
     const shownAttempts = attempts.map((attempt) => brief(attempt, givenUp.get(attempt.attempt)))
     await io.stdout.line(
-      JSON.stringify({ ...record, id: rollout, waitsFor, messages, verdicts, attempts: shownAttempts }),
+      JSON.stringify({ ...record, id: rollout, taskRow, waitsFor, messages, verdicts, attempts: shownAttempts }),
     )
     return
   }

@@ -39,7 +39,7 @@ export function rescoreText(summary: RescoreSummary, { width, style }: { width: 
 }
 
 function problemLines(
-  { unreadable, withoutTask, unscorable, failures, judgeUsage, judgeCost, notices }: RescoreSummary,
+  { unreadable, withoutTask, withStoredTask, unscorable, failures, judgeUsage, judgeCost, notices }: RescoreSummary,
   style: Style,
 ): string[] {
   const lines: string[] = []
@@ -47,9 +47,16 @@ function problemLines(
     const cost = judgeCost === null ? 'at an unknown price' : `for ${formatMoney(judgeCost)}`
     lines.push(`${formatQuantity(judgeUsage.calls, 'judge call')} ${cost}`)
   }
+  if (withStoredTask > 0) {
+    lines.push(`${formatQuantity(withStoredTask, 'rollout')} scored with the stored rows of their tasks`)
+  }
   if (unreadable) lines.push(style.warn(`${formatQuantity(unreadable.rollouts, 'rollout')} left out: damaged`))
   if (withoutTask > 0) {
-    lines.push(style.warn(`${formatQuantity(withoutTask, 'rollout')} not scored: their tasks have changed or are gone`))
+    lines.push(
+      style.warn(
+        `${formatQuantity(withoutTask, 'rollout')} not scored: their tasks have changed, or are gone and not stored`,
+      ),
+    )
   }
   for (const { outcome, message, count } of unscorable) {
     const first = message === '' ? '' : `${count > 1 ? '; the first' : ''}: ${printableLine(message)}`

@@ -10,7 +10,7 @@ import type {
   ToolRepair,
   Usage,
 } from '../../schema/index.ts'
-import { outcomes, type Outcome } from '../../schema/index.ts'
+import { isJsonObject, outcomes, type Outcome } from '../../schema/index.ts'
 import { unlessDamaged, type StoredAttempt } from '../../store/index.ts'
 import { formatCount, formatQuantity } from '../format/count.ts'
 import { formatDuration } from '../format/duration.ts'
@@ -22,7 +22,7 @@ import { fitText, padText } from '../format/text-width.ts'
 
 /** The most missing tool servers that are shown; `--json` has all of them. */
 const shownServers = 5
-/** The same for what judges said and what the environment noted, and how much of each. */
+/** The same for fields of the task's row, what judges said and what the environment noted, and how much of each. */
 const shownRemarks = 10
 const shownRemarkChars = 300
 
@@ -32,6 +32,8 @@ export interface Transcript {
   readonly record: Omit<RolloutRecord, 'messages'> | undefined
   /** What a rollout that has ended without a result waits for: the others of its group, or another scoring. */
   readonly waitsFor: 'group' | 'score' | undefined
+  /** The row of the rollout's task; undefined if it has none, or the run does not keep it. */
+  readonly taskRow: Json | undefined
   /** The messages of the attempt that is shown. */
   readonly nodes: readonly MessageNode[]
   readonly attempts: readonly StoredAttempt[]
@@ -55,8 +57,10 @@ export function missingOf({ end, discarded, parent }: StoredAttempt): Transcript
 
 /** One rollout to read: its messages and calls, its times, and its result. Yields line by line. */
 export function* transcriptLines(transcript: Transcript, style: Style): Generator<string, void, void> {
-  const { record, nodes } = transcript
+  const { record, nodes, taskRow } = transcript
   yield titleLine(transcript, style)
+  if (taskRow !== undefined)
+    yield* remarkLines('task', fieldsOf(taskRow), ([name, value]) => [name, noteText(value)], style)
   let previous: number | null = null
   for (const node of nodes) {
     yield ''
@@ -88,8 +92,12 @@ function* remarkLines<Remark>(
   if (more > 0) yield row('', style.dim(`and ${formatCount(more)} more: see --json`), style)
 }
 
-function noteText(value: Json): string {
-  return typeof value === 'string' ? value : JSON.stringify(value)
+function fieldsOf(taskRow: Json): readonly (readonly [string, Json | undefined])[] {
+  return isJsonObject(taskRow) ? Object.entries(taskRow) : [['row', taskRow]]
+}
+
+function noteText(value: Json | undefined): string {
+  return typeof value === 'string' ? value : JSON.stringify(value ?? null)
 }
 
 /** One message: its speaker, how it came, and its content. */

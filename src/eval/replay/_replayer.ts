@@ -2,7 +2,7 @@ import { join } from 'node:path'
 import type { LoadedEnvironment, ValidTask } from '../../env/index.ts'
 import { closeAll, maxTimerMs, Resource } from '../../kit/index.ts'
 import { agentOutcomeOf, InlineExecutor, type RolloutJob } from '../../rollout/index.ts'
-import { rolloutId, type Limits, type Outcome, type RolloutRecord } from '../../schema/index.ts'
+import type { Limits, Outcome, RolloutRecord } from '../../schema/index.ts'
 import { isDamage, type BareRecord, type RunReader } from '../../store/index.ts'
 import { recalledToolHints } from './_recalled-tool-hints.ts'
 import { RecordedCatalogues } from './recorded-catalogues.ts'
@@ -106,12 +106,12 @@ export class Replayer extends Resource {
   }
 
   /** The other members of its group, as they were before the group was settled; empty if groups are not settled. */
-  #othersOfGroup({ task, sample: own }: BareRecord): RolloutRecord[] {
+  #othersOfGroup({ task, id: own }: BareRecord): RolloutRecord[] {
     const { environment } = this.loaded
     const others: RolloutRecord[] = []
     if (!settlesGroups(environment)) return others
-    for (let sample = 0; sample < this.config.attempts; sample += 1) {
-      const stored = sample === own ? undefined : this.#reader.rollout(rolloutId(task.index, sample))
+    for (const id of this.#reader.rolloutsOf(task.index)) {
+      const stored = id === own ? undefined : this.#reader.rollout(id)
       if (stored) others.push(beforeSettling(stored, environment))
     }
     return others

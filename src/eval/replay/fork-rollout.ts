@@ -27,6 +27,7 @@ import {
   type StoredRunConfig,
 } from './stored-config.ts'
 import { readRecording, type RecordedSession, type Recording } from './recording.ts'
+import { knownTask } from './stored-tasks.ts'
 
 export interface ForkOptions {
   readonly rollout: string
@@ -81,6 +82,7 @@ export async function forkRollout(reader: RunReader, options: ForkOptions): Prom
   requireKnownOptions(options, 'forkRollout()', knownForkOptions)
   const samples = wholeOption('samples', options.samples ?? 1, 1)
   const config = readStoredConfig(reader)
+  if (config.isServed) throw notForked(config)
   const recording = readRecording(reader, options.rollout)
   const loaded = await loadStoredEnvironment(config, options.environment, options.options)
   const kept = keptSessions(recording, options.turn)
@@ -93,11 +95,11 @@ export async function forkRollout(reader: RunReader, options: ForkOptions): Prom
     if (call) throw unrepeatable(call, options.turn)
   }
   const { index } = record.task
-  const digest = reader.task(index)?.digest ?? ''
+  const task = await knownTask({ reader, config, loaded, signal: options.signal }, index)
   const opening = openingOf(config, options)
   const fork: Fork = {
     from: forkedFrom(config, recording, { ...options, ...opening }),
-    task: { index, digest },
+    task,
     cassette: openCassette(recording, kept, options.turn),
     outputs: join(reader.folder, 'outputs', record.id),
     asked: askedModels(config, recording),
@@ -196,6 +198,14 @@ function askedModels(
   // A child on the model that made the rollout is asked of the model that goes on.
   const ofChildren = sessions.slice(1).flatMap(({ nodes }) => nodes.flatMap(({ call }) => call?.model ?? []))
   return new Set([...judges, ...ofChildren.filter((model) => model !== policy)])
+}
+
+/** The run does not say with which sampling each of its rollouts was asked for: that came with the request. */
+function notForked({ name }: StoredRunConfig): MillraceError {
+  return new MillraceError(
+    'run_mismatch',
+    `run ${name} belongs to a server, and its rollouts cannot be forked: their sampling came with requests. Replay or rescore them, or ask the server again`,
+  )
 }
 
 /** A fork with calls that can be neither repeated nor taken as made would be in a state that never existed. */

@@ -7,7 +7,7 @@ const task = { index: 3, id: 'three', data: {} }
 const cassette: Fork['cassette'] = { tapes: {}, verdicts: [] }
 const fork: Fork = {
   from: { run: 'first', rollout: '3-0', turn: 2, attempt: 1, seed: 7 },
-  task: { index: 3, digest: 'd' },
+  task: { index: 3, id: 'three', digest: 'd', task: {} },
   cassette,
   opening: { prompt: 'another one' },
   outputs: '/nowhere',

@@ -1,12 +1,10 @@
 import { constants } from 'node:fs'
 import { cp, stat } from 'node:fs/promises'
 import { join } from 'node:path'
-import type { TaskItem } from '../../env/index.ts'
-import { MillraceError } from '../../errors/index.ts'
+import type { TaskItem, ValidTask } from '../../env/index.ts'
 import { derivedSeed } from '../../kit/index.ts'
 import type { Cassette, Opening, PlannedRollout } from '../../rollout/index.ts'
 import { rolloutId } from '../../schema/index.ts'
-import { restoreTask } from './stored-tasks.ts'
 
 /** The rollout that a fork's rollouts go on from, and how many of its turns they repeat. */
 export interface ForkOrigin {
@@ -26,7 +24,7 @@ export interface Fork {
     readonly prompt?: string
     readonly reusesTools?: boolean
   }
-  readonly task: { readonly index: number; readonly digest: string }
+  readonly task: ValidTask
   readonly cassette: Cassette
   readonly opening?: Opening
   /** Where the stored rollout's long tool outputs are kept, if it has any: its messages say how to read on in them. */
@@ -61,26 +59,9 @@ export async function copyOutputs({ outputs, task }: Fork, folder: string, sampl
   }
 }
 
-/** The task of the forked rollout. */
-export async function* forkedTask(
-  tasks: AsyncIterable<TaskItem>,
-  { task, from }: Fork,
-): AsyncGenerator<TaskItem, void, void> {
-  for await (const item of tasks) {
-    if (item.index !== task.index) continue
-    if (item.digest === task.digest) yield item
-    else {
-      throw new MillraceError(
-        'run_mismatch',
-        `task ${item.index} (${item.id}) is not what it was when run ${from.run} was made; ${restoreTask}`,
-      )
-    }
-    return
-  }
-  throw new MillraceError(
-    'run_mismatch',
-    `task ${task.index} of run ${from.run} is not among the tasks any more; ${restoreTask}`,
-  )
+/** The task of the forked rollout, as the tasks of a run. */
+export async function* forkedTask({ task }: Fork): AsyncGenerator<TaskItem, void, void> {
+  yield task
 }
 
 /** Puts the recording into each plan. Where seeds are sent, every sample has one of its own. */

@@ -1,5 +1,5 @@
 import type { Environment } from '../../env/index.ts'
-import { rolloutId, type Outcome } from '../../schema/index.ts'
+import type { Outcome } from '../../schema/index.ts'
 import { isDamage, type RunReader } from '../../store/index.ts'
 import { requireKnownOptions, type KnownOptions } from '../known-options.ts'
 import { readRecording, type Recording } from './recording.ts'
@@ -7,7 +7,7 @@ import type { ReplayReport } from './replay-report.ts'
 import { Replayer } from './_replayer.ts'
 import { skippedReport, unreadableReport } from './_report-of-replay.ts'
 import { readStoredConfig } from './stored-config.ts'
-import { knownTask, knownTasks, type KnownTask } from './stored-tasks.ts'
+import { knownTask, knownTasks, type KnownTask, type TasksOfRun } from './stored-tasks.ts'
 
 export interface ReplayOptions {
   /** Replaces the environment that made the run: a module, or an environment itself. */
@@ -38,8 +38,7 @@ export async function replayRollout(
   const why = whyNot(recording)
   if (why !== undefined) return skippedReport(recording.record, why)
   await using replayer = await Replayer.open(reader, config, options)
-  const { index } = recording.record.task
-  const task = await knownTask(reader, replayer.loaded, { index, signal: options.signal })
+  const task = await knownTask(tasksOf(reader, replayer, options), recording.record.task.index)
   return await replayer.replay(recording, task)
 }
 
@@ -50,12 +49,15 @@ export async function* replayRun(
 ): AsyncGenerator<ReplayReport, void, void> {
   requireKnownOptions(options, 'replayRun()', knownReplayOptions)
   await using replayer = await Replayer.open(reader, readStoredConfig(reader), options)
-  for await (const task of knownTasks(reader, replayer.loaded, options.signal)) {
-    for (let sample = 0; sample < replayer.config.attempts; sample += 1) {
-      const id = rolloutId(task.index, sample)
+  for await (const task of knownTasks(tasksOf(reader, replayer, options))) {
+    for (const id of reader.rolloutsOf(task.index)) {
       if (reader.hasEnded(id)) yield await replayOrDamage(reader, id, { replayer, task })
     }
   }
+}
+
+function tasksOf(reader: RunReader, { config, loaded }: Replayer, { signal }: ReplayOptions): TasksOfRun {
+  return { reader, config, loaded, signal }
 }
 
 async function replayOrDamage(

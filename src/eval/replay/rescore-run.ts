@@ -2,7 +2,7 @@ import type { Environment, LoadedEnvironment } from '../../env/index.ts'
 import { MillraceError, type WireError } from '../../errors/index.ts'
 import { AbortScope, TimeSlice } from '../../kit/index.ts'
 import { NotedServers, scoreGroupInTime, StoredScorer, Tally } from '../../rollout/index.ts'
-import { rolloutId, type Outcome, type RewardComponent, type RolloutRecord } from '../../schema/index.ts'
+import type { Outcome, RewardComponent, RolloutRecord } from '../../schema/index.ts'
 import { isDamage, type RunReader } from '../../store/index.ts'
 import type { ServerCalls } from '../../tools/index.ts'
 import { requireKnownOptions, type KnownOptions } from '../known-options.ts'
@@ -83,10 +83,11 @@ interface Rescored {
   readonly after: RolloutRecord
 }
 
-/** The rollouts of one task. If the task is gone or changed (`problem`), they stay as they were. */
+/** The rollouts of one task. If they cannot use it (`problem`), they stay as they were. */
 interface RescoredTask {
   readonly pairs: readonly Rescored[]
   readonly unreadable: readonly string[]
+  readonly isStored?: boolean
   readonly problem?: string | undefined
 }
 
@@ -105,6 +106,7 @@ class RunningRescore implements Rescoring {
     this.#accumulator = new RescoreAccumulator({
       attemptsPerTask: config.attempts,
       passThreshold: config.passThreshold,
+      isServed: config.isServed ?? false,
     })
   }
 
@@ -133,7 +135,7 @@ class RunningRescore implements Rescoring {
     const window: Promise<RescoredTask>[] = []
     const slice = new TimeSlice()
     try {
-      for await (const task of knownTasks(reader, loaded, stopping.signal)) {
+      for await (const task of knownTasks({ reader, config, loaded, signal: stopping.signal })) {
         const scored = this.#scoreTask(task, scorer, stopping.signal)
         // A failure is thrown when the task is taken; until then its rejection must not count as unhandled.
         scored.catch(() => {})
@@ -159,7 +161,7 @@ class RunningRescore implements Rescoring {
     if (problem !== undefined) {
       return { pairs: before.map((record) => ({ before: record, after: record })), unreadable, problem }
     }
-    const { item } = known
+    const { item, isStored } = known
     const task = { index: item.index, id: item.id, data: item.task }
     const after = await Promise.all(
       before.map((record) => {
@@ -178,14 +180,15 @@ class RunningRescore implements Rescoring {
         scoreGroupInTime(environment, { task: item.task, options, members, tailMs, signal }),
       )
     }
-    return { pairs: before.map((record, index) => ({ before: record, after: after[index] ?? record })), unreadable }
+    const pairs = before.map((record, index) => ({ before: record, after: after[index] ?? record }))
+    return { pairs, unreadable, isStored }
   }
 
   #take(task: RescoredTask | undefined): RescoredRollout[] {
-    const { pairs = [], unreadable = [], problem } = task ?? {}
+    const { pairs = [], unreadable = [], isStored = false, problem } = task ?? {}
     for (const rollout of unreadable) this.#unreadable.add(rollout)
     if (problem === undefined) {
-      this.#accumulator.addTask(pairs)
+      this.#accumulator.addTask(pairs, isStored)
       return pairs.map(lineOf)
     }
     const error: WireError = { code: 'run_mismatch', message: problem }
@@ -203,11 +206,10 @@ class RunningRescore implements Rescoring {
 
   /** The stored rollouts of a task; damaged ones are listed apart. */
   #recordsOf(task: number): { readonly records: readonly RolloutRecord[]; readonly unreadable: readonly string[] } {
-    const { reader, config } = this.#parts
+    const { reader } = this.#parts
     const records: RolloutRecord[] = []
     const unreadable: string[] = []
-    for (let sample = 0; sample < config.attempts; sample += 1) {
-      const id = rolloutId(task, sample)
+    for (const id of reader.rolloutsOf(task)) {
       try {
         const record = reader.rollout(id)
         if (record) records.push(record)

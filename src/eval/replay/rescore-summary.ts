@@ -17,8 +17,10 @@ export interface RescoreSummary {
   readonly changed: number
   /** Damaged rollouts, the first of them by name. They are in no figure here. */
   readonly unreadable?: NonNullable<Summary['unreadable']>
-  /** Rollouts whose tasks have changed or are gone: they have no score. */
+  /** Rollouts whose tasks have changed, or are gone and not kept: they have no score. */
   readonly withoutTask: number
+  /** Rollouts scored with the row that the run keeps of their task: it is generated, came with a request, or is gone. */
+  readonly withStoredTask: number
   /** Rollouts that could have no score in the run either, by outcome, with the reason of the first. */
   readonly unscorable: readonly { readonly outcome: Outcome; readonly count: number; readonly message: string }[]
   /** Failed rewards by message; the most frequent first, and no more than a few. */
@@ -50,20 +52,26 @@ export class RescoreAccumulator {
   #isBinary = true
   #changed = 0
   #withoutTask = 0
+  #withStoredTask = 0
 
-  constructor(options: { readonly attemptsPerTask: number; readonly passThreshold: number }) {
+  constructor(options: {
+    readonly attemptsPerTask: number
+    readonly passThreshold: number
+    readonly isServed?: boolean
+  }) {
     this.#before = new SummaryAccumulator(options)
     this.#after = new SummaryAccumulator(options)
   }
 
-  /** All rollouts of one task. */
-  addTask(pairs: readonly { readonly before: EndedRollout; readonly after: EndedRollout }[]): void {
+  /** All rollouts of one task. `isStored`: they were scored with the row that the run keeps. */
+  addTask(pairs: readonly { readonly before: EndedRollout; readonly after: EndedRollout }[], isStored = false): void {
     let sum = 0
     let count = 0
     for (const { before, after } of pairs) {
       this.#before.add(before)
       this.#after.add(after)
       if (before.reward !== after.reward) this.#changed += 1
+      if (isStored && isScorable(before.outcome)) this.#withStoredTask += 1
       if (after.outcome === 'reward_error' && after.error) this.#addFailure(after.error.message)
       if (before.reward === null || after.reward === null) continue
       sum += after.reward - before.reward
@@ -93,6 +101,7 @@ export class RescoreAccumulator {
       change: this.#changeEstimate(),
       changed: this.#changed,
       withoutTask: this.#withoutTask,
+      withStoredTask: this.#withStoredTask,
       unscorable: unscorableOf(this.#before.snapshot()),
       failures: Array.from(this.#failures, ([message, count]) => ({ message, count })).toSorted(
         (one, other) => other.count - one.count,

@@ -33,24 +33,20 @@ const storedConfigSchema = z.object({
   forkedFrom: z
     .object({ seed: z.number(), system: z.string().exactOptional(), prompt: z.string().exactOptional() })
     .exactOptional(),
+  /** Of a server: its tasks came with requests. */
+  isServed: z.boolean().exactOptional(),
 })
 
 /** How a run's rollouts were run, from its `run.json`. */
 export type StoredRunConfig = z.infer<typeof storedConfigSchema> & { readonly name: string }
 
-/** Throws `run_mismatch` if the run has no rollouts of an environment's own tasks: those of a gateway or a server. */
+/** Throws `run_mismatch` if the run has no rollouts: that of a gateway. */
 export function readStoredConfig(reader: RunReader): StoredRunConfig {
   const file = readRunFile(reader.folder)
   if (!file) throw new MillraceError('run_not_found', `there is no run in ${reader.folder}`)
   const { name, config } = file
   if (config['kind'] === 'gateway') {
     throw new MillraceError('run_mismatch', `run ${name} holds the sessions of a gateway, and no rollouts to run again`)
-  }
-  if (config['isServed'] === true) {
-    throw new MillraceError(
-      'run_mismatch',
-      `run ${name} belongs to a server: its tasks came with requests and are not kept, so its rollouts cannot run again`,
-    )
   }
   const parsed = storedConfigSchema.safeParse(config)
   if (parsed.success) return { ...parsed.data, models: parsed.data.models.map(withoutRedacted), name }

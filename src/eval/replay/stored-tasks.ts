@@ -1,59 +1,118 @@
-import { readTasks, type LoadedEnvironment, type ValidTask } from '../../env/index.ts'
+import { readTasks, type LoadedEnvironment, type TaskItem, type TaskStream, type ValidTask } from '../../env/index.ts'
 import { MillraceError } from '../../errors/index.ts'
-import type { RunReader } from '../../store/index.ts'
+import { isDamage, type RunReader, type StoredTask } from '../../store/index.ts'
+import { validate } from '../../tools/index.ts'
+import type { StoredRunConfig } from './stored-config.ts'
 
 /** What to do about a task that has changed: tasks may depend on options, too. */
-export const restoreTask =
-  'restore it, or leave out the --env (options) or --environment (environment) that made it another'
+const restoreTask = 'restore it, or leave out the --env (options) or --environment (environment) that made it another'
 
-/** A task of a run. `problem` says why its rollouts cannot use it, if it has changed or is gone. */
+/** A task of a run. `problem` says why its rollouts cannot use it. */
 export type KnownTask =
-  | { readonly index: number; readonly item: ValidTask; readonly problem?: undefined }
+  | {
+      readonly index: number
+      readonly item: ValidTask
+      /** Whether it is made from the row that the run keeps: the environment has it no more, or generates its tasks. */
+      readonly isStored: boolean
+      readonly problem?: undefined
+    }
   | { readonly index: number; readonly problem: string }
 
+/** The run whose tasks are asked for, and the environment that they are for. */
+export interface TasksOfRun {
+  readonly reader: RunReader
+  readonly config: StoredRunConfig
+  readonly loaded: LoadedEnvironment
+  readonly signal?: AbortSignal | undefined
+}
+
+/** The tasks that a run has worked on, in order and one at a time. */
+export async function* knownTasks(run: TasksOfRun): AsyncGenerator<KnownTask, void, void> {
+  await using tasks = new TasksAgain(run)
+  for (const stored of run.reader.tasks()) yield await tasks.task(stored)
+}
+
+/** One of the run's tasks. Throws `run_mismatch` if its rollouts cannot use it. */
+export async function knownTask(run: TasksOfRun, index: number): Promise<ValidTask> {
+  const stored = run.reader.task(index)
+  if (!stored) throw new MillraceError('run_mismatch', `the run knows no task ${index}; it may be damaged`)
+  await using tasks = new TasksAgain(run)
+  const task = await tasks.task(stored)
+  if (task.problem === undefined) return task.item
+  throw new MillraceError('run_mismatch', `${task.problem}; ${restoreTask}`)
+}
+
 /**
- * The tasks that a run has worked on, in order and one at a time. The run keeps only their digests, so they are read again from
- * the environment, and no further than the run's last one.
+ * Tasks of a run, asked for in their order. They are read again from the environment, no further than needed, so that a row that
+ * was changed since is noticed: neither its old nor its new version is used. The row that the run keeps is used where the
+ * environment has none to compare: it generates its tasks, does not have this one any more, or was given it with a request.
  */
-export async function* knownTasks(
-  reader: RunReader,
-  { environment, options }: LoadedEnvironment,
-  signal?: AbortSignal,
-): AsyncGenerator<KnownTask, void, void> {
-  const { tasks } = reader.counts()
-  let known = 0
-  let next = 0
-  if (tasks === 0) return
-  for await (const item of await readTasks(environment, options, { signal })) {
-    const { index } = item
-    next = index + 1
-    const stored = reader.task(index)
-    if (!stored) continue
-    if (stored.digest !== item.digest) {
-      yield { index, problem: `task ${index} (${stored.id}) is not what it was when the run was made` }
-    } else if (item.problem) yield { index, problem: item.problem.rawMessage }
-    else yield { index, item }
-    known += 1
-    if (known === tasks) return
+class TasksAgain implements AsyncDisposable {
+  readonly #run: TasksOfRun
+  #stream: TaskStream | undefined
+  #items: AsyncGenerator<TaskItem, void, void> | undefined
+
+  constructor(run: TasksOfRun) {
+    this.#run = run
   }
-  for (let index = next; known < tasks; index += 1) {
-    const stored = reader.task(index)
-    if (!stored) continue
-    known += 1
-    yield { index, problem: `task ${index} (${stored.id}) is not among the environment's tasks any more` }
+
+  async task(stored: StoredTask): Promise<KnownTask> {
+    const { config, loaded, signal } = this.#run
+    if (!config.isServed) this.#stream ??= await readTasks(loaded.environment, loaded.options, { signal })
+    const isListed = this.#stream !== undefined && !this.#stream.isGenerated
+    const listed = isListed ? await this.#given(stored.index) : undefined
+    if (listed) return compared(listed, stored)
+    const kept = await this.#kept(stored)
+    if (kept) return kept
+    const generated = isListed ? undefined : await this.#given(stored.index)
+    const task = compared(generated, stored)
+    if (task.problem === undefined) return task
+    return { ...task, problem: `${task.problem}, and the run does not keep its row: it is of an earlier Millrace` }
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#items?.return()
+  }
+
+  /** The task as the environment gives it now; undefined if it does not. */
+  async #given(index: number): Promise<TaskItem | undefined> {
+    this.#items ??= this.#stream?.[Symbol.asyncIterator]()
+    try {
+      for (;;) {
+        const next = await this.#items?.next()
+        if (!next || next.done) return undefined
+        if (next.value.index === index) return next.value
+      }
+    } catch (error) {
+      // Its file is gone, and all its tasks with it.
+      if (error instanceof MillraceError && error.code === 'file_not_found') return undefined
+      throw error
+    }
+  }
+
+  /** The task as its stored row makes it; undefined if that is not stored. */
+  async #kept({ index, id, digest }: StoredTask): Promise<KnownTask | undefined> {
+    let row: string | undefined
+    try {
+      row = this.#run.reader.taskRowText(index)
+    } catch (error) {
+      if (isDamage(error)) return { index, problem: error.rawMessage }
+      throw error
+    }
+    if (row === undefined) return undefined
+    const validated = await validate(this.#run.loaded.environment.task, JSON.parse(row))
+    if (validated.problem === undefined) {
+      return { index, item: { index, id, digest, row, task: validated.value }, isStored: true }
+    }
+    const what = `the stored row of task ${index} (${id}) does not fit the environment's \`task\` schema`
+    return { index, problem: `${what}: ${validated.problem}` }
   }
 }
 
-/** One of the run's tasks. Throws `run_mismatch` if it is gone or has changed. */
-export async function knownTask(
-  reader: RunReader,
-  loaded: LoadedEnvironment,
-  { index, signal }: { readonly index: number; readonly signal?: AbortSignal | undefined },
-): Promise<ValidTask> {
-  for await (const task of knownTasks(reader, loaded, signal)) {
-    if (task.index !== index) continue
-    if (task.problem === undefined) return task.item
-    throw new MillraceError('run_mismatch', `${task.problem}; ${restoreTask}`)
+function compared(given: TaskItem | undefined, { index, id, digest }: StoredTask): KnownTask {
+  if (!given) return { index, problem: `task ${index} (${id}) is not among the environment's tasks any more` }
+  if (given.digest !== digest) {
+    return { index, problem: `task ${index} (${id}) is not what it was when the run was made` }
   }
-  throw new MillraceError('run_mismatch', `the run knows no task ${index}; it may be damaged`)
+  return given.problem ? { index, problem: given.problem.rawMessage } : { index, item: given, isStored: false }
 }
