@@ -2,7 +2,7 @@ import type { Environment } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
 import { earlierSitting, planOne, type EarlierSitting, type RunConfig } from '../eval/index.ts'
 import { holdsGroups, recordWithoutRun, type PlannedRollout } from '../rollout/index.ts'
-import type { Journal, RunReader, RunStore } from '../store/index.ts'
+import { isDamage, type Journal, type RunReader, type RunStore } from '../store/index.ts'
 import { checkTask, type CheckedTask } from './_check-tasks.ts'
 import { readRequests, type JournalledRequest } from './_request-event.ts'
 import type { DueRollout } from './_request-plans.ts'
@@ -38,10 +38,9 @@ export async function* recoverRequests(
 }
 
 async function recover(journalled: JournalledRequest, recovery: Recovery): Promise<RecoveredRequest> {
-  const { request, tasks, problem } = journalled
+  const { request, problem } = journalled
   const unfinished: DueRollout[] = []
-  for (const [offset, task] of tasks.entries()) {
-    const index = request.firstTask + offset
+  for (let index = request.firstTask; index < request.firstTask + request.tasks; index += 1) {
     const due: number[] = []
     for (let sample = 0; sample < request.attempts; sample += 1) {
       const outcome = recovery.reader.endedOutcome(rolloutId(index, sample))
@@ -49,7 +48,7 @@ async function recover(journalled: JournalledRequest, recovery: Recovery): Promi
       else countOutcome(request, outcome)
     }
     if (due.length === 0) continue
-    const checked = problem ?? (await checkAgain(recovery.environment, task))
+    const checked = problem ?? (await checkAgain(recovery.environment, () => journalled.task(index)))
     const bytes = checked instanceof MillraceError ? 0 : checked.bytes
     for (const sample of due) {
       const plan = planAgain({ index, sample, checked, sampling: journalled.sampling }, recovery)
@@ -60,7 +59,15 @@ async function recover(journalled: JournalledRequest, recovery: Recovery): Promi
 }
 
 /** It was valid when it was accepted: if it is not, the environment has changed. */
-async function checkAgain(environment: Environment, task: unknown): Promise<CheckedTask | MillraceError> {
+async function checkAgain(environment: Environment, read: () => unknown): Promise<CheckedTask | MillraceError> {
+  let task: unknown
+  try {
+    task = read()
+  } catch (error) {
+    // It ends what is left of this task alone.
+    if (isDamage(error)) return error
+    throw error
+  }
   const checked = await checkTask(environment, task, Number.POSITIVE_INFINITY)
   if (typeof checked !== 'string') return checked
   return new MillraceError('task_invalid', `the task does not fit the environment any more: ${checked}`)

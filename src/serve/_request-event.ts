@@ -5,19 +5,21 @@ import { describeIssues, samplingSchema, type Sampling } from '../schema/index.t
 import type { EventEntry, Journal, JournalEntry, RunReader } from '../store/index.ts'
 import type { CheckedTask } from './_check-tasks.ts'
 import type { KnownRequest } from './known-request.ts'
+import { JsonText } from './rollout-request.ts'
 
 /**
- * A request in the journal: a `request` event, preceded, if its tasks are large, by `request-tasks` events with the first
- * of them. The `request` event comes last: without it the request was never accepted. A `request-detached` event may follow.
+ * A request in the journal: a `request` event after its tasks, which are kept as those of any run are. If they are large, there
+ * is a `request-tasks` event after each part of them. The `request` event comes last: without it the request was never accepted.
+ * A `request-detached` event may follow. Earlier versions of Millrace kept the tasks in the events.
  */
 const names = { request: 'request', tasks: 'request-tasks', detached: 'request-detached' } as const
 
-/** More tasks than this go into an event of their own, so that no message to the writer takes long to make. */
+/** More tasks than this are a part of their own, so that no message to the writer takes long to make. */
 const maxPartCharacters = 512 * 1024
 const maxPartTasks = 500
 
 /** What the events hold; a later version may have written more. */
-const partSchema = z.object({ firstTask: z.int(), upTo: z.int(), tasks: z.array(z.unknown()) })
+const partSchema = z.object({ firstTask: z.int(), upTo: z.int(), tasks: z.array(z.unknown()).exactOptional() })
 const requestSchema = z.object({
   id: z.string(),
   digest: z.string(),
@@ -25,7 +27,8 @@ const requestSchema = z.object({
   attempts: z.int(),
   isDetached: z.boolean(),
   sampling: z.unknown().exactOptional(),
-  tasks: z.array(z.unknown()),
+  /** How many; of an earlier version the last of them. */
+  tasks: z.union([z.int(), z.array(z.unknown())]),
 })
 
 const detachedSchema = z.object({ id: z.string() })
@@ -36,28 +39,26 @@ export async function journalRequest(
   request: KnownRequest,
   parts: { readonly tasks: readonly CheckedTask[]; readonly sampling: Sampling | undefined },
 ): Promise<void> {
-  const { at, tasks: _count, outcomes: _outcomes, ...known } = request
-  const event = (name: string, data: string): EventEntry => eventOfRun(name, at, data)
+  const { at, outcomes: _outcomes, ...known } = request
+  const event = (name: string, data: object): EventEntry => eventOfRun(name, at, JSON.stringify(data))
   let entries: JournalEntry[] = []
-  let texts: string[] = []
   let characters = 0
   for (const [offset, { text, digest, name }] of parts.tasks.entries()) {
     const index = request.firstTask + offset
-    const isFull = characters + text.length > maxPartCharacters || texts.length === maxPartTasks
-    if (isFull && texts.length > 0) {
-      const head = JSON.stringify({ firstTask: request.firstTask, upTo: index })
-      journal.appendAll([...entries, event(names.tasks, withTasks(head, texts))])
+    const isFull = characters + text.length > maxPartCharacters || entries.length === maxPartTasks
+    if (isFull && entries.length > 0) {
+      journal.appendAll([...entries, event(names.tasks, { firstTask: request.firstTask, upTo: index })])
       await journal.durable()
       entries = []
-      texts = []
       characters = 0
     }
-    entries.push({ kind: 'task', index, id: name ?? String(index), digest })
-    texts.push(text)
+    entries.push({ kind: 'task', index, id: name ?? String(index), digest, row: text })
     characters += text.length
   }
-  const head = { ...known, ...(parts.sampling && { sampling: parts.sampling }) }
-  journal.appendAll([...entries, event(names.request, withTasks(JSON.stringify(head), texts))])
+  journal.appendAll([
+    ...entries,
+    event(names.request, { ...known, ...(parts.sampling && { sampling: parts.sampling }) }),
+  ])
   await journal.durable()
 }
 
@@ -75,7 +76,8 @@ function eventOfRun(name: string, at: number, data: string): EventEntry {
 export interface JournalledRequest {
   readonly request: KnownRequest
   readonly sampling?: Sampling
-  readonly tasks: readonly unknown[]
+  /** The task of this index, as it came with the request. Throws if it cannot be read. */
+  readonly task: (index: number) => unknown
   /** Why what is left of it cannot run as it was asked for. */
   readonly problem?: MillraceError
 }
@@ -88,26 +90,37 @@ export async function* readRequests(
   reader: RunReader,
   onDetached: (id: string) => void,
 ): AsyncGenerator<JournalledRequest, number, void> {
-  /** Tasks whose request has not come yet, by its first task. */
+  /** Tasks in events of an earlier version, whose request has not come yet, by its first task. */
   const early = new Map<number, unknown[]>()
   let nextTask = 0
   for await (const { name, at, data } of new TimeSlice().over(reader.events())) {
     if (name === names.tasks) {
       const { firstTask, upTo, tasks } = checked(partSchema, data)
-      early.set(firstTask, [...(early.get(firstTask) ?? []), ...tasks])
+      if (tasks) early.set(firstTask, [...(early.get(firstTask) ?? []), ...tasks])
       nextTask = Math.max(nextTask, upTo)
     } else if (name === names.request) {
       const { tasks, sampling, ...known } = checked(requestSchema, data)
       const { firstTask } = known
-      const all = [...(early.get(firstTask) ?? []), ...tasks]
+      const inEvents = typeof tasks === 'number' ? undefined : [...(early.get(firstTask) ?? []), ...tasks]
       early.delete(firstTask)
-      nextTask = Math.max(nextTask, firstTask + all.length)
-      yield { request: { ...known, tasks: all.length, at, outcomes: {} }, tasks: all, ...readSampling(sampling) }
+      const count = typeof tasks === 'number' ? tasks : (inEvents?.length ?? 0)
+      nextTask = Math.max(nextTask, firstTask + count)
+      const task = (index: number): unknown => (inEvents ? inEvents[index - firstTask] : storedTask(reader, index))
+      yield { request: { ...known, tasks: count, at, outcomes: {} }, task, ...readSampling(sampling) }
     } else if (name === names.detached) {
       onDetached(checked(detachedSchema, data).id)
     }
   }
   return nextTask
+}
+
+function storedTask(reader: RunReader, index: number): JsonText {
+  const text = reader.taskRowText(index)
+  if (text !== undefined) return new JsonText(text)
+  throw new MillraceError(
+    'store_failed',
+    `task ${index} of a request is missing; if it matters, restore the run from a copy`,
+  )
 }
 
 /** Of another version of Millrace it may say what this one does not know, and would leave out of what it asks of the model. */
@@ -126,9 +139,4 @@ function checked<Schema extends z.ZodType>(schema: Schema, data: unknown): z.out
     'store_failed',
     `the run holds a request that cannot be read: ${describeIssues(error.issues)}; start another run with --run <name> (run.name)`,
   )
-}
-
-/** Put together as text: the tasks are JSON already. */
-function withTasks(head: string, texts: readonly string[]): string {
-  return `${head.slice(0, -1)},"tasks":[${texts.join(',')}]}`
 }

@@ -1,8 +1,9 @@
 import { expect, test } from 'vitest'
-import { RunStore } from '../store/index.ts'
+import { RunStore, type EventEntry } from '../store/index.ts'
 import { newRun, temporaryFolder } from '../../test/store/_fixtures.ts'
-import { journalRequest, readRequests } from './_request-event.ts'
+import { journalRequest, readRequests, type JournalledRequest } from './_request-event.ts'
 import type { KnownRequest } from './known-request.ts'
+import { JsonText } from './rollout-request.ts'
 
 const tasks = Array.from({ length: 501 }, (_, n) => {
   const text = JSON.stringify({ n })
@@ -30,13 +31,36 @@ test('a request comes back as it was journalled, in however many parts', async (
   await journalRequest(store.journal, request, { tasks, sampling })
   const read = readRequests(store.reader, () => {})
   const { value } = await read.next()
-  expect(value).toEqual({ request, sampling, tasks: tasks.map((task) => task.value) })
+  const journalled = value as JournalledRequest
+  expect(journalled).toMatchObject({ request, sampling })
+  expect(tasks.map((_, offset) => journalled.task(3 + offset))).toEqual(tasks.map(({ text }) => new JsonText(text)))
   expect(await read.next()).toEqual({ done: true, value: 504 })
+  // The rows are with the tasks, and nowhere else.
+  for (const { data } of store.reader.events()) expect(JSON.stringify(data)).not.toContain('"n":')
+})
+
+test('a request of a version that kept its tasks in the events is read, too', async () => {
+  using folder = temporaryFolder()
+  await using store = await openStore(folder.path)
+  const event = (name: string, data: object): EventEntry => {
+    return { kind: 'event', rollout: null, attempt: 0, name, at: 1, data: JSON.stringify(data) }
+  }
+  const { at: _at, outcomes: _outcomes, tasks: _tasks, ...known } = request
+  store.journal.appendAll([
+    event('request-tasks', { firstTask: 3, upTo: 5, tasks: [{ n: 0 }, { n: 1 }] }),
+    event('request', { ...known, tasks: [{ n: 2 }] }),
+  ])
+  await store.journal.durable()
+  const read = readRequests(store.reader, () => {})
+  const { request: found, task } = (await read.next()).value as JournalledRequest
+  expect(found).toEqual({ ...request, tasks: 3 })
+  expect([3, 4, 5].map(task)).toEqual([{ n: 0 }, { n: 1 }, { n: 2 }])
+  expect(await read.next()).toEqual({ done: true, value: 6 })
 })
 
 test.each([
-  ['request', { id: 'many', tasks: [] }],
-  ['request-tasks', { firstTask: 0, upTo: 'all', tasks: [] }],
+  ['request', { id: 'many', tasks: 1 }],
+  ['request-tasks', { firstTask: 0, upTo: 'all' }],
   ['request-detached', { request: 'many' }],
 ])('a %s event that is none is said, not taken for one', async (name, data) => {
   using folder = temporaryFolder()

@@ -41,6 +41,7 @@ test('a server that is killed and started again finishes everything it accepted,
   using reader = RunReader.open(join(runs.root, 'served'))
   expect(reader.integrity()).toEqual([])
   expect([...reader.events('duplicate-result')]).toEqual([])
+  expect(Array.from(reader.tasks(), ({ row }) => row)).toEqual(tasks)
   for (const id of ended) expect(reader.hasEnded(id), `${id} was reported and is gone`).toBe(true)
   const file = await readFile(join(runs.root, 'served', 'rollouts.jsonl'), 'utf8')
   expect(file.trimEnd().split('\n')).toHaveLength(count)
