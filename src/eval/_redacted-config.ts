@@ -1,3 +1,4 @@
+import { backendSecrets } from '../inference/index.ts'
 import type { Json } from '../schema/index.ts'
 import { redact, type Redacted } from '../store/index.ts'
 import type { ResolvedRun } from './resolve-run.ts'
@@ -9,9 +10,7 @@ export function redacted(value: object, keys: Keys): Redacted<Record<string, Jso
   return redact(JSON.parse(JSON.stringify(value)) as Record<string, Json>, secretsOf(keys))
 }
 
-/** The values of the API keys that this run uses, since one may have got into a header or an option. */
+/** The secrets of the models that this run uses, since one may have got into an option of the environment. */
 function secretsOf({ config, env }: Keys): string[] {
-  return config.models
-    .flatMap((model) => model.backends.map(({ apiKeyEnv }) => env[apiKeyEnv]))
-    .filter((secret) => secret !== undefined)
+  return config.models.flatMap(({ backends }) => backends.flatMap((backend) => backendSecrets(backend, env)))
 }

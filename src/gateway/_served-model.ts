@@ -13,6 +13,7 @@ import { Simulator } from '../simulator/index.ts'
 
 export interface ServedModelOptions {
   readonly env: Variables
+  readonly secrets?: readonly string[] | undefined
   readonly onLimitChange: (change: LimitChange) => void
   /** Backends that replace the configured ones, such as a test's script. They are not closed with the model. */
   readonly given: readonly Backend[] | undefined
@@ -115,7 +116,8 @@ export class ServedModel extends Resource {
     config: BackendConfig,
     { sharers, opened }: { readonly sharers: number; readonly opened: DisposableStack },
   ): OwnBackend {
-    const backend = new HttpBackend(model, config, this.#options.env, { backends: sharers })
+    const { env, secrets } = this.#options
+    const backend = new HttpBackend(model, config, env, { backends: sharers, secrets })
     opened.defer(() => void backend.close())
     return { model, config, backend }
   }

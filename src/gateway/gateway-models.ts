@@ -55,6 +55,8 @@ export interface ModelOffer {
 
 export interface GatewayModelsOptions extends ModelOffer {
   readonly env: Variables
+  /** What must not be shown if a backend says it, beside the keys and headers that it is sent. */
+  readonly secrets?: readonly string[]
   /** Other names for models; `*` stands for every unknown name. */
   readonly aliases?: Readonly<Record<string, string>>
   /** Backends that replace the configured ones of a model, such as a test's script. */
@@ -221,9 +223,9 @@ export class GatewayModels extends Resource {
     }: { before: ReadonlyMap<string, OwnModel>; facts: ModelFacts | undefined; sharers: number },
   ): OwnModel {
     const known = before.get(config.name)
-    const { env, onLimitChange, backends, waits } = this.#options
+    const { env, secrets, onLimitChange, backends, waits } = this.#options
     const given = backends?.[config.name]
-    const served = known?.served ?? new ServedModel(config, { env, onLimitChange, given, sharers, waits })
+    const served = known?.served ?? new ServedModel(config, { env, secrets, onLimitChange, given, sharers, waits })
     const hasChanged = known?.served.change(config, sharers) ?? true
     const model = modelOf(config, served.client, facts)
     // If other backends came, it must be found out again how they are asked for tokens.

@@ -12,6 +12,7 @@ export type {
   ResponseFormat,
   ToolChoice,
 } from './backend.ts'
+export { backendSecrets, shownUrl } from './backend-secrets.ts'
 export { modelConfigSchema, namedModelSchema } from './model-config.ts'
 export type { BackendConfig, ModelConfig, ModelConfigInput, NamedModelInput, Price } from './model-config.ts'
 export type { CallHooks, LimitChange, ModelClient, ModelStatus, SentCall } from './model-contract.ts'

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { withoutUrlSecrets } from './without-url-secrets.ts'
+import { urlSecrets, withoutUrlSecrets } from './without-url-secrets.ts'
 
 test.each([
   ['http://host/v1?key=sk-verysecret123', 'http://host/v1?key=*'],
@@ -19,3 +19,10 @@ test.each(['https://host:80/path@1?flag', 'me@example.org?a=b', 'is this a://b? 
     expect(withoutUrlSecrets(text, '*')).toBe(text)
   },
 )
+
+test('the credentials of a URL are secret as they are meant and as the header that they become', () => {
+  const header = Buffer.from('me:p w').toString('base64')
+  expect(urlSecrets(new URL('http://me:p%20w@x.test/a?q=b'))).toEqual(['me', 'p w', header, 'b'])
+  expect(urlSecrets(new URL('http://x.test/a?api-version=2026-01-01'))).toEqual([])
+  expect(urlSecrets(new URL('http://me:50%@x.test'))[1]).toBe('50%')
+})

@@ -30,3 +30,20 @@ function withoutValues(query: string, mark: string): string {
   })
   return pairs.join('&')
 }
+
+/** What is secret in a URL: its user name, its password, both as the header that they become, and the values of its query. */
+export function urlSecrets({ username, password, searchParams }: URL): string[] {
+  const given = [username, password].filter((part) => part !== '').map(decoded)
+  const pair = given.length === 0 ? [] : [Buffer.from(given.join(':')).toString('base64')]
+  const values = [...searchParams].filter(([name]) => !harmless.has(name)).map(([, value]) => value)
+  return [...given, ...pair, ...values]
+}
+
+function decoded(part: string): string {
+  try {
+    return decodeURIComponent(part)
+  } catch {
+    // A lone `%` stands for itself.
+    return part
+  }
+}

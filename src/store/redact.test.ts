@@ -1,11 +1,11 @@
 import { expect, test } from 'vitest'
 import { redact } from './redact.ts'
 
-test('what is named like a secret is taken out, whatever the spelling', () => {
+test('what is named like a secret is taken out, whatever the spelling, and all headers whatever their names', () => {
   const { value, paths } = redact({
     apiKey: 'sk-1',
     api_key: 'sk-2',
-    models: [{ headers: { Authorization: 'Bearer x', 'X-Api-Key': 'k', accept: 'json' } }],
+    models: [{ headers: { Authorization: 'Bearer x', 'X-Api-Key': 'k', accept: 'json', 'x-none': '' } }],
     credentials: { user: 'u', pass: 'p' },
     clientSecret: 's',
     dbPassword: 'p',
@@ -14,14 +14,16 @@ test('what is named like a secret is taken out, whatever the spelling', () => {
   expect(value).toEqual({
     apiKey: '[redacted]',
     api_key: '[redacted]',
-    models: [{ headers: { Authorization: '[redacted]', 'X-Api-Key': '[redacted]', accept: 'json' } }],
+    models: [
+      { headers: { Authorization: '[redacted]', 'X-Api-Key': '[redacted]', accept: '[redacted]', 'x-none': '' } },
+    ],
     credentials: '[redacted]',
     clientSecret: '[redacted]',
     dbPassword: '[redacted]',
     accessToken: '[redacted]',
   })
   expect(paths).toContain('models[0].headers.Authorization')
-  expect(paths).toHaveLength(8)
+  expect(paths).toHaveLength(9)
 })
 
 test('what only sounds like one stays', () => {

@@ -1,7 +1,6 @@
-import { withoutUrlSecrets } from '../kit/index.ts'
+import { redactedMark as redacted, Redaction, withoutUrlSecrets } from '../kit/index.ts'
 import type { Json } from '../schema/index.ts'
 
-const redacted = '[redacted]'
 const secretWords = new Set([
   'key',
   'apikey',
@@ -19,8 +18,8 @@ const secretWords = new Set([
 ])
 /** The last words of names that are no secrets: `apiKeyEnv` names a variable and `keyFile` a file. */
 const namingWords = new Set(['env', 'file', 'path', 'name'])
-/** Shorter secrets are only replaced where they are the whole text: inside other text they would be found by chance. */
-const minSecretCharacters = 6
+/** The names of objects whose texts are all secret: the name of a header does not say what its value is for. */
+const secretHolders = new Set(['headers'])
 
 /** Whether a stored text has had a secret taken out. */
 export function isRedacted(text: string): boolean {
@@ -34,36 +33,37 @@ export interface Redacted<T> {
 }
 
 /**
- * A copy that is safe to keep: without what is named like a secret, without the given secret values wherever they
- * occur, and without the credentials and queries of URLs. Only text is taken out; `maxTokens: 100` is not a secret.
+ * A copy that is safe to keep: without what is named like a secret, without the values of headers, without the given secret
+ * values wherever they occur, and without the credentials and queries of URLs. Only text is taken out; `maxTokens: 100` is not a
+ * secret. A short secret is only replaced where it is the whole text: inside other text it would be found by chance.
  */
 export function redact<T extends Json>(config: T, secrets: readonly string[] = []): Redacted<T> {
   const paths: string[] = []
-  const values = secrets.filter((secret) => secret.length >= minSecretCharacters)
+  const redaction = new Redaction(secrets)
 
   const cleanText = (text: string, path: string): string => {
     if (text !== '' && secrets.includes(text)) {
       paths.push(path)
       return redacted
     }
-    let clean = withoutUrlSecrets(text, redacted)
-    for (const secret of values) clean = clean.replaceAll(secret, redacted)
+    const clean = redaction.text(withoutUrlSecrets(text, redacted))
     if (clean !== text) paths.push(path)
     return clean
   }
 
-  const clean = (value: Json | undefined, path: string): Json | undefined => {
+  const clean = (value: Json | undefined, path: string, isHolder = false): Json | undefined => {
     if (typeof value === 'string') return cleanText(value, path)
     if (Array.isArray(value)) return value.map((item: Json, index) => clean(item, `${path}[${index}]`) ?? null)
     if (value === null || typeof value !== 'object') return value
     const copy: Record<string, Json | undefined> = {}
     for (const [name, item] of Object.entries(value)) {
       const inner = path === '' ? name : `${path}.${name}`
-      if (isSecretName(name) && (typeof item === 'string' || (typeof item === 'object' && item !== null))) {
+      const isNamedSo = isSecretName(name) && (typeof item === 'string' || (typeof item === 'object' && item !== null))
+      if (isNamedSo || (isHolder && typeof item === 'string' && item !== '')) {
         paths.push(inner)
         copy[name] = redacted
       } else {
-        copy[name] = clean(item, inner)
+        copy[name] = clean(item, inner, secretHolders.has(name.toLowerCase()))
       }
     }
     return copy

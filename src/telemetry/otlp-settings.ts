@@ -1,3 +1,4 @@
+import { shownUrl } from '../inference/index.ts'
 import type { Variables } from '../kit/index.ts'
 
 export interface OtlpSettings {
@@ -34,7 +35,7 @@ export function otlpSettings(env: Variables): OtlpChoice {
   }
   const url = URL.parse(endpoint)
   if (!url || (url.protocol !== 'http:' && url.protocol !== 'https:')) {
-    return { notice: `no spans are sent: "${endpoint}" is no url. Write it like http://localhost:4318.` }
+    return { notice: `no spans are sent: "${shownUrl(endpoint)}" is no url. Write it like http://localhost:4318.` }
   }
   const timeout = Number(env['OTEL_EXPORTER_OTLP_TRACES_TIMEOUT'] || env['OTEL_EXPORTER_OTLP_TIMEOUT'])
   return {

@@ -31,7 +31,7 @@ export {
   noServers,
   ProcessGuard,
   readServerConfigs,
-  Redaction,
+  redactionOf,
   refusedAtGate,
   refuseTaken,
   refuseUnlisted,

@@ -7,6 +7,7 @@ import type { Dialect } from '../../src/inference/wire/dialect.ts'
 import { MessagesDialect } from '../../src/inference/wire/messages-dialect.ts'
 import { PromptMemory } from '../../src/inference/tokens/prompt-memory.ts'
 import { ResponsesDialect } from '../../src/inference/wire/responses-dialect.ts'
+import { Redaction } from '../../src/kit/index.ts'
 import type { ApiName } from '../../src/schema/index.ts'
 
 /** What a server answers to one request, byte for byte. */
@@ -35,7 +36,13 @@ export class FedBackend implements Backend {
   constructor(api: ApiName, feedFor: (request: BackendRequest, body: string) => Feed) {
     this.name = api
     this.#feedFor = feedFor
-    const source = { backend: api, url: 'http://fed.invalid', model: api, apiKeyEnv: 'NONE' }
+    const source = {
+      backend: api,
+      url: 'http://fed.invalid',
+      model: api,
+      apiKeyEnv: 'NONE',
+      redaction: new Redaction([]),
+    }
     this.#dialect = new dialects[api]({
       source,
       modelName: 'm',

@@ -1,5 +1,5 @@
 import { MillraceError } from '../../errors/index.ts'
-import { defaultBackendUrl, type ModelConfigInput } from '../../inference/index.ts'
+import { defaultBackendUrl, shownUrl, type ModelConfigInput } from '../../inference/index.ts'
 import type { FlagValues } from '../command-line/command.ts'
 import { namedKey } from '../command-line/key-variable.ts'
 import type { evalFlags } from './eval-flags.ts'
@@ -72,7 +72,7 @@ function settings(flags: ModelFlags): Partial<ModelConfigInput> {
 function endpoint({ flags, env }: ModelFromFlags): { url: string; apiKeyEnv?: string } {
   const url = flags['base-url'] ?? defaultBackendUrl(flags.api ?? 'chat', env)
   if (!URL.canParse(url) || !/^https?:/.test(url)) {
-    throw new MillraceError('usage', `--base-url is a URL such as http://localhost:8000/v1, not ${url}`)
+    throw new MillraceError('usage', `--base-url is a URL such as http://localhost:8000/v1, not ${shownUrl(url)}`)
   }
   const apiKeyEnv = flags['api-key-env']
   if (apiKeyEnv === undefined) return { url }

@@ -5,7 +5,7 @@ import { pathToFileURL } from 'node:url'
 import { parseDocument } from 'yaml'
 import { registerResolver } from '../../env/index.ts'
 import { MillraceError } from '../../errors/index.ts'
-import { interpolate } from '../../kit/index.ts'
+import { interpolate, Redaction } from '../../kit/index.ts'
 import { parseGatewayConfig, type GatewayConfig, type GatewayConfigContext } from '../../serve/index.ts'
 import type { CommandIo } from '../process/io.ts'
 
@@ -29,8 +29,10 @@ export async function readGatewayConfig(
   try {
     return { config: parseGatewayConfig(value, context), secrets: filledIn }
   } catch (error) {
-    const { rawMessage } = MillraceError.from(error, 'config_invalid')
-    throw invalid(path, `${rawMessage}; docs/gateway.md lists the fields`, error)
+    const redaction = new Redaction(filledIn)
+    const failure = MillraceError.from(error, 'config_invalid')
+    const problem = redaction.text(failure.rawMessage)
+    throw invalid(path, `${problem}; docs/gateway.md lists the fields`, redaction.error(failure))
   }
 }
 

@@ -1,4 +1,4 @@
-import type { BackendFacts } from '../../inference/index.ts'
+import { shownUrl, type BackendFacts } from '../../inference/index.ts'
 import type { Finding, FoundModels } from '../../serve/index.ts'
 import { columns } from '../format/columns.ts'
 import { formatCompactCount } from '../format/count.ts'
@@ -10,9 +10,15 @@ const maxListedModels = 3
 
 /** The answers of the backends as a small table, with warnings about what is wrong or missing in them. */
 export function findingLines(
-  { models, findings }: Pick<FoundModels, 'models' | 'findings'>,
+  found: Pick<FoundModels, 'models' | 'findings'>,
   { style }: Pick<Output, 'style'>,
+  secrets: readonly string[] = [],
 ): string[] {
+  const { models } = found
+  const findings = found.findings.map((finding): Finding => ({
+    ...finding,
+    backend: shownUrl(finding.backend, secrets),
+  }))
   const simulated = models.flatMap(({ name, simulator }) =>
     simulator ? [['built in', 'simulator', name, nothing, 'ids, logprobs, prompt']] : [],
   )
@@ -26,7 +32,7 @@ export function findingLines(
 function warningsOf({ backend, facts, problem, serves }: Finding): string[] {
   if (problem) {
     const until = problem.retryable ? 'answers' : 'can be'
-    return [`${shownUrl(backend)} is not used until it ${until}: ${problem.rawMessage}`]
+    return [`${backend} is not used until it ${until}: ${problem.rawMessage}`]
   }
   if (!serves) return []
   const { name, upstreamName = name } = serves
@@ -34,23 +40,15 @@ function warningsOf({ backend, facts, problem, serves }: Finding): string[] {
   // Providers list dated names of models that can also be asked for without the date.
   if (listed.length === 0 || listed.some((id) => id.startsWith(upstreamName))) return []
   const whose = upstreamName === name ? '' : ` (upstreamName of ${name})`
-  return [
-    `${shownUrl(backend)} does not list ${upstreamName}${whose}, and may refuse it; it lists ${namesText(listed)}`,
-  ]
-}
-
-/** The url without its query and password, which are for the backend alone. */
-export function shownUrl(url: string): string {
-  return url.replace(/\?.*$/, '').replace(/(?<=:\/\/)[^/@]*@/, '')
+  return [`${backend} does not list ${upstreamName}${whose}, and may refuse it; it lists ${namesText(listed)}`]
 }
 
 function rowOf({ backend, facts, problem, serves }: Finding): string[] {
   const served = serves && servedText(serves)
-  if (problem)
-    return [shownUrl(backend), problem.retryable ? 'unreachable' : 'unusable', served ?? nothing, nothing, nothing]
+  if (problem) return [backend, problem.retryable ? 'unreachable' : 'unusable', served ?? nothing, nothing, nothing]
   const lengths = facts.models.flatMap(({ contextLength }) => (contextLength === undefined ? [] : [contextLength]))
   return [
-    shownUrl(backend),
+    backend,
     facts.kind,
     served ?? (namesText(facts.models.map(({ id }) => id)) || nothing),
     lengths.length === 0 ? nothing : formatCompactCount(Math.min(...lengths)),

@@ -1,5 +1,5 @@
 import { MillraceError } from '../../errors/index.ts'
-import type { LimitChange } from '../../inference/index.ts'
+import { shownUrl, type LimitChange } from '../../inference/index.ts'
 import { settleHeapForGateway } from '../../kit/index.ts'
 import {
   checkedPublicUrl,
@@ -16,7 +16,7 @@ import type { FlagValues, Invocation } from '../command-line/command.ts'
 import { defaultGatewayPort, type GatewayFlags } from '../commands/gateway-command.ts'
 import type { ExitCode } from '../process/exit-codes.ts'
 import { readGatewayConfig } from './_gateway-config-file.ts'
-import { findingLines, shownUrl, tokensText } from './_gateway-findings.ts'
+import { findingLines, tokensText } from './_gateway-findings.ts'
 import type { CommandIo } from '../process/io.ts'
 import { keyIn } from '../command-line/key-variable.ts'
 import { runsRoot } from '../runs/stored-run.ts'
@@ -36,7 +36,7 @@ export async function carryOutGateway({ flags }: Invocation<GatewayFlags>, io: C
   }
   const hasOtherBackends = flags.backend !== undefined
   const file = flags.config === undefined ? undefined : await readGatewayConfig(flags.config, io, { hasOtherBackends })
-  const config = file?.config
+  const { config, secrets = [] } = file ?? {}
   const host = flags.host ?? config?.host ?? '127.0.0.1'
   const keys = keysOf(flags, config, io)
   const port = flags.port ?? config?.port ?? defaultGatewayPort
@@ -55,17 +55,18 @@ export async function carryOutGateway({ flags }: Invocation<GatewayFlags>, io: C
       ...(flags.model !== undefined && { model: flags.model }),
       ...(config && { models: config.models }),
       env: io.env,
+      secrets: [...secrets, ...keys.map(({ key }) => key)],
       signal: lifetime.signal,
     }).finally(() => clearTimeout(asking))
-    for (const line of findingLines(found, io.stdout)) void io.stdout.line(line)
-    for (const finding of found.findings) if (finding.problem) logBackend(logger, finding)
+    for (const line of findingLines(found, io.stdout, secrets)) void io.stdout.line(line)
+    for (const finding of found.findings) if (finding.problem) logBackend(logger, finding, secrets)
     await using server = await GatewayServer.open({
       ...found,
       ...(config && { aliases: config.aliases, hostedTools: config.hostedTools }),
       pollBackends: !flags['no-poll'] && config?.pollBackends !== false,
       bounds: { ...config?.bounds, ...(flags['max-wait'] !== undefined && { maxWaitMs: flags['max-wait'] }) },
       keys,
-      ...(file && { secrets: file.secrets }),
+      secrets,
       host,
       publicUrl,
       port,
@@ -73,7 +74,7 @@ export async function carryOutGateway({ flags }: Invocation<GatewayFlags>, io: C
       env: io.env,
       onRequest: (request) => logger.requestEnded(request),
       onAlarm: (session, alarms) => logger.lines.warn({ session, alarms }, 'a session ended with a record of no use'),
-      onBackend: (finding) => logBackend(logger, finding),
+      onBackend: (finding) => logBackend(logger, finding, secrets),
       onLimitChange: (change) => logLimitChange(logger, change),
       onFault: (error) => logger.lines.error({ err: error }, 'a request failed'),
       signal: lifetime.signal,
@@ -106,8 +107,12 @@ function announce(io: CommandIo, logger: Logger, { url, madeKey, notices }: Gate
  * Logs a backend's new answer. A backend with a problem is asked again, whatever the problem is, but a person may have to
  * act.
  */
-function logBackend({ lines }: Logger, { backend: url, facts, problem, serves }: Finding): void {
-  const backend = shownUrl(url)
+function logBackend(
+  { lines }: Logger,
+  { backend: url, facts, problem, serves }: Finding,
+  secrets: readonly string[],
+): void {
+  const backend = shownUrl(url, secrets)
   if (!problem) {
     const models = facts.models.map(({ id }) => id)
     lines.info({ backend, kind: facts.kind, models, tokens: tokensText(facts, serves) }, 'a backend has answered')

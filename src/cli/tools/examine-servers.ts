@@ -1,7 +1,7 @@
 import { MillraceError } from '../../errors/index.ts'
-import { AbortScope } from '../../kit/index.ts'
+import { AbortScope, type Redaction } from '../../kit/index.ts'
 import { isJsonObject } from '../../schema/index.ts'
-import { buildCatalogue, Redaction, type ServerConfig, type ServerTool } from '../../tools/index.ts'
+import { buildCatalogue, redactionOf, type ServerConfig, type ServerTool } from '../../tools/index.ts'
 import { exitCodes, type ExitCode } from '../process/exit-codes.ts'
 import { formatQuantity } from '../format/count.ts'
 import type { CommandIo } from '../process/io.ts'
@@ -89,7 +89,7 @@ async function examine(
     ...findings,
     ...(tools && { tools, sharing: sharingAdvice(name, config, { ...findings, tools }) }),
   }
-  return withoutSecrets(examination, new Redaction(config))
+  return withoutSecrets(examination, redactionOf(config))
 }
 
 interface ToolsToName {

@@ -1,9 +1,10 @@
+import { Redaction } from '../../kit/index.ts'
 import type { DialectOptions } from '../wire/dialect.ts'
 
 /** Of a plain server whose API is at `path`. */
 export function dialectOptions(path: string, options: Partial<DialectOptions> = {}): DialectOptions {
   return {
-    source: { backend: 'b', url: `http://b/v1/${path}`, model: 'm', apiKeyEnv: 'KEY' },
+    source: { backend: 'b', url: `http://b/v1/${path}`, model: 'm', apiKeyEnv: 'KEY', redaction: new Redaction([]) },
     modelName: 'm',
     upstreamName: 'm',
     stream: false,

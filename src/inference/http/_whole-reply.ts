@@ -5,7 +5,7 @@ import { decodePool, offLoopBytes } from '../tokens/decode-pool.ts'
 import type { PromptMemory } from '../tokens/prompt-memory.ts'
 import type { ReplyBytes } from '../tokens/reply-bytes.ts'
 import { worthScanningBytes, type ScannedReply, type TokenArrays } from '../tokens/token-scanner.ts'
-import { brokenText, malformedReply, truncatedReply } from '../wire/broken-reply.ts'
+import { brokenText, notJson, truncatedReply } from '../wire/broken-reply.ts'
 import type { AnswerContext, AnswerReader } from '../wire/dialect.ts'
 import { isObject } from '../wire/foreign-json.ts'
 import type { Source } from '../wire/source.ts'
@@ -66,15 +66,14 @@ function parse(text: string, tokens: TokenArrays | undefined, reading: WholeRead
 function parseReply(text: string, source: Source): unknown {
   try {
     return JSON.parse(text)
-  } catch (error) {
+  } catch {
     // A connection that closes early can look like a regular end; the JSON then stops in the middle.
-    if (!text.trimEnd().endsWith('}')) throw cutOrForeign(text, source, error)
-    throw malformedReply(source, `it is no JSON: ${text.slice(0, 80)}`, error)
+    throw text.trimEnd().endsWith('}') ? notJson(source, 'it', text) : cutOrForeign(text, source)
   }
 }
 
-function cutOrForeign(text: string, source: Source, error: unknown): MillraceError {
+function cutOrForeign(text: string, source: Source): MillraceError {
   const start = text.trimStart()
-  if (start === '' || start.startsWith('{')) return truncatedReply(source, `${text.length} characters arrived`, error)
-  return malformedReply(source, `it is no JSON: ${start.slice(0, 80)}`, error)
+  if (start === '' || start.startsWith('{')) return truncatedReply(source, `${text.length} characters arrived`)
+  return notJson(source, 'it', start)
 }

@@ -3,6 +3,7 @@ import { MillraceError } from '../../errors/index.ts'
 import { closeAll, jsonOrText, Resource, type Variables } from '../../kit/index.ts'
 import { apiPaths, countPaths, type ApiName, type LogprobsKind } from '../../schema/index.ts'
 import type { Backend, BackendReply, BackendRequest } from '../backend.ts'
+import { backendRedaction, shownUrl } from '../backend-secrets.ts'
 import { countFailure } from '../_cannot-count.ts'
 import { ChatDialect } from '../wire/chat-dialect.ts'
 import { CountReader } from '../wire/count-reader.ts'
@@ -30,6 +31,8 @@ export interface HttpBackendOptions {
   readonly workers?: number
   /** How many backends, of all models, divide the descriptors of a worker. Default: those of this model. */
   readonly backends?: number
+  /** What else must not be shown if the server says it, beside the key, the headers and the query of its url. */
+  readonly secrets?: readonly string[] | undefined
 }
 
 /** The key that servers without authentication are sent; vLLM's documentation made it the custom. */
@@ -84,7 +87,10 @@ export class HttpBackend extends Resource implements Backend {
     this.#origin = url.origin
     this.#base = url.pathname.replace(/\/+$/, '')
     this.#query = url.search
-    this.name = this.#base === '/v1' ? url.host : url.host + this.#base
+    // A part of the path may have been filled in from a variable.
+    const shown = (path: string): string => shownUrl(url.origin + path, options.secrets)
+    const shownBase = shown(this.#base).slice(url.origin.length)
+    this.name = shownBase === '/v1' ? url.host : url.host + shownBase
     this.provider = backend.engine ?? providerAt(url.hostname) ?? providerOfApi(model.api)
     this.logprobs = backend.logprobs ?? (backend.engine && usualLogprobs[backend.engine])
     const upstreamName = model.upstreamName ?? model.name
@@ -92,10 +98,11 @@ export class HttpBackend extends Resource implements Backend {
     this.api = model.api
     const source = {
       backend: this.name,
-      url: `${url.origin}${this.#base}${apiPaths[model.api]}`,
+      url: shown(this.#base + apiPaths[model.api]),
       model: upstreamName,
       apiKeyEnv: backend.apiKeyEnv,
       lacksKey: lacksKey(backend, env),
+      redaction: backendRedaction(backend, env, { secrets: options.secrets, names: [model.name, upstreamName] }),
     }
     const { name: modelName, stream, sendReasoning } = model
     const isMistral = isMistralHost(url.hostname)
@@ -113,13 +120,13 @@ export class HttpBackend extends Resource implements Backend {
     this.#main = { path: path + this.#query, wire: { source, dialect, ...shared }, render }
     const root = this.#base.replace(/\/v1$/, '')
     const native = `${root}/generate`
-    const nativeSource = { ...source, url: url.origin + native }
+    const nativeSource = { ...source, url: shown(native) }
     const reader = new GenerateReader(nativeSource)
     this.#generate = { path: native + this.#query, wire: { source: nativeSource, dialect: reader, ...shared }, render }
     // vLLM and SGLang count Chat requests at a path below their root. How other servers of Chat count is not known.
     const counter = model.api !== 'chat' ? this.#base + countPaths[model.api] : backend.engine && `${root}/tokenize`
     if (counter !== undefined) {
-      const countSource = { ...source, url: url.origin + counter }
+      const countSource = { ...source, url: shown(counter) }
       // Counting has a `heard` of its own: a server that counts is no sign that it can sample.
       const wire = { ...shared, source: countSource, dialect: new CountReader(countSource), heard: { at: 0 } }
       const endpoint = {
@@ -295,7 +302,7 @@ export function backendUrl(text: string): URL {
   if (!url || (url.protocol !== 'http:' && url.protocol !== 'https:')) {
     throw new MillraceError(
       'config_invalid',
-      `"${text}" is no url of a backend. Write it like http://localhost:8000/v1.`,
+      `"${shownUrl(text)}" is no url of a backend. Write it like http://localhost:8000/v1.`,
     )
   }
   if (url.username !== '' || url.password !== '') {

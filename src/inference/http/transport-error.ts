@@ -1,12 +1,14 @@
 import { MillraceError } from '../../errors/index.ts'
+import { cleanCause } from '../wire/broken-reply.ts'
 import type { Source } from '../wire/source.ts'
 import { lastingFailure, networkCause } from './unreachable.ts'
 
 /** The coded error for a request that got no answer. */
 export function transportError(source: Source, error: unknown): MillraceError {
   if (error instanceof MillraceError) return error
-  const { code, message } = networkCause(error)
-  const options = { data: { backend: source.backend, cause: code }, cause: error }
+  const { code, message: said } = networkCause(error)
+  const message = source.redaction.text(said)
+  const options = { data: { backend: source.backend, cause: code }, cause: cleanCause(source, error) }
   const lasting = lastingFailure(error)
   if (lasting !== undefined) return new MillraceError('model_rejected', `${source.url}: ${lasting}`, options)
   switch (code) {

@@ -1,6 +1,7 @@
 import { MillraceError } from '../../errors/index.ts'
 import { AbortScope, type Variables } from '../../kit/index.ts'
 import { apiPaths, type ApiName } from '../../schema/index.ts'
+import { backendRedaction, shownUrl } from '../backend-secrets.ts'
 import { backendUrl, lacksKey, requestHeaders } from '../http/http-backend.ts'
 import { isAnthropicHost, isOpenAiHost } from '../providers.ts'
 import type { BackendConfig } from '../model-config.ts'
@@ -39,6 +40,8 @@ export interface ProbeOptions {
   readonly api?: ApiName
   /** The server's name for the model that is asked for a token. Default: the first model that it lists. */
   readonly model?: string
+  /** What else must not be shown if the server says it, as for an `HttpBackend`. */
+  readonly secrets?: readonly string[] | undefined
 }
 
 const probeTimeoutMs = 10_000
@@ -83,7 +86,7 @@ interface Listed {
 
 async function withListing<Answer>(
   backend: BackendConfig,
-  { env, signal, model, ...options }: ProbeOptions,
+  { env, signal, model, secrets, ...options }: ProbeOptions,
   use: (listed: Listed) => Answer | Promise<Answer>,
 ): Promise<Answer> {
   const url = backendUrl(backend.url)
@@ -91,10 +94,11 @@ async function withListing<Answer>(
   const { apiKeyEnv, caFile } = backend
   const source: Source = {
     backend: url.host,
-    url: `${url.origin}${base}`,
+    url: shownUrl(`${url.origin}${base}`, secrets),
     model: model ?? '',
     apiKeyEnv,
     lacksKey: lacksKey(backend, env),
+    redaction: backendRedaction(backend, env, { secrets, names: model === undefined ? [] : [model] }),
   }
   using scope = new AbortScope(signal, probeTimeoutMs, () => tooSlow(source))
   const api = options.api ?? (isAnthropicHost(url.hostname) ? 'messages' : 'chat')
@@ -226,8 +230,8 @@ function isPage({ status, document }: ProbeAnswer): boolean {
   return status < 300 && typeof document === 'string'
 }
 
-function noApi({ url, backend }: Source, page: string): MillraceError {
-  const start = page.trim().replaceAll(/\s+/g, ' ').slice(0, maxQuotedChars)
+function noApi({ url, backend, redaction }: Source, page: string): MillraceError {
+  const start = redaction.text(page.trim().replaceAll(/\s+/g, ' '), maxQuotedChars)
   const said = start === '' ? 'it is empty' : `it is no JSON: ${start}`
   const message = `the list of models at ${url}/models cannot be read: ${said}; check the url, which goes up to and including the version: http://localhost:8000/v1`
   return new MillraceError('config_invalid', message, { data: { backend } })

@@ -21,6 +21,8 @@ export interface ChatChoiceWire {
   message?: unknown
   delta?: unknown
   finish_reason?: unknown
+  /** OpenRouter's place for an error of the server behind it. */
+  error?: unknown
   /** The stop sequence that ended the reply (vLLM's name, then SGLang's), or the id of the token that did. */
   stop_reason?: unknown
   matched_stop?: unknown
@@ -88,8 +90,12 @@ export function readChatReply(body: unknown, draft: ReplyDraft, tokens?: TokenAr
   return draft.reply()
 }
 
-/** Reads why the reply ended. Events of a stream before the last one have no reason, or an empty one. */
+/**
+ * Reads why the reply ended. Events of a stream before the last one have no reason, or an empty one. Throws if the choice reports
+ * an error.
+ */
 export function readEnd(draft: ReplyDraft, choice: ChatChoiceWire): void {
+  if (isObject(choice.error)) throw reportedError(draft.source, { reported: readReportedError(choice) })
   const finish = textOrNothing(choice.finish_reason)
   if (finish === undefined) return
   draft.finish = finish

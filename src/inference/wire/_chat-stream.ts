@@ -1,5 +1,5 @@
 import type { BackendReply, PartialReply } from '../backend.ts'
-import { malformedReply } from './broken-reply.ts'
+import { malformedReply, notJson } from './broken-reply.ts'
 import { CallPlaces } from './_call-places.ts'
 import { ChatExtras } from './_chat-extras.ts'
 import {
@@ -161,8 +161,8 @@ export function parseEvent(data: string, source: Source): object {
   let parsed: unknown
   try {
     parsed = JSON.parse(data)
-  } catch (error) {
-    throw malformedReply(source, `an event of the stream is no JSON: ${data.slice(0, 80)}`, error)
+  } catch {
+    throw notJson(source, 'an event of the stream', data)
   }
   if (!isObject(parsed)) throw malformedReply(source, 'an event of the stream is no JSON object')
   return parsed

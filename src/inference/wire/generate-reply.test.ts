@@ -1,10 +1,11 @@
 import { describe, expect, test } from 'vitest'
+import { Redaction } from '../../kit/index.ts'
 import { codeOf } from '../_testing/code-of.ts'
 import type { BackendReply } from '../backend.ts'
 import { EventDraft } from './event-draft.ts'
 import { GenerateReader } from './generate-reply.ts'
 
-const source = { backend: 'b', url: 'http://b/generate', model: 'm', apiKeyEnv: 'KEY' }
+const source = { backend: 'b', url: 'http://b/generate', model: 'm', apiKeyEnv: 'KEY', redaction: new Redaction([]) }
 const reader = new GenerateReader(source)
 
 /** An event, or a whole reply, with the tokens `from` to `to` of those so far. */

@@ -1,4 +1,5 @@
 import { describe, expect, test } from 'vitest'
+import { Redaction } from '../../kit/index.ts'
 import { codeOf } from '../_testing/code-of.ts'
 import { messagesEvents, messagesReply, type Block } from '../_testing/messages-server.ts'
 import type { ReplyDelta } from '../backend.ts'
@@ -7,7 +8,7 @@ import { EventDraft } from './event-draft.ts'
 import { MessagesDialect } from './messages-dialect.ts'
 import { ReplyDraft } from './_reply-draft.ts'
 
-const source = { backend: 'b', url: 'http://b/v1/messages', model: 'm', apiKeyEnv: 'KEY' }
+const source = { backend: 'b', url: 'http://b/v1/messages', model: 'm', apiKeyEnv: 'KEY', redaction: new Redaction([]) }
 const options = { source, modelName: 'm', upstreamName: 'm', stream: true, sendReasoning: true, isOpenAi: false }
 const dialect = new MessagesDialect(options)
 

@@ -1,7 +1,14 @@
 import { describe, expect, test } from 'vitest'
+import { Redaction } from '../../kit/index.ts'
 import { reportedError, readReportedError } from './reported-error.ts'
 
-const source = { backend: 'b', url: 'http://b/v1/chat/completions', model: 'gpt-x', apiKeyEnv: 'MY_KEY' }
+const source = {
+  backend: 'b',
+  url: 'http://b/v1/chat/completions',
+  model: 'gpt-x',
+  apiKeyEnv: 'MY_KEY',
+  redaction: new Redaction(['sk-canary-0123456789']),
+}
 const errorOf = (status: number, body: unknown, retryAfterMs?: number) =>
   reportedError(source, { status, reported: readReportedError(body), retryAfterMs })
 const codeOf = (status: number, body: unknown = ''): string => errorOf(status, body).code
@@ -205,4 +212,26 @@ test('shapes servers use', () => {
   expect(readReportedError([{ error: { message: 'in a list', status: 'X' } }]).message).toBe('in a list')
   expect(readReportedError(null).message).toBe('')
   expect(readReportedError([]).message).toBe('')
+})
+
+describe('a server that repeats its key', () => {
+  const key = 'sk-canary-0123456789'
+
+  test('is not quoted with it in any field', () => {
+    const { message, data } = errorOf(400, { error: { message: key, type: key, code: key, param: `headers.${key}` } })
+    const mark = '[redacted]'
+    expect(data).toMatchObject({ said: mark, saidType: mark, saidCode: mark, param: `headers.${mark}` })
+    expect(JSON.stringify([message, data])).not.toContain(key)
+  })
+
+  test.each([295, 4090])('leaves no part of it where its words are cut, after %i characters', (length) => {
+    const { message, data } = errorOf(400, `${'x'.repeat(length)}${key} and more`)
+    expect(JSON.stringify([message, data])).not.toContain(key.slice(0, 4))
+  })
+
+  test('is quoted without it if the words are an object', () => {
+    const { message, data } = errorOf(422, { detail: [{ loc: ['header', key], input: { [key]: `Bearer ${key}` } }] })
+    expect(JSON.stringify([message, data])).not.toContain(key)
+    expect(data['said']).toContain('"loc":["header","[redacted]"]')
+  })
 })

@@ -44,9 +44,9 @@ export function readReportedError(answer: unknown): ReportedError {
   const said = wire.message ?? wire.detail
   return {
     code: [wire.code, wire.type].filter((part) => typeof part === 'string').join(' '),
-    saidType: shortText(wire.type),
-    saidCode: typeof wire.code === 'number' ? wire.code : shortText(wire.code ?? codeInDetails(wire.details)),
-    param: shortText(wire.param),
+    saidType: textOrNothing(wire.type),
+    saidCode: typeof wire.code === 'number' ? wire.code : textOrNothing(wire.code ?? codeInDetails(wire.details)),
+    param: textOrNothing(wire.param),
     message: (typeof said === 'string' ? said : JSON.stringify(said ?? body)) + passedOn(wire.metadata),
     status: statusIn(wire.code),
   }
@@ -66,11 +66,6 @@ function codeInDetails(details: unknown): unknown {
   return isObject(details) && 'error_code' in details ? details.error_code : undefined
 }
 
-/** A value that should be a short name, cut if it is long. */
-function shortText(value: unknown): string | undefined {
-  return textOrNothing(value)?.slice(0, maxQuotedChars)
-}
-
 function statusIn(code: unknown): number | undefined {
   const status = typeof code === 'string' ? Number(code) : code
   return typeof status === 'number' && status >= 400 && status < 600 ? status : undefined
@@ -86,15 +81,20 @@ interface ReportedAnswer {
 
 /**
  * The error for an answer that is not a reply, with what to do about it. The server's own words are in its data (`said`,
- * `saidType`, `saidCode`, `param`, `status`, `retryAfterMs`), for callers that pass them on.
+ * `saidType`, `saidCode`, `param`, `status`, `retryAfterMs`), for callers that pass them on. Secrets are taken out before the
+ * words are cut: half a secret would not be found.
  */
 export function reportedError(
   source: Source,
   { status, reported, retryAfterMs, wantsTokens = false }: ReportedAnswer,
 ): MillraceError {
   const code = codeFor(status ?? reported.status, reported)
-  const { saidType, saidCode, param } = reported
-  const said = cut(reported.message, maxSaidChars)
+  const { redaction } = source
+  const shortText = (value: string | undefined): string | undefined =>
+    value === undefined ? undefined : redaction.text(value, maxQuotedChars)
+  const [saidType, param] = [shortText(reported.saidType), shortText(reported.param)]
+  const saidCode = typeof reported.saidCode === 'number' ? reported.saidCode : shortText(reported.saidCode)
+  const said = cut(redaction.text(reported.message, maxSaidChars + 1), maxSaidChars)
   const quoted = said === '' ? '' : `: ${cut(said, maxQuotedChars)}`
   const answer = status === undefined ? 'reported an error' : `answered ${status}`
   const message = `${source.url} ${answer}${quoted}. ${nextStep(code, { reported, wantsTokens }, source)}`

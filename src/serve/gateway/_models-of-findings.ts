@@ -4,6 +4,7 @@ import {
   askedByUrl,
   engineOf,
   resolveModelConfig,
+  shownUrl,
   type BackendConfig,
   type ModelConfig,
 } from '../../inference/index.ts'
@@ -34,9 +35,7 @@ export function tornModel(findings: readonly Finding[], naming: Naming): Millrac
     const [first] = answered
     const other = first && answered.find((finding) => apiOf([finding]) !== apiOf([first]))
     if (!other) continue
-    const [one, another] = [first, other].map(
-      (finding) => `in ${apiOf([finding])} by ${finding.backend.replace(/\?.*$/, '')}`,
-    )
+    const [one, another] = [first, other].map((finding) => `in ${apiOf([finding])} by ${shownUrl(finding.backend)}`)
     const message = `model ${name} is served ${one} and ${another}, and one model has one API. Name two models in --config (models), each with its backends and their \`api\`.`
     return new MillraceError('config_invalid', message)
   }

@@ -4,6 +4,7 @@ import {
   askedInApi,
   listedModels,
   probeBackend,
+  shownUrl,
   type BackendConfig,
   type BackendFacts,
   type ModelConfig,
@@ -23,26 +24,26 @@ export interface BackendQuestion {
 
 const maxQuotedChars = 200
 
-type Asking = Pick<FindModelsOptions, 'model' | 'env'>
+type Asking = Pick<FindModelsOptions, 'model' | 'env' | 'secrets'>
 
 /** The backends of a model of the configuration. */
-export function questionsAbout(config: ModelConfig, { env }: Asking): BackendQuestion[] {
+export function questionsAbout(config: ModelConfig, { env, secrets }: Asking): BackendQuestion[] {
   const { api, upstreamName = config.name } = config
   return config.backends.map((backend) => ({
     ask: async (signal) => ({
-      ...(await probe(backend, { api, model: upstreamName, env, signal })),
+      ...(await probe(backend, { api, model: upstreamName, env, secrets, signal })),
       serves: config,
     }),
-    list: (_finding, signal) => listedModels(backend, { api, env, signal }),
+    list: (_finding, signal) => listedModels(backend, { api, env, secrets, signal }),
   }))
 }
 
 /** A backend of which nothing but its url was said. */
-export function questionTo(url: string, { model, env }: Asking): BackendQuestion {
+export function questionTo(url: string, { model, env, secrets }: Asking): BackendQuestion {
   const first = askedByUrl(url)
   const ask = async (signal: AbortSignal): Promise<Finding> => {
     const askIn = ({ api, apiKeyEnv }: typeof first): Promise<Finding> =>
-      probe({ url, apiKeyEnv, headers: {} }, { api, env, signal, ...(model !== undefined && { model }) })
+      probe({ url, apiKeyEnv, headers: {} }, { api, env, secrets, signal, ...(model !== undefined && { model }) })
     let finding = await askIn(first)
     if (finding.problem?.data['api'] === 'messages') finding = inMessagesOnly(await askIn(askedInApi('messages')))
     if (finding.problem?.code === 'model_auth')
@@ -51,7 +52,7 @@ export function questionTo(url: string, { model, env }: Asking): BackendQuestion
   }
   const list = ({ facts }: Finding, signal: AbortSignal): Promise<readonly ServedModel[]> => {
     const { api, apiKeyEnv } = facts?.apis.includes('chat') === false ? askedInApi(facts.apis[0] ?? 'chat') : first
-    return listedModels({ url, apiKeyEnv, headers: {} }, { api, env, signal })
+    return listedModels({ url, apiKeyEnv, headers: {} }, { api, env, secrets, signal })
   }
   return { ask, list }
 }
@@ -65,6 +66,7 @@ interface ProbedAs {
   readonly api: ApiName
   readonly model?: string
   readonly env: FindModelsOptions['env']
+  readonly secrets: FindModelsOptions['secrets']
   readonly signal: AbortSignal
 }
 
@@ -84,17 +86,20 @@ async function probe(backend: BackendConfig, asked: ProbedAs): Promise<Finding> 
 async function refuseWrongPath(
   backend: BackendConfig,
   { models, apis }: BackendFacts,
-  { env, signal }: ProbedAs,
+  { env, secrets, signal }: ProbedAs,
 ): Promise<void> {
   if (models.length > 0 || apis.length > 0) return
   const url = `${backend.url.replace(/\/+$/, '')}/v1`
-  const below = await probeBackend({ ...backend, url }, { env, signal }).catch(() => undefined)
+  const below = await probeBackend({ ...backend, url }, { env, secrets, signal }).catch(() => undefined)
   signal.throwIfAborted()
   const step =
     below && below.models.length > 0
-      ? `did you mean ${url}?`
+      ? `did you mean ${shownUrl(url, secrets)}?`
       : 'check its path, which goes up to and including the version: http://localhost:8000/v1'
-  throw new MillraceError('config_invalid', `${backend.url} lists no models and answers in no API; ${step}`)
+  throw new MillraceError(
+    'config_invalid',
+    `${shownUrl(backend.url, secrets)} lists no models and answers in no API; ${step}`,
+  )
 }
 
 /** In words that fit a backend of which only the url was given: nobody could say there where its key is. */
@@ -105,6 +110,6 @@ function keyRefused(url: string, problem: MillraceError, env: Asking['env']): Mi
   const step = env[apiKeyEnv] ? `it refuses the key in ${apiKeyEnv}` : `it wants a key, and ${apiKeyEnv} is not set`
   const other =
     'A backend with a key of its own, or that knows Messages only, goes into --config (models): apiKeyEnv, api: messages.'
-  const message = `${url.replace(/\?.*$/, '')} ${answer}; ${step}. ${other}`
+  const message = `${shownUrl(url)} ${answer}; ${step}. ${other}`
   return new MillraceError(problem.code, message, { data: problem.data, cause: problem })
 }

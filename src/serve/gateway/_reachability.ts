@@ -11,6 +11,8 @@ export interface ReachabilityOptions {
   readonly isActive?: (backend: string, withinMs: number) => boolean
   /** False: no backend is asked, and each counts as reachable until requests to it fail. */
   readonly polls?: boolean
+  /** What must not be shown if a backend says it. */
+  readonly secrets?: readonly string[]
 }
 
 /** Whether backends can be reached, asked for by those who want to know if a gateway is ready. */
@@ -43,7 +45,7 @@ export class Reachability extends Resource {
     const backends = new Map<string, HttpBackend>()
     using opened = new DisposableStack()
     const open = (model: ModelConfig, backend: BackendConfig): HttpBackend => {
-      const own = new HttpBackend(model, backend, this.#env, { connections: 1 })
+      const own = new HttpBackend(model, backend, this.#env, { connections: 1, secrets: this.#options.secrets })
       opened.defer(() => void own.close())
       return own
     }

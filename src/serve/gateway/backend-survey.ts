@@ -2,7 +2,13 @@ import { isDeepStrictEqual } from 'node:util'
 import { MillraceError } from '../../errors/index.ts'
 import type { ModelFacts } from '../../gateway/index.ts'
 import { nearestName } from '../../kit/index.ts'
-import { resolveModelConfig, type BackendFacts, type ModelConfig, type ServedModel } from '../../inference/index.ts'
+import {
+  resolveModelConfig,
+  shownUrl,
+  type BackendFacts,
+  type ModelConfig,
+  type ServedModel,
+} from '../../inference/index.ts'
 import {
   factsOf,
   gatewayDefaults,
@@ -224,6 +230,6 @@ function nothingServed(urls: readonly string[]): MillraceError {
       )
     : new MillraceError(
         'model_not_found',
-        `${urls.join(', ')} lists no models; name the one it serves with --model (model)`,
+        `${urls.map((url) => shownUrl(url)).join(', ')} lists no models; name the one it serves with --model (model)`,
       )
 }

@@ -12,6 +12,8 @@ export interface FindModelsOptions {
   /** Models that are known by name, with backends of their own. */
   readonly models?: Readonly<Record<string, NamedModelInput>>
   readonly env: Variables
+  /** What must not be shown if a backend says it, such as values that were filled in from variables. */
+  readonly secrets?: readonly string[] | undefined
   readonly signal: AbortSignal
 }
 

@@ -1,7 +1,7 @@
 import { MillraceError } from '../../errors/index.ts'
 import { giveUpRun } from '../../eval/index.ts'
 import { Gateway, type GatewayOptions, type ModelFacts, type SessionBounds } from '../../gateway/index.ts'
-import { descriptorBudget, type LimitChange, type ModelConfig } from '../../inference/index.ts'
+import { backendSecrets, descriptorBudget, type LimitChange, type ModelConfig } from '../../inference/index.ts'
 import { closeAll, LoopLag, Resource, type LoopLagWindow, type Variables } from '../../kit/index.ts'
 import type { JsonObject } from '../../schema/index.ts'
 import { provenance, type RunStore } from '../../store/index.ts'
@@ -121,12 +121,14 @@ export class GatewayServer extends Resource {
     const adminKeys = madeKey === undefined ? options.keys : [{ tenant: defaultTenant, key: madeKey }]
     // Somebody may have written into the file.
     requireAdminKeys(host, adminKeys)
+    const secrets = [...(options.secrets ?? []), ...adminKeys.map(({ key }) => key)]
     const telemetry = owned.use(startTelemetry({ env, run: run.name, metrics: true }))
     const { onRequest, onAlarm, onFault, onLimitChange, bounds, facts, aliases, survey, hostedTools } = options
     const metrics = telemetry.gatewayMetrics()
     owned.use(new GatewayTelemetry({ folder: store.folder, metrics, onRequest, onAlarm, onFault }))
     const lag = owned.use(new LoopLag())
     const asking = {
+      secrets,
       polls: options.pollBackends ?? true,
       isActive: (backend: string, withinMs: number): boolean => gateway.isActive(backend, withinMs),
     }
@@ -136,6 +138,7 @@ export class GatewayServer extends Resource {
         store,
         models,
         env,
+        secrets,
         adminKeys,
         ...(facts && { facts }),
         ...(survey && { awaited: survey.unlisted }),
@@ -285,8 +288,7 @@ async function readinessOf({
 function descriptionOf(options: GatewayServerOptions, models: readonly ModelConfig[]): GatewayDescription {
   const { aliases = {}, bounds = {}, keys, secrets = [], env } = options
   const config = JSON.parse(JSON.stringify({ models, aliases, bounds })) as JsonObject
-  // Should one have found its way into a header or an option.
-  const upstream = models.flatMap(({ backends }) => backends.map(({ apiKeyEnv }) => env[apiKeyEnv]))
-  const known = [...keys.map(({ key }) => key), ...upstream.filter((secret) => secret !== undefined)]
-  return { config, secrets: [...secrets, ...known] }
+  // One may have got into an alias or a name.
+  const upstream = models.flatMap(({ backends }) => backends.flatMap((backend) => backendSecrets(backend, env)))
+  return { config, secrets: [...secrets, ...keys.map(({ key }) => key), ...upstream] }
 }

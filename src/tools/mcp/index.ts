@@ -11,7 +11,7 @@ export type { HttpServerConfig, ServerConfig, ServerOptions, StdioServerConfig }
 export { declaredServers, serverConfigsOf } from './config/server-configs-of.ts'
 export { toolServerEvents } from './session/server-events.ts'
 export type { ServerEvent } from './session/server-events.ts'
-export { Redaction } from './config/redaction.ts'
+export { redactionOf } from './config/redaction.ts'
 export { serverFetch } from './link/server-fetch.ts'
 export { letThrough, spawnGated } from './process/gated-spawn.ts'
 export { refusedAtGate } from './process/server-exit.ts'

@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { describe, expect, expectTypeOf, test } from 'vitest'
 import type { z } from 'zod'
 import type { httpServerSchema, stdioServerSchema } from './_server-config-schema.ts'
-import { Redaction } from './redaction.ts'
+import { redactionOf } from './redaction.ts'
 import { loadServerConfigs, readServerConfigs } from './read-server-configs.ts'
 import type { HttpServerConfig, ServerOptions, StdioServerConfig } from './server-config.ts'
 
@@ -76,7 +76,7 @@ test('what came from a variable is known as secret, wherever it was put, and not
   for (const { a } of [read(given, env), read({ mcpServers: read(given, env) })]) {
     if (!a) throw new Error('it was not read')
     expect(Object.keys(a)).toEqual(['command', 'args'])
-    const redaction = new Redaction(a)
+    const redaction = redactionOf(a)
     expect(redaction.text('k-123456 in /home/me is not written of-another')).toBe(
       '[redacted] in [redacted] is not written of-another',
     )

@@ -1,4 +1,5 @@
 import { SdkHttpError } from '@modelcontextprotocol/client'
+import { causesOf } from '../../../kit/index.ts'
 import type { CallFailure } from './pending-call.ts'
 
 /** A request that failed with one of these codes never reached a server. */
@@ -61,15 +62,6 @@ export function neverConnected(error: Error): boolean {
     if ('code' in cause && typeof cause.code === 'string' && beforeConnected.has(cause.code)) return true
   }
   return false
-}
-
-/** The error and its causes, at most four: an error may be its own cause. */
-export function* causesOf(error: unknown): Generator<Error> {
-  let link = error
-  for (let depth = 0; depth < 4 && link instanceof Error; depth += 1) {
-    yield link
-    link = link.cause
-  }
 }
 
 /** The specification says 404. Many servers, the SDK's own example among them, say 400 and mention the session. */

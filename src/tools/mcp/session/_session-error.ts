@@ -1,6 +1,6 @@
 import { MillraceError } from '../../../errors/index.ts'
-import { causesOf, wordsOf } from '../link/call-failure.ts'
-import type { Redaction } from '../config/redaction.ts'
+import { causesOf, type Redaction } from '../../../kit/index.ts'
+import { wordsOf } from '../link/call-failure.ts'
 import type { ServerEnding } from '../link/server-link.ts'
 
 /** The facts about a failure of a server. All of them go into the error's data. */

@@ -5,7 +5,7 @@ import { CallAttempts } from './_call-attempts.ts'
 import type { Connection } from './_connection.ts'
 import { KeptConnection, type KeptConnectionOptions, type SessionState } from './_kept-connection.ts'
 import type { CallFailure, CallOutcome } from '../link/pending-call.ts'
-import { Redaction } from '../config/redaction.ts'
+import { redactionOf } from '../config/redaction.ts'
 import { serverDefaults } from '../config/server-defaults.ts'
 import { type FailureFacts, SessionErrors } from './_session-error.ts'
 import { SessionHold } from './_session-hold.ts'
@@ -56,7 +56,7 @@ export class McpSession extends Resource {
     this.name = name
     this.#options = options
     this.#callTimeoutMs = config.callTimeoutMs ?? serverDefaults.callTimeoutMs
-    this.#errors = new SessionErrors(new Redaction(config))
+    this.#errors = new SessionErrors(redactionOf(config))
     this.#kept = new KeptConnection(options, this.#errors)
   }
 

@@ -1,9 +1,9 @@
 import { expect, test } from 'vitest'
 import { MillraceError } from '../../../errors/index.ts'
-import { Redaction } from '../config/redaction.ts'
+import { redactionOf } from '../config/redaction.ts'
 import { SessionErrors } from './_session-error.ts'
 
-const errors = new SessionErrors(new Redaction({ command: 'x' }))
+const errors = new SessionErrors(redactionOf({ command: 'x' }))
 
 test('tells an error with its causes in one line, each word once', () => {
   const refused = new Error('connect ECONNREFUSED')
@@ -14,7 +14,7 @@ test('tells an error with its causes in one line, each word once', () => {
 })
 
 test('also what was redacted is said once', () => {
-  const careful = new SessionErrors(new Redaction({ command: 'x', env: { KEY: 'sesame-open' } }))
+  const careful = new SessionErrors(redactionOf({ command: 'x', env: { KEY: 'sesame-open' } }))
   const cause = new MillraceError('tool_infra', 'no sesame-open here')
   const facts = { server: 'x', generation: 1, elapsedMs: 0 }
   const told = careful.infra(`it failed: ${careful.text(cause)}`, facts, cause)
