@@ -25,7 +25,10 @@ EPSILON = 1e-4
 
 
 def training_rows(path):
-    """The rows to train on, those of sessions that came to nothing, and the row that says that the export is whole."""
+    """
+    The rows to train on, those of sessions that came to nothing, and the row that says that the export is whole. Side calls
+    (main: false) are left out: whatever they were given says nothing of how the session did.
+    """
     rows, empty, damaged, end = [], [], set(), None
     for row in read_rows(path):
         if row["kind"] == "end":
@@ -36,7 +39,7 @@ def training_rows(path):
             damaged.add(row["session"])
         elif row["kind"] == "empty" and row["reward"] is not None:
             empty.append(row)
-        elif row["kind"] == "merged" and row["discarded"] is None and trained_samples(row):
+        elif row["kind"] == "merged" and row["main"] and row["discarded"] is None and trained_samples(row):
             rows.append(row)
     if end is None:
         raise SystemExit(f"{path} was cut off; export it again")

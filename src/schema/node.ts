@@ -52,6 +52,8 @@ export interface CallRecord {
   readonly dropped?: readonly string[]
   /** How the reply was sampled. Missing in records of earlier versions. */
   readonly sampling?: SamplingRecord
+  /** The names of the functions that the model could call. Only of a gateway; missing in records of earlier versions. */
+  readonly tools?: readonly string[]
   /** Whether tokens were asked for, and some or all did not come. */
   readonly tokensMissing?: true
   /** The request's stop sequence that ended the reply, where the server said so. */

@@ -24,10 +24,34 @@ const isComplete = (node: MessageNode): boolean => node.sampled && node.call !==
 export class NaiveRows {
   readonly #session: RandomSession
   readonly #discount: number
+  /** The first message of the tree with the longest branch. */
+  readonly mainRoot: number | undefined
 
   constructor(session: RandomSession, discount: number) {
     this.#session = session
     this.#discount = discount
+    this.mainRoot = this.#longestRoot()
+  }
+
+  rootOf(node: MessageNode): number | undefined {
+    return this.#ancestors(node)[0]?.seq
+  }
+
+  #longestRoot(): number | undefined {
+    const sizes = this.#complete().map((node) => {
+      const turns = this.#ancestors(node).filter(isComplete).length
+      const { input = 0, output = 0 } = node.call?.usage ?? {}
+      return { root: this.rootOf(node) ?? 0, turns, tokens: input + output }
+    })
+    sizes.sort((one, other) => other.turns - one.turns || other.tokens - one.tokens || one.root - other.root)
+    return sizes[0]?.root
+  }
+
+  /** How many interactions with tokens follow another one, and how many of those do not begin with it. */
+  turns(): { readonly laterTurns: number; readonly driftedTurns: number } {
+    const usable = (each: MessageNode): boolean => isComplete(each) && each.tokens !== undefined
+    const later = this.#session.nodes.filter((node) => usable(node) && this.parentOf(node, usable))
+    return { laterTurns: later.length, driftedTurns: later.filter((node) => !this.#before(node)).length }
   }
 
   interactions(): NaiveInteraction[] {
@@ -93,7 +117,8 @@ export class NaiveRows {
   #reward(node: MessageNode): number | null {
     const said = (wanted: number | null) => this.#session.rewards.find((reward) => reward.node === wanted)?.value
     const own = said(node.seq)
-    const shared = this.#children(node).length === 0 ? said(null) : undefined
+    const isLast = this.#children(node).length === 0 && this.rootOf(node) === this.mainRoot
+    const shared = isLast ? said(null) : undefined
     return own === undefined && shared === undefined ? null : (own ?? 0) + (shared ?? 0)
   }
 

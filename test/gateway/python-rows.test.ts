@@ -8,6 +8,7 @@ import { exportSessions, type ExportSessionsOptions } from '../../src/gateway/ex
 import { RunReader, runFiles } from '../../src/store/index.ts'
 import { applyAll } from '../store/_apply.ts'
 import { temporaryFolder } from '../store/_fixtures.ts'
+import { NaiveRows } from './_naive-rows.ts'
 import { randomSession } from './_random-session.ts'
 import { type ReadRow, readJsonRows } from './_read-rows.ts'
 import { sessionEntries } from './_store-session.ts'
@@ -75,7 +76,7 @@ test.each(pythons)('the GRPO step in Python (%s) learns from what was exported',
     readonly before: number
     readonly after: number
   }
-  const rewarded = files.rows.filter((row) => row.kind === 'merged' && trainedSamples(row).length > 0)
+  const rewarded = files.rows.filter((row) => row.kind === 'merged' && row['main'] && trainedSamples(row).length > 0)
   const expected = advantagesOf(rewarded).flat()
   const found = step.advantages.flat()
   expect(step.rows).toBe(rewarded.length)
@@ -133,10 +134,25 @@ test('a session that turns out to be damaged after its first rows is left out as
 test('a reply is trained by what it came to itself, also where nothing is known of the last one', async () => {
   const sessions = [1, 0].map((value, seed) => {
     const { session, nodes } = randomSession({ seed: seed + 20, samples: 8, group: 'one' })
-    const first = nodes.find(({ call }) => call)?.seq ?? 0
+    const tree = new NaiveRows({ session, nodes, rewards: [] }, 1)
+    const first = nodes.find((node) => node.call && tree.rootOf(node) === tree.mainRoot)?.seq ?? 0
     return { session, nodes, rewards: [{ node: first, value, at: 1 }] }
   })
   expect((await stepOver(sessions)).map((row) => row.map((advantage) => Math.sign(advantage)))).toEqual([[1], [-1]])
+})
+
+test('side calls are left out, also those with a reward of their own', async () => {
+  const sessions = [1, 0].map((value, seed) => {
+    const { session, nodes } = randomSession({ seed: seed + 20, samples: 12, group: 'one' })
+    return { session, nodes, rewards: [{ node: null, value, at: 1 }] }
+  })
+  const naive = sessions.map((session) => ({ ...session, rows: new NaiveRows(session, 1) }))
+  const withSide = naive.map(({ session, nodes, rewards, rows }) => {
+    const side = nodes.find((node) => node.call && rows.rootOf(node) !== rows.mainRoot)
+    expect(side).toBeDefined()
+    return { session, nodes, rewards: [...rewards, { node: side?.seq ?? 0, value: 7, at: 1 }] }
+  })
+  expect(await stepOver(withSide)).toEqual(await stepOver(sessions))
 })
 
 test('a group of one session has nothing to compare, however its branches did', async () => {

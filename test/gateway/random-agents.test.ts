@@ -21,6 +21,7 @@ interface Row {
   readonly node: number
   readonly parentNode: number | null
   readonly discarded: string | null
+  readonly main: boolean
   readonly return: number | null
   readonly reward: number | null
   readonly messages: readonly Message[]
@@ -135,12 +136,17 @@ function expectHeard(complete: readonly Row[], agents: readonly RandomAgent[]): 
   )
 }
 
-/** The session's reward reaches every reply from the last ones of its branches, undiminished: it is the mean of equal ones. */
+/**
+ * The session's reward reaches every reply of the main tree from the last ones of its branches, undiminished: it is the mean of
+ * equal ones.
+ */
 function expectReturns(complete: readonly Row[]): void {
   const parents = new Set(complete.map(({ parentNode }) => parentNode))
+  expect(complete.some(({ main }) => main)).toBe(complete.length > 0)
   for (const row of complete) {
-    expect(row.return).toBe(reward)
-    expect(row.reward).toBe(parents.has(row.node) ? null : reward)
+    const worth = row.main ? reward : null
+    expect(row.return).toBe(worth)
+    expect(row.reward).toBe(parents.has(row.node) ? null : worth)
   }
 }
 

@@ -6,6 +6,7 @@ import { expect, test } from 'vitest'
 import type { z } from 'zod'
 import { gatewayOperations, namedSchemas, type GatewayOperation, type SchemaName } from '../../src/serve/index.ts'
 import { SimulatorServer } from '../../src/simulator/index.ts'
+import { readJsonRows } from './_read-rows.ts'
 import { adminKey, apis, asked, TestGateway, type Reply } from './_test-gateway.ts'
 
 const shapeSchemas: Readonly<Record<SchemaName, z.ZodType>> = namedSchemas
@@ -273,6 +274,17 @@ test('an export comes as it was asked for', async () => {
   const binary = await gateway.ask(`/v1/export?session=${id}&format=binary&rows=merged&discount=0.5`)
   expect(binary.headers['content-type']).toContain('application/octet-stream')
   expect(binary.text.length).toBeGreaterThan(100)
+  const side = { ...asked.chat.body, messages: [{ role: 'system', content: 'a much longer prompt for a title' }] }
+  await gateway.ask('/v1/chat/completions', { body: side, key })
+  const worths = async (query: string): Promise<unknown[]> => {
+    const found = readJsonRows(Buffer.from((await gateway.ask(`/v1/export?session=${id}${query}`)).text))
+    return found.filter(({ kind }) => kind !== 'end').map((row) => [row['main'], row['reward']])
+  }
+  expect(await worths('&mainTree=first')).toEqual([
+    [true, 1],
+    [false, null],
+  ])
+  expect(await worths('&mainTree=first&trees=main')).toEqual([[true, 1]])
   const empty = await gateway.ask('/v1/export?discount=')
   expect(empty).toMatchObject({
     status: 400,

@@ -39,10 +39,29 @@ test('a run of a gateway is exported as rows, to stdout or to a file, in either 
   const words = ['--rows', 'merged', '--format', 'binary', '--group', 'group-3', '--discount', '0.5', '-o', file]
   const written = await run(runs.root, 'gateway', ...words)
   const merged = readBinaryRows(readFileSync(file))
-  const stderr = `wrote ${merged.length - 1} rows of 2 sessions to ${file}\n`
+  const { sideRows, laterTurns, driftedTurns } = (merged.at(-1) ?? {}) as Readonly<Record<string, unknown>>
+  const among = `${String(sideRows)} rows of side calls, ${String(driftedTurns)} of ${String(laterTurns)} later turns drifted`
+  const stderr = `wrote ${merged.length - 1} rows of 2 sessions (${among}) to ${file}\n`
   expect(written).toEqual({ code: 0, stdout: '', stderr })
   expect(merged.at(-1)).toMatchObject({ kind: 'end', sessions: 2 })
   expect(merged.slice(0, -1).every((row) => row['group'] === 'group-3' && row.kind === 'merged')).toBe(true)
+})
+
+test('rows of side calls can be left out, and the main tree can be another one', async () => {
+  await using runs = await temporaryRuns()
+  writeGatewayRun(runs.root)
+  const rootsOf = async (...words: string[]) => {
+    const { stdout } = await run(runs.root, 'gateway', '--session', 'session-0', ...words)
+    const rows = readJsonRows(Buffer.from(stdout)).filter((row) => row.kind === 'interaction')
+    return [...new Set(rows.map((row) => (row['tree'] as { readonly root: number }).root))]
+  }
+  const all = await rootsOf()
+  expect(all.length).toBeGreaterThan(1)
+  const [longest, ...none] = await rootsOf('--trees', 'main')
+  expect(none).toEqual([])
+  expect(longest).not.toBe(all[0])
+  expect(await rootsOf('--trees', 'main', '--main-tree', 'first')).toEqual([all[0]])
+  expect(await rootsOf('--trees', 'main', '--main-tree', 'all')).toEqual(all)
 })
 
 test('tenants are exported apart, also where they have used the same name for a group', async () => {
@@ -82,7 +101,8 @@ test('an export that is refused says why, and leaves the file alone', async () =
   expect(code).toBe(0)
   const end = readJsonRows(readFileSync(file)).at(-1)
   expect(end).toMatchObject({ kind: 'end', sessions: 12 })
-  expect(stderr).toContain(`of 12 sessions (${String(end?.['withoutTokens'])} replies without tokens left out) to `)
+  expect(stderr).toMatch(/of 12 sessions \(.* side calls, .* drifted\) to /)
+  expect(stderr).toContain(`, ${String(end?.['withoutTokens'])} replies without tokens left out, `)
 })
 
 test('of many damaged sessions twenty are named', async () => {
@@ -113,7 +133,7 @@ test('a damaged session costs itself only, and the end of the command says so', 
   const file = join(runs.root, 'rows.jsonl')
   const written = await run(runs.root, 'gateway', '-o', file)
   expect(written.code).toBe(1)
-  expect(written.stderr).toMatch(/\nwrote \d+ rows of 12 sessions \(1 damaged\) to /)
+  expect(written.stderr).toMatch(/\nwrote \d+ rows of 12 sessions \(\d+ rows of side calls, 1 damaged, .*\) to /)
   expect(readFileSync(file, 'utf8')).toBe(stdout)
   expect(await run(runs.root, 'gateway', '--session', 'session-2')).toMatchObject({ code: 0, stderr: '' })
   expect(await run(runs.root, 'gateway', '--session', 'session-3')).toMatchObject({

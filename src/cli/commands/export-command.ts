@@ -38,6 +38,20 @@ export const sessionFlags = {
   },
   session: { kind: 'text', value: '<id>', group: 'Sessions of a gateway', help: 'Only this session.' },
   group: { kind: 'text', value: '<id>', group: 'Sessions of a gateway', help: 'Only the sessions of this group.' },
+  'main-tree': {
+    kind: 'choice',
+    choices: ['longest', 'first', 'all'],
+    group: 'Sessions of a gateway',
+    help: "Which tree of messages gets a session's reward. Replies outside of it are side calls.",
+    default: 'longest',
+  },
+  trees: {
+    kind: 'choice',
+    choices: ['all', 'main'],
+    group: 'Sessions of a gateway',
+    help: 'Also the rows of side calls, or only those of the main tree.',
+    default: 'all',
+  },
   discount: {
     kind: 'number',
     value: '<0 to 1>',

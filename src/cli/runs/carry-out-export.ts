@@ -115,11 +115,11 @@ async function* sessionChunks(
   flags: FlagValues<typeof sessionFlags>,
   onDamaged: Damaged['add'],
 ): Chunks {
-  const { tenant, session, group, discount } = flags
+  const { tenant, session, group, discount, trees, 'main-tree': mainTree } = flags
   if (tenant !== undefined) requireTenant(reader, tenant)
   else if (group !== undefined) requireOneTenant(reader, group)
   const skipWithoutTokens = flags['skip-without-tokens'] === true
-  const { rows, sessions, emptySessions, damagedSessions, withoutTokens } = yield* exportSessions(reader, {
+  const end = yield* exportSessions(reader, {
     rows: flags.rows ?? 'interactions',
     format: flags.format ?? 'jsonl',
     skipWithoutTokens,
@@ -128,14 +128,21 @@ async function* sessionChunks(
     ...(session !== undefined && { session }),
     ...(group !== undefined && { group }),
     ...(discount !== undefined && { discount }),
+    ...(mainTree && { mainTree }),
+    ...(trees && { trees }),
     ...(flags['include-discarded'] && { include: 'discarded' }),
   })
+  const { rows, sideRows, sessions, emptySessions, damagedSessions, withoutTokens, laterTurns, driftedTurns } = end
   // Only training rows leave them out.
   const leftOut = flags.rows === 'merged' && skipWithoutTokens ? withoutTokens : 0
   const odd = [
+    ...(sideRows > 0 ? [`${formatQuantity(sideRows, 'row')} of side calls`] : []),
     ...(emptySessions > 0 ? [`${formatCount(emptySessions)} empty`] : []),
     ...(damagedSessions > 0 ? [`${formatCount(damagedSessions)} damaged`] : []),
     ...(leftOut > 0 ? [`${formatCount(leftOut)} ${leftOut === 1 ? 'reply' : 'replies'} without tokens left out`] : []),
+    ...(driftedTurns > 0
+      ? [`${formatCount(driftedTurns)} of ${formatQuantity(laterTurns, 'later turn')} drifted`]
+      : []),
   ]
   const among = odd.length > 0 ? ` (${odd.join(', ')})` : ''
   return `${formatQuantity(rows, 'row')} of ${formatQuantity(sessions, 'session')}${among}`

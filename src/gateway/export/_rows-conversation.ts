@@ -1,4 +1,5 @@
 import type { CallRecord, DiscardRecord, Message, MessageNode } from '../../schema/index.ts'
+import { Tree } from './_rows-trees.ts'
 
 /** One complete reply and the messages that led to it. */
 export interface Interaction {
@@ -12,6 +13,9 @@ export interface Interaction {
   readonly children: Interaction[]
   /** The messages since the parent, including the reply. */
   readonly messages: readonly Message[]
+  readonly tree: Tree
+  /** The number of complete replies from the beginning of the conversation up to and including this one. */
+  readonly turns: number
 }
 
 /** A reply that was not completed. Nothing follows it. */
@@ -21,13 +25,16 @@ export interface LostSample {
   readonly id: string
   readonly parent: Interaction | null
   readonly messages: readonly Message[]
+  readonly tree: Tree
 }
 
 /**
- * A session's tree of messages, seen as its replies. Both lists are in the order of the nodes, so parents come before
+ * A session's trees of messages, seen as their replies. All lists are in the order of the nodes, so parents come before
  * children.
  */
 export interface Conversation {
+  /** The trees that have a reply, complete or lost. */
+  readonly trees: readonly Tree[]
   readonly interactions: readonly Interaction[]
   readonly lost: readonly LostSample[]
 }
@@ -36,6 +43,7 @@ export interface Conversation {
 interface Place {
   readonly node: MessageNode
   readonly interaction: Interaction | null
+  readonly tree: Tree
 }
 
 /**
@@ -50,25 +58,32 @@ export function readConversation(
   const places = new Map<number, Place>()
   const interactions: Interaction[] = []
   const lost: LostSample[] = []
+  const trees: Tree[] = []
   for (const node of nodes) {
     const before = places.get(continued.get(node.seq) ?? node.parent ?? nowhere)
     const parent = before?.interaction ?? null
+    const tree = before?.tree ?? new Tree(node)
+    if (!before) trees.push(tree)
     const { call, discarded } = node
     if (node.sampled && call) {
       const messages = messagesSince(parent, node, places)
-      const interaction = { node, call, id: nameOf(session, node, call), parent, children: [], messages }
+      const turns = (parent?.turns ?? 0) + 1
+      const id = nameOf(session, node, call)
+      const interaction = { node, call, id, parent, children: [], messages, tree, turns }
       parent?.children.push(interaction)
       interactions.push(interaction)
-      places.set(node.seq, { node, interaction })
+      tree.add(call, turns)
+      places.set(node.seq, { node, interaction, tree })
     } else {
       if (discarded) {
         const messages = messagesSince(parent, node, places)
-        lost.push({ node, discarded, id: nameOf(session, node, discarded), parent, messages })
+        lost.push({ node, discarded, id: nameOf(session, node, discarded), parent, messages, tree })
+        tree.add(discarded, 0)
       }
-      places.set(node.seq, { node, interaction: parent })
+      places.set(node.seq, { node, interaction: parent, tree })
     }
   }
-  return { interactions, lost }
+  return { interactions, lost, trees: trees.filter(({ isUsed }) => isUsed) }
 }
 
 const nowhere = -1

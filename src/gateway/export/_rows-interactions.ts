@@ -10,12 +10,12 @@ import type {
 } from '../../schema/index.ts'
 import type { Interaction, LostSample } from './_rows-conversation.ts'
 import { unknownWorth, type Worth } from './_rows-returns.ts'
-import type { SessionFacts } from './_rows-session.ts'
+import type { FactsOfRow, RowFacts } from './_rows-session.ts'
 import { type CapturedTokens, capturedTokens } from '../captured-tokens.ts'
 import { type VersionRun, versionRuns } from './_rows-versions.ts'
 
 /** One reply as it was sampled. */
-export interface InteractionRow extends SessionFacts, CapturedTokens {
+export interface InteractionRow extends RowFacts, CapturedTokens {
   readonly kind: 'interaction'
   readonly interaction: string
   readonly node: number
@@ -44,25 +44,25 @@ export interface InteractionRow extends SessionFacts, CapturedTokens {
 }
 
 export async function* interactionRows(
-  facts: SessionFacts,
+  factsOf: FactsOfRow,
   interactions: AsyncIterable<readonly [Interaction, MessageNode]>,
   worth: ReadonlyMap<Interaction, Worth>,
 ): AsyncGenerator<InteractionRow, void, void> {
   for await (const [interaction, node] of interactions) {
     const { call } = interaction
-    const parts = commonParts(facts, { ...interaction, node }, call)
+    const parts = commonParts(factsOf(interaction), { ...interaction, node }, call)
     yield { ...parts, finishReason: call.finishReason, discarded: null, ...(worth.get(interaction) ?? unknownWorth) }
   }
 }
 
 /** The row of a lost sample, for inspection. It has no reward, even if its session has one. */
-export function lostRow(facts: SessionFacts, [sample, node]: readonly [LostSample, MessageNode]): InteractionRow {
+export function lostRow(factsOf: FactsOfRow, [sample, node]: readonly [LostSample, MessageNode]): InteractionRow {
   const { discarded } = sample
-  const parts = commonParts(facts, { ...sample, node }, discarded)
+  const parts = commonParts(factsOf(sample), { ...sample, node }, discarded)
   return { ...parts, finishReason: null, discarded: discarded.why, ...unknownWorth }
 }
 
-function commonParts(facts: SessionFacts, { node, id, parent, messages }: Interaction | LostSample, call: CallFacts) {
+function commonParts(facts: RowFacts, { node, id, parent, messages }: Interaction | LostSample, call: CallFacts) {
   const captured = capturedTokens(node, call.usage)
   return {
     kind: 'interaction',

@@ -3,12 +3,12 @@ import type { DiscardReason, MessageNode, SamplingRecord } from '../../schema/in
 import type { Interaction, LostSample } from './_rows-conversation.ts'
 import { type Split, splitBetween } from './_rows-prefix.ts'
 import { unknownWorth, type Worth } from './_rows-returns.ts'
-import type { SessionFacts } from './_rows-session.ts'
+import type { FactsOfRow, RowFacts } from './_rows-session.ts'
 import { type CompleteTokens, completeTokens } from '../captured-tokens.ts'
 import { RunLengths, type VersionRun, versionRuns } from './_rows-versions.ts'
 
 /** One branch of a session in the form for training: every token that the model saw or sampled, once and in order. */
-export interface MergedRow extends SessionFacts {
+export interface MergedRow extends RowFacts {
   readonly kind: 'merged'
   /** The return of the branch's last interaction. */
   readonly reward: number | null
@@ -93,7 +93,7 @@ export interface MergeOptions {
  * reaches back as long as each prompt begins with exactly the prompt and the reply before it.
  */
 export async function* mergedRows(
-  facts: SessionFacts,
+  factsOf: FactsOfRow,
   interactions: AsyncIterable<readonly [Interaction, MessageNode]>,
   worth: ReadonlyMap<Interaction, Worth>,
   { skipWithoutTokens }: MergeOptions,
@@ -104,31 +104,32 @@ export async function* mergedRows(
     const tokens = completeTokens(node, interaction.call.usage)
     if (!tokens) {
       if (skipWithoutTokens) continue
-      throw withoutTokens(facts.session, node.seq)
+      throw withoutTokens(factsOf(interaction).session, node.seq)
     }
     const step = new Step(interaction, tokens, nearestStep(interaction.parent, steps))
     if (step.before) continued.add(step.before)
     steps.set(interaction, step)
   }
   const trained = new Set<Step>()
-  for (const step of steps.values()) if (!continued.has(step)) yield rowEndingWith(step, { facts, worth, trained })
+  for (const step of steps.values()) if (!continued.has(step)) yield rowEndingWith(step, { factsOf, worth, trained })
 }
 
 /** The row of a lost sample, for inspection: no token of it is trained. Undefined if it has no tokens to show. */
 export function lostMergedRow(
-  facts: SessionFacts,
-  [{ discarded, id }, node]: readonly [LostSample, MessageNode],
+  factsOf: FactsOfRow,
+  [sample, node]: readonly [LostSample, MessageNode],
 ): MergedRow | undefined {
+  const { discarded, id } = sample
   const tokens = completeTokens(node, discarded.usage)
   if (!tokens) return undefined
   const draft = new RowDraft(tokens)
   const { ids, logprobs, promptIds } = tokens
   draft.add({ ids, logprobs, start: promptIds.length, versions: versionRuns(tokens) }, false)
-  const sample = { interaction: id, node: node.seq, start: promptIds.length, count: ids.length }
+  const place = { interaction: id, node: node.seq, start: promptIds.length, count: ids.length }
   return {
-    ...draft.row(facts),
+    ...draft.row(factsOf(sample)),
     reward: null,
-    samples: [{ ...sample, trains: false, sampling: discarded.sampling ?? null, ...unknownWorth }],
+    samples: [{ ...place, trains: false, sampling: discarded.sampling ?? null, ...unknownWorth }],
     splitAt: null,
     discarded: discarded.why,
   }
@@ -161,7 +162,7 @@ function nearestStep(from: Interaction | null, steps: ReadonlyMap<Interaction, S
 
 function rowEndingWith(
   last: Step,
-  { facts, worth, trained }: { facts: SessionFacts; worth: ReadonlyMap<Interaction, Worth>; trained: Set<Step> },
+  { factsOf, worth, trained }: { factsOf: FactsOfRow; worth: ReadonlyMap<Interaction, Worth>; trained: Set<Step> },
 ): MergedRow {
   const path: Step[] = []
   for (let step: Step | undefined = last; step; step = step.before) path.push(step)
@@ -182,7 +183,7 @@ function rowEndingWith(
     })
   }
   return {
-    ...draft.row(facts),
+    ...draft.row(factsOf(last.interaction)),
     reward: worth.get(last.interaction)?.return ?? null,
     samples,
     splitAt: path.at(-1)?.splitAt ?? null,
@@ -228,7 +229,7 @@ class RowDraft {
     }
   }
 
-  row(facts: SessionFacts) {
+  row(facts: RowFacts) {
     return {
       kind: 'merged',
       ...facts,

@@ -8,7 +8,7 @@ import type { SessionFacts } from './_rows-session.ts'
 /** Every kind of row in an export. */
 export type Row = InteractionRow | MergedRow | EmptyRow | DamagedRow | EndRow
 
-/** Stands for a session without rows: it has no complete reply, or none that can be trained on. */
+/** Stands for a session whose main tree has no rows: there is no complete reply, or none that can be trained on. */
 export interface EmptyRow extends SessionFacts {
   readonly kind: 'empty'
   /** The reward of the whole session. A session that failed like this still counts in its group. */
@@ -29,10 +29,16 @@ export interface EndRow {
   readonly sessions: number
   /** The number of rows before this one, not counting empty and damaged ones. */
   readonly rows: number
+  /** Those of them that are outside of their session's main tree. */
+  readonly sideRows: number
   readonly emptySessions: number
   readonly damagedSessions: number
   /** Complete replies that came without prompt ids, ids or log-probabilities. */
   readonly withoutTokens: number
+  /** Complete replies after another one, both with tokens. */
+  readonly laterTurns: number
+  /** Those of them whose prompt does not begin with the tokens of the prompt and reply before it. */
+  readonly driftedTurns: number
 }
 
 export interface RowArray {

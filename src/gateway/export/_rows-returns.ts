@@ -1,5 +1,6 @@
 import type { StoredReward } from '../../store/index.ts'
 import type { Interaction } from './_rows-conversation.ts'
+import type { Tree } from './_rows-trees.ts'
 
 /** The reward and return of an interaction; null if none was given, which is not the same as 0. */
 export interface Worth {
@@ -10,22 +11,30 @@ export interface Worth {
 
 export const unknownWorth: Worth = { reward: null, return: null }
 
+export interface Rewards {
+  readonly said: readonly StoredReward[]
+  /** The trees that the session's reward is for. */
+  readonly main: ReadonlySet<Tree>
+  /** The factor by which a later reward counts less per step, from 0 to 1. */
+  readonly discount: number
+}
+
 /**
- * The worth of each interaction. The session's reward goes to the last interaction of every branch, in addition to its own.
- * A return is the reward plus the discounted mean of the returns of the branches that follow; branches without a return are
+ * The worth of each interaction. The session's reward goes to the last interaction of every branch of a main tree, in addition
+ * to its own. A return is the reward plus the discounted mean of the returns of the branches that follow; branches without a return are
  * left out of the mean.
  */
 export function worthOf(
   interactions: readonly Interaction[],
-  rewards: readonly StoredReward[],
-  discount: number,
+  { said: rewards, main, discount }: Rewards,
 ): ReadonlyMap<Interaction, Worth> {
   const said = new Map(rewards.map(({ node, value }) => [node, value]))
   const worth = new Map<Interaction, Worth>()
   // Children come after their parents, so going backwards needs no recursion: their returns are already there.
   for (const interaction of interactions.toReversed()) {
-    const { node, children } = interaction
-    const reward = sumOf([said.get(node.seq), children.length === 0 ? said.get(null) : undefined])
+    const { node, children, tree } = interaction
+    const isLast = children.length === 0 && main.has(tree)
+    const reward = sumOf([said.get(node.seq), isLast ? said.get(null) : undefined])
     const later = meanOf(children.map((child) => worth.get(child)?.return ?? null))
     worth.set(interaction, { reward, return: sumOf([reward, later === null ? null : discount * later]) })
   }

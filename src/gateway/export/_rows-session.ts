@@ -1,4 +1,5 @@
 import type { StoredSession } from '../../store/index.ts'
+import type { Tree, TreeFacts } from './_rows-trees.ts'
 
 /** Facts about the session that every row repeats, so that each row can be read alone. */
 export interface SessionFacts {
@@ -9,6 +10,11 @@ export interface SessionFacts {
   /** Whether the session has ended, so that no more rows of it will come. */
   readonly sealed: boolean
 }
+
+/** Facts about the session and the tree that every row of a reply repeats. */
+export interface RowFacts extends SessionFacts, TreeFacts {}
+
+export type FactsOfRow = (sample: { readonly tree: Tree }) => RowFacts
 
 export function sessionFacts(session: StoredSession): SessionFacts {
   const task = session.data['taskId']

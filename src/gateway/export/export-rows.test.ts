@@ -5,13 +5,20 @@ import type { MessageNode } from '../../schema/index.ts'
 import type { StoredSession } from '../../store/index.ts'
 import type { InteractionRow } from './_rows-interactions.ts'
 import type { MergedRow } from './_rows-merged.ts'
-import { type SessionToExport, type RowOptions, rowsOfSession } from './_rows-of-session.ts'
+import { type SessionToExport, type RowOptions, SessionRows } from './_rows-of-session.ts'
 import { completeTokens } from '../captured-tokens.ts'
 import type { VersionRun } from './_rows-versions.ts'
 import { NaiveRows, versionsOf } from '../../../test/gateway/_naive-rows.ts'
 import { type RandomSession, randomSession } from '../../../test/gateway/_random-session.ts'
 
-const options: RowOptions = { rows: 'interactions', discount: 1, includeDiscarded: false, skipWithoutTokens: false }
+const options: RowOptions = {
+  rows: 'interactions',
+  discount: 1,
+  includeDiscarded: false,
+  skipWithoutTokens: false,
+  mainTree: 'longest',
+  trees: 'all',
+}
 const seeds = Array.from({ length: 400 }, (_, seed) => seed)
 
 /** As the store would give it out. */
@@ -25,12 +32,12 @@ function recorded(session: RandomSession): SessionToExport {
 }
 
 async function interactionRows(session: RandomSession, more: Partial<RowOptions> = {}): Promise<InteractionRow[]> {
-  const { rows } = rowsOfSession(recorded(session), { ...options, ...more })
+  const rows = new SessionRows(recorded(session), { ...options, ...more })
   return (await Array.fromAsync(rows)).filter((row) => row.kind === 'interaction')
 }
 
 async function mergedRows(session: RandomSession, more: Partial<RowOptions> = {}): Promise<MergedRow[]> {
-  const { rows } = rowsOfSession(recorded(session), { ...options, rows: 'merged', ...more })
+  const rows = new SessionRows(recorded(session), { ...options, rows: 'merged', ...more })
   return (await Array.fromAsync(rows)).filter((row) => row.kind === 'merged')
 }
 
@@ -41,8 +48,13 @@ test('interactions are what a naive reading of the tree finds, in sessions of ev
   for (const seed of seeds) {
     const session = randomSession({ seed, gaps: seed % 4 === 0 })
     const discount = [1, 0.9, 0][seed % 3] ?? 1
-    const expected = new NaiveRows(session, discount).interactions()
+    const naiveRows = new NaiveRows(session, discount)
+    const expected = naiveRows.interactions()
     const rows = await interactionRows(session, { discount })
+    const rootOf = (node: number): number | undefined => naiveRows.rootOf(session.nodes[node] as MessageNode)
+    expect(rows.map(({ tree, main }) => ({ root: tree.root, main }))).toEqual(
+      expected.map(({ seq }) => ({ root: rootOf(seq), main: rootOf(seq) === naiveRows.mainRoot })),
+    )
     const nameOf = new Map(rows.map((row) => [row.node, row.interaction]))
     expect(rows.map((row) => row.node)).toEqual(expected.map(({ seq }) => seq))
     for (const [index, row] of rows.entries()) {
@@ -164,31 +176,31 @@ const opened: StoredSession = {
 }
 
 test('a session without a complete reply is reported, not exported', async () => {
-  const empty = rowsOfSession(
+  const empty = new SessionRows(
     recorded({ session: opened, nodes: [], rewards: [{ node: null, value: 1, at: 1 }] }),
     options,
   )
-  expect(await Array.fromAsync(empty.rows)).toEqual([
+  expect(await Array.fromAsync(empty)).toEqual([
     { kind: 'empty', session: 's', group: 'g', tenant: 't', task: 'sum', sealed: false, reward: 1, lost: 0 },
   ])
   const lostOnly = randomSession({ seed: 1, samples: 12 }).nodes.filter(({ call }) => !call)
   const lost = lostOnly.filter(({ discarded }) => discarded).length
   const session = { ...opened, end: { at: 2, why: 'expired' } } as const
-  const merged = rowsOfSession(recorded({ session, nodes: lostOnly, rewards: [] }), { ...options, rows: 'merged' })
+  const merged = new SessionRows(recorded({ session, nodes: lostOnly, rewards: [] }), { ...options, rows: 'merged' })
   expect(lost).toBeGreaterThan(0)
-  expect(await Array.fromAsync(merged.rows)).toMatchObject([{ kind: 'empty', sealed: true, reward: null, lost }])
+  expect(await Array.fromAsync(merged)).toMatchObject([{ kind: 'empty', sealed: true, reward: null, lost }])
 })
 
 test('so is one of which no reply can be trained on', async () => {
   const { nodes } = randomSession({ seed: 2, samples: 12 })
   const bare = nodes.map(({ tokens: _lacking, ...node }) => node)
   const rewards = [{ node: null, value: 0, at: 1 }]
-  const found = rowsOfSession(recorded({ session: opened, nodes: bare, rewards }), {
+  const found = new SessionRows(recorded({ session: opened, nodes: bare, rewards }), {
     ...options,
     rows: 'merged',
     skipWithoutTokens: true,
   })
-  expect(await Array.fromAsync(found.rows)).toMatchObject([{ kind: 'empty', session: 's', reward: 0 }])
+  expect(await Array.fromAsync(found)).toMatchObject([{ kind: 'empty', session: 's', reward: 0 }])
   expect(found.withoutTokens).toBeGreaterThan(0)
 })
 
@@ -197,7 +209,9 @@ test('a reply without tokens has null arrays, is counted, and is refused in merg
   const complete = session.nodes.filter(({ call }) => call)
   const gaps = complete.filter(({ tokens }) => !tokens)
   expect(gaps.length).toBeGreaterThan(2)
-  expect(rowsOfSession(recorded(session), options).withoutTokens).toBe(gaps.length)
+  const all = new SessionRows(recorded(session), options)
+  await Array.fromAsync(all)
+  expect(all.withoutTokens).toBe(gaps.length)
   const bare = (await interactionRows(session)).filter(({ ids }) => ids === null)
   expect(bare.map(({ node }) => node)).toEqual(gaps.map(({ seq }) => seq))
   expect(bare[0]).toMatchObject({ promptIds: null, logprobs: null, versions: null, routedExperts: null })
@@ -229,7 +243,9 @@ test('no ids for a reply that had some, and log-probabilities for only some of t
   }
   const none = withTokens({ ids: new Int32Array(), logprobs: new Float32Array() })
   expect((await interactionRows(none))[0]).toMatchObject({ ids: null, logprobs: null, versions: null })
-  expect(rowsOfSession(recorded(none), options).withoutTokens).toBe(1)
+  const lacking = new SessionRows(recorded(none), options)
+  await Array.fromAsync(lacking)
+  expect(lacking.withoutTokens).toBe(1)
   const some = withTokens({ logprobs: tokens.logprobs.subarray(1) })
   expect((await interactionRows(some))[0]).toMatchObject({ ids: tokens.ids, logprobs: null })
   await expect(mergedRows(some)).rejects.toThrow(expect.objectContaining({ code: 'usage' }))
@@ -290,7 +306,7 @@ test.each(['interactions', 'merged'] as const)(
         if (node.seq % 40 === 39) most = Math.max(most, heldBytes() - before)
       }
     }
-    const { rows } = rowsOfSession({ session: opened, bareNodes, nodes, rewards: [] }, { ...options, rows: kind })
+    const rows = new SessionRows({ session: opened, bareNodes, nodes, rewards: [] }, { ...options, rows: kind })
     const kinds = new Set<string>()
     for await (const row of rows) kinds.add(row.kind)
     expect([...kinds]).toEqual([kind === 'merged' ? 'merged' : 'interaction'])

@@ -3,6 +3,7 @@ import { DatabaseSync } from 'node:sqlite'
 import { expect, test } from 'vitest'
 import { RunReader, runFiles } from '../../store/index.ts'
 import { exportSessions, type ExportSessionsOptions } from './export-sessions.ts'
+import { NaiveRows } from '../../../test/gateway/_naive-rows.ts'
 import { type RandomSession, randomSession } from '../../../test/gateway/_random-session.ts'
 import { type ReadRow, readBinaryRows, readJsonRows } from '../../../test/gateway/_read-rows.ts'
 import { sessionEntries } from '../../../test/gateway/_store-session.ts'
@@ -50,6 +51,12 @@ function expertNumbers(value: unknown): number[] {
   return Array.from(Buffer.from(data, 'base64'))
 }
 
+function turnsOf(sessions: readonly RandomSession[]): { readonly laterTurns: number; readonly driftedTurns: number } {
+  const counts = sessions.map((session) => new NaiveRows(session, 1).turns())
+  const total = (name: 'laterTurns' | 'driftedTurns'): number => counts.reduce((sum, each) => sum + each[name], 0)
+  return { laterTurns: total('laterTurns'), driftedTurns: total('driftedTurns') }
+}
+
 test.each(['interactions', 'merged'] as const)('%s are the same in both formats, row by row', async (rows) => {
   using run = stored(many)
   const options = { rows, include: 'discarded', discount: 0.9 } as const
@@ -64,6 +71,8 @@ test.each(['interactions', 'merged'] as const)('%s are the same in both formats,
     kind: 'end',
     sessions: many.length,
     rows: fromJson.length - 1 - empty.length,
+    sideRows: fromJson.filter((row) => row['main'] === false).length,
+    ...turnsOf(many),
     emptySessions: empty.length,
     damagedSessions: 0,
     withoutTokens: 0,
@@ -120,7 +129,17 @@ test('what is not there, or is not theirs, is refused before the first byte', as
 test('a run without sessions is an end and nothing else', async () => {
   using run = stored([])
   expect(readJsonRows(await exported(run.reader, {}))).toEqual([
-    { kind: 'end', sessions: 0, rows: 0, emptySessions: 0, damagedSessions: 0, withoutTokens: 0 },
+    {
+      kind: 'end',
+      sessions: 0,
+      rows: 0,
+      sideRows: 0,
+      emptySessions: 0,
+      damagedSessions: 0,
+      withoutTokens: 0,
+      laterTurns: 0,
+      driftedTurns: 0,
+    },
   ])
 })
 
@@ -133,7 +152,8 @@ test('training rows of a session with a gap are refused before the first byte, u
   const rows = readJsonRows(await exported(run.reader, { rows: 'merged', skipWithoutTokens: true }))
   expect(rows.at(-1)).toMatchObject({ kind: 'end', sessions: 80, withoutTokens: without.length })
   const interactions = readJsonRows(await exported(run.reader, {}))
-  expect(interactions.at(-1)).toMatchObject({ withoutTokens: without.length })
+  // A reply without tokens does not hide the one before it.
+  expect(interactions.at(-1)).toMatchObject({ withoutTokens: without.length, ...turnsOf([...many, ...gap]) })
   expect(interactions.filter((row) => row.kind === 'interaction' && row['ids'] === null)).toHaveLength(without.length)
 })
 

@@ -2,7 +2,6 @@ import { MillraceError } from '../../errors/index.ts'
 import {
   isDamage,
   missingMessage,
-  unlessDamaged,
   type RunReader,
   type SessionReader,
   type StoredReward,
@@ -11,9 +10,16 @@ import {
 import { binaryFrame, binaryHead } from './_binary-frame.ts'
 import { jsonPieces } from './_rows-jsonl.ts'
 import { withoutTokens } from './_rows-merged.ts'
-import { type RowOptions, rowsOfSession } from './_rows-of-session.ts'
+import {
+  firstWithoutTokens,
+  type RowOptions,
+  type SessionMessages,
+  SessionRows,
+  type TreeOptions,
+} from './_rows-of-session.ts'
 import type { EndRow, Row } from './_rows-parts.ts'
 import { factsOfDamaged } from './_rows-session.ts'
+import type { MainTree } from './_rows-trees.ts'
 import { TimeSlice } from '../../kit/index.ts'
 
 export interface ExportSessionsOptions {
@@ -24,6 +30,13 @@ export interface ExportSessionsOptions {
   readonly group?: string
   readonly rows: 'interactions' | 'merged'
   readonly format: 'jsonl' | 'binary'
+  /**
+   * Which tree of messages gets the session's reward: the one with the longest branch, the first, or all. Trees that begin with
+   * the same system prompt, functions and model belong to it. `longest` if not given.
+   */
+  readonly mainTree?: MainTree
+  /** Whether rows outside of the main tree are exported, too; `all` if not given. */
+  readonly trees?: 'all' | 'main'
   /** The factor by which a later reward counts less per step, from 0 to 1; 1 if not given. */
   readonly discount?: number
   /** Also exports lost samples. They are never trained on. */
@@ -36,7 +49,16 @@ export interface ExportSessionsOptions {
 
 /** Small rows are collected into chunks of this size, so that short turns do not cost a write each. */
 const chunkBytes = 64 * 1024
-const noRows = { sessions: 0, rows: 0, emptySessions: 0, damagedSessions: 0, withoutTokens: 0 }
+const noRows = {
+  sessions: 0,
+  rows: 0,
+  sideRows: 0,
+  emptySessions: 0,
+  damagedSessions: 0,
+  withoutTokens: 0,
+  laterTurns: 0,
+  driftedTurns: 0,
+}
 
 /**
  * Exports the sessions of a gateway as rows, in the order in which they were started. Only the messages of one session are
@@ -77,6 +99,7 @@ async function* exportedRows(
   slice: TimeSlice,
 ): AsyncGenerator<Row, void, void> {
   const rowOptions: RowOptions = {
+    ...treesOf(options),
     rows: options.rows,
     discount: options.discount ?? 1,
     includeDiscarded: options.include === 'discarded',
@@ -86,19 +109,20 @@ async function* exportedRows(
   for (const session of chosenSessions(reader, options)) {
     counts.sessions += 1
     try {
-      const { id } = session
       // Rewards are read first, so that the nodes they are for are read after them.
-      const rewards = reader.rewardsOf(id)
-      const bareNodes = await Array.fromAsync(slice.over(reader.bareNodesOf(id)))
-      checkRewarded(id, rewards, bareNodes.length)
-      const nodes = () => slice.over(reader.nodesOf(id))
-      const made = rowsOfSession({ session, bareNodes, nodes, rewards }, rowOptions)
-      for await (const row of made.rows) {
+      const rewards = reader.rewardsOf(session.id)
+      const messages = await messagesOf(reader, session, slice)
+      checkRewarded(session.id, rewards, messages.bareNodes.length)
+      const made = new SessionRows({ ...messages, rewards }, rowOptions)
+      for await (const row of made) {
         if (row.kind === 'empty') counts.emptySessions += 1
         else counts.rows += 1
+        if ('main' in row && !row.main) counts.sideRows += 1
         yield row
       }
       counts.withoutTokens += made.withoutTokens
+      counts.laterTurns += made.laterTurns
+      counts.driftedTurns += made.driftedTurns
     } catch (error) {
       // An export of this session alone fails as a whole. Else some of its rows may be out already: tokens are read row by
       // row.
@@ -109,6 +133,16 @@ async function* exportedRows(
     }
   }
   yield { kind: 'end', ...counts }
+}
+
+async function messagesOf(reader: SessionReader, session: StoredSession, slice: TimeSlice): Promise<SessionMessages> {
+  const { id } = session
+  const bareNodes = await Array.fromAsync(slice.over(reader.bareNodesOf(id)))
+  return { session, bareNodes, nodes: () => slice.over(reader.nodesOf(id)) }
+}
+
+function treesOf({ mainTree = 'longest', trees = 'all' }: ExportSessionsOptions): TreeOptions {
+  return { mainTree, trees }
 }
 
 /** Throws if a reward is for a missing message: the last messages of a session may be missing without a gap. */
@@ -140,12 +174,11 @@ function checkOptions({ session, group, discount = 1 }: ExportSessionsOptions): 
 async function checkSessions(reader: SessionReader, options: ExportSessionsOptions, slice: TimeSlice): Promise<void> {
   const mustHaveTokens = options.rows === 'merged' && options.skipWithoutTokens !== true
   let count = 0
-  for (const { id } of chosenSessions(reader, options)) {
+  for (const session of chosenSessions(reader, options)) {
     count += 1
     if (!mustHaveTokens) break
-    // A damaged session is skipped here: the export has a row for it.
-    const node = unlessDamaged(() => reader.firstWithoutTokens(id))
-    if (node !== undefined) throw withoutTokens(id, node)
+    const node = await untrainableReply(session, { reader, options, slice })
+    if (node !== undefined) throw withoutTokens(session.id, node)
     if (slice.isOver) await slice.rest()
   }
   const { session, group } = options
@@ -154,6 +187,25 @@ async function checkSessions(reader: SessionReader, options: ExportSessionsOptio
   throw new MillraceError('session_not_found', `there is no ${what}; leave it out to export all there are`, {
     data: { status: 404 },
   })
+}
+
+/**
+ * The first reply that keeps a session from being made into training rows. Undefined for a damaged session: the export has a row
+ * for it.
+ */
+async function untrainableReply(
+  session: StoredSession,
+  { reader, options, slice }: { reader: SessionReader; options: ExportSessionsOptions; slice: TimeSlice },
+): Promise<number | undefined> {
+  try {
+    const node = reader.firstWithoutTokens(session.id)
+    // All messages are read only if it matters which tree the reply is in.
+    if (node === undefined || options.trees !== 'main') return node
+    return await firstWithoutTokens(await messagesOf(reader, session, slice), treesOf(options))
+  } catch (error) {
+    if (isDamage(error)) return undefined
+    throw error
+  }
 }
 
 function joined(pieces: readonly (string | Uint8Array)[]): Uint8Array {

@@ -25,13 +25,14 @@ export function recordComplete(
     replyId,
     api: dialect.api,
     sampling: samplingOf(request, reply),
+    tools: namesOf(request),
     ...(itemIds && { itemIds }),
     ...(hasInstructions && { hasInstructions }),
     ...(dropped.length > 0 && { dropped }),
   }
   const recorded = withUsage(withPrompt(reply, promptIds), messages, model.client.price)
   const lacking = capturesTokens ? 'missing' : 'unasked'
-  place.recordReply(recorded, name, completeTokens(recorded, recorded.usage) ? 'complete' : lacking)
+  place.recordReply(recorded, name, completeTokens(recorded, recorded.usage) ?? lacking)
 }
 
 interface LostReply {
@@ -55,6 +56,7 @@ export function recordLost(
   const name = {
     api: dialect.api,
     sampling: samplingOf(request, { ...reply, ...partial }),
+    tools: namesOf(request),
     ...(replyId !== undefined && { replyId }),
     ...(dropped.length > 0 && { dropped }),
   }
@@ -70,6 +72,10 @@ function samplingOf(
     /^(?:response_format|text\.format|tool_choice)\b/.test(name),
   )
   return samplingRecord(request, reply, restricting)
+}
+
+function namesOf({ tools }: DialectRequest): string[] {
+  return tools.map(({ function: { name } }) => name)
 }
 
 const nothingYet: PartialReply = { message: { role: 'assistant', content: null } }

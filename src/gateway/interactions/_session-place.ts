@@ -10,6 +10,8 @@ import {
   type SamplingRecord,
 } from '../../schema/index.ts'
 import type { Journal } from '../../store/index.ts'
+import type { CompleteTokens } from '../captured-tokens.ts'
+import { summedTurn, type TurnTokens } from '../token-sum.ts'
 import type { LiveInteraction } from './live-interaction.ts'
 import type { OpenSession, SessionMemory } from '../sessions/open-session.ts'
 import type { TreeNode } from '../sessions/tree-node.ts'
@@ -23,6 +25,8 @@ export interface ReplyName {
   readonly hasInstructions?: true
   readonly dropped?: readonly string[]
   readonly sampling: SamplingRecord
+  /** The names of the functions that the model could call. */
+  readonly tools: readonly string[]
 }
 
 /** The name of a reply that did not end, with its estimated usage. */
@@ -45,6 +49,7 @@ export class SessionPlace {
   readonly #leaf: TreeNode | undefined
   readonly #key: string
   #reply: (ReplyFacts & { readonly node: TreeNode }) | undefined
+  #turn: TurnTokens | undefined
 
   constructor({ session, memory, journal, leaf, key }: SessionPlaceOptions) {
     this.session = session
@@ -60,9 +65,16 @@ export class SessionPlace {
     this.#memory.recent.begin(this.#key, interaction)
   }
 
-  /** Records a complete reply. `tokens`: whether it has those that training takes, and if not, whether they were asked for. */
-  recordReply(reply: CompleteReply, name: ReplyName, tokens: 'complete' | 'missing' | 'unasked'): void {
+  /** How the recorded reply follows the one before it; undefined if either has no tokens, or nobody knows those before it. */
+  get turn(): TurnTokens | undefined {
+    return this.#turn
+  }
+
+  /** Records a complete reply. `tokens`: those that training takes; if they did not come, whether they were asked for. */
+  recordReply(reply: CompleteReply, name: ReplyName, tokens: CompleteTokens | 'missing' | 'unasked'): void {
     const { tree, tally } = this.#memory
+    const isComplete = typeof tokens === 'object'
+    const summed = isComplete ? summedTurn(tokens, this.#leaf?.sum) : undefined
     const origin = {
       call: {
         ...callRecord(reply),
@@ -75,8 +87,11 @@ export class SessionPlace {
       },
       ...(reply.tokens && { tokens: reply.tokens }),
     }
-    const facts = { call: origin.call, lacksTokens: tokens !== 'complete' }
-    this.#reply = { ...facts, node: tree.addSample(this.#leaf, reply.message, origin) }
+    const facts = { call: origin.call, lacksTokens: !isComplete }
+    const node = tree.addSample(this.#leaf, reply.message, origin)
+    node.sum = summed?.sum ?? this.#leaf?.sum
+    this.#turn = summed?.turn
+    this.#reply = { ...facts, node }
     tally.add(facts)
   }
 

@@ -1,3 +1,4 @@
+import type { TokenSum } from '../token-sum.ts'
 import type { SaidMessage } from './_said-message.ts'
 
 type Digests = Pick<SaidMessage, 'digest' | 'looseDigest' | 'wholeDigest'>
@@ -14,6 +15,8 @@ export class TreeNode {
   isContinued = false
   /** Whether a client got the reply, as far as anybody knows. */
   isHeard = true
+  /** The tokens of the last reply up to here that has them. Not known of nodes that were read back. */
+  sum: TokenSum | undefined
   readonly #digest: string
   readonly #looseDigest: string | undefined
   readonly #wholeDigest: string

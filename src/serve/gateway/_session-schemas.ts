@@ -114,6 +114,16 @@ export const exportQuerySchema = closedObject({
     .enum(['interactions', 'merged'])
     .default('interactions')
     .describe('A row for each reply, or for each branch, with a mask, to train on.'),
+  mainTree: z
+    .enum(['longest', 'first', 'all'])
+    .exactOptional()
+    .describe(
+      "Which tree of messages gets a session's reward: replies outside of it are side calls. longest if not given.",
+    ),
+  trees: z
+    .enum(['all', 'main'])
+    .exactOptional()
+    .describe('Also the rows of side calls, or only those of the main tree. all if not given.'),
   discount: z.coerce
     .number()
     .min(0)
