@@ -4,6 +4,7 @@ import { EventChannel } from '../kit/index.ts'
 import type { ClientApi } from '../schema/index.ts'
 import type { SessionEndReason } from '../store/index.ts'
 import type { SessionAlarm } from './sessions/session-view.ts'
+import type { TurnTokens } from './token-sum.ts'
 
 /** The gateway that an event is from: a process may have several. */
 interface OfGateway {
@@ -61,6 +62,8 @@ export interface InteractionEndEvent extends OfGateway {
   /** The time from the request to the end of the reply. */
   readonly ms: number
   readonly replyId?: string
+  /** How the tokens of a later turn follow those before it, where both are known. */
+  readonly turn?: TurnTokens
   /** The model layer's reply, if a model was asked for this request. */
   readonly reply?: ModelReply
   readonly error?: MillraceError

@@ -14,6 +14,8 @@ export interface GatewayRequestFacts {
   /** What became of the request: the status does not tell, as a stream that broke has the same as one that did not. */
   readonly outcome: string
   readonly isInSession: boolean
+  /** How the tokens of a later turn follow those before it, where both are known. */
+  readonly turn?: string | undefined
 }
 
 /** The series of one API, model, status and outcome, looked up once. */
@@ -31,17 +33,20 @@ export class GatewayMetrics {
   readonly #registry: MetricsRegistry
   readonly #requests = new Map<string, RequestSeries>()
   readonly #results = new Map<string, Series>()
+  readonly #turns = new Map<string, Series>()
 
   constructor(registry: MetricsRegistry) {
     this.#registry = registry
   }
 
-  requestEnded({ api, model = '', status, ms, firstTokenMs, outcome, isInSession }: GatewayRequestFacts): void {
+  requestEnded(facts: GatewayRequestFacts): void {
+    const { api, model = '', status, ms, firstTokenMs, outcome, isInSession, turn } = facts
     const series = this.#requestSeries(api, model, String(status), outcome)
     series.count.add()
     if (ms !== undefined) series.seconds.observe(ms / 1000)
     if (firstTokenMs !== undefined) series.firstTokenSeconds.observe(firstTokenMs / 1000)
     if (isInSession) this.#resultSeries(outcome).add()
+    if (turn !== undefined) this.#turnSeries(model, turn).add()
   }
 
   sessionStarted(): void {
@@ -63,6 +68,15 @@ export class GatewayMetrics {
       firstTokenSeconds: this.#registry.series('gatewayFirstTokenSeconds', api),
     }
     if (this.#requests.size < maxKept) this.#requests.set(key, series)
+    return series
+  }
+
+  #turnSeries(model: string, tokens: string): Series {
+    const key = `${tokens} ${model}`
+    let series = this.#turns.get(key)
+    if (series) return series
+    series = this.#registry.series('gatewayLaterTurns', model, tokens)
+    if (this.#turns.size < maxKept) this.#turns.set(key, series)
     return series
   }
 

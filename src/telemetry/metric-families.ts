@@ -127,6 +127,11 @@ export const metricFamilies = {
     { labels: ['api'], buckets: shortSeconds },
   ),
   gatewaySamples: counter('millrace_gateway_samples_total', 'Replies in sessions, by what became of them.', ['result']),
+  gatewayLaterTurns: counter(
+    'millrace_gateway_later_turns_total',
+    'Replies after another one with tokens, by whether their prompt begins with its tokens (exact) or with others (drifted).',
+    ['model', 'tokens'],
+  ),
   gatewaySessionsStarted: counter('millrace_gateway_sessions_started_total', 'Sessions started.'),
   gatewaySessionsEnded: counter('millrace_gateway_sessions_ended_total', 'Sessions ended, by why.', ['why']),
   gatewayAlarms: counter(

@@ -219,6 +219,7 @@ test('every metric can be there', async () => {
     firstTokenMs: 3,
     outcome: 'complete',
     isInSession: true,
+    turn: 'exact',
   })
   gateway.sessionEnded({ why: 'ended', alarms: ['nothing_captured'] })
   await telemetry.close()

@@ -74,6 +74,7 @@ export async function carryOutGateway({ flags }: Invocation<GatewayFlags>, io: C
       env: io.env,
       onRequest: (request) => logger.requestEnded(request),
       onAlarm: (session, alarms) => logger.lines.warn({ session, alarms }, 'a session ended with a record of no use'),
+      onDrift: (drift) => logger.lines.warn(drift, 'prompts do not begin with the tokens of the turn before'),
       onBackend: (finding) => logBackend(logger, finding, secrets),
       onLimitChange: (change) => logLimitChange(logger, change),
       onFault: (error) => logger.lines.error({ err: error }, 'a request failed'),

@@ -368,7 +368,7 @@ export class Interactions {
       ...(call.countsOnly && { countsOnly: true }),
       status,
       ms: performance.now() - startedAt,
-      ...(answer.kind === 'complete' && { replyId: answer.replyId }),
+      ...(answer.kind === 'complete' && { replyId: answer.replyId, ...(answer.turn && { turn: answer.turn }) }),
       ...(answer.kind === 'broken' && { error: answer.error }),
       ...(reply && { reply }),
     })

@@ -19,6 +19,7 @@ import { PassedStream, replyIdIn } from './_passed-stream.ts'
 import { recordComplete, recordLost } from './_record-reply.ts'
 import type { UpstreamRequest } from './_upstream-request.ts'
 import { clientGone } from '../_refusals.ts'
+import type { TurnTokens } from '../token-sum.ts'
 import { noHeaders, sendError, sendReply, sendRest, sendWhole, type ErrorPlace } from './_send-reply.ts'
 import type { SessionPlace } from './_session-place.ts'
 import { TranslatedStream } from './_translated-stream.ts'
@@ -27,7 +28,12 @@ import type { ClientReply } from './client-reply.ts'
 /** The result of an interaction. `reply` is missing if no model was asked for it. */
 export type InteractionAnswer =
   | { readonly kind: 'counted' }
-  | { readonly kind: 'complete'; readonly replyId: string; readonly reply?: CompleteReply }
+  | {
+      readonly kind: 'complete'
+      readonly replyId: string
+      readonly reply?: CompleteReply
+      readonly turn?: TurnTokens | undefined
+    }
   | { readonly kind: 'broken'; readonly error: MillraceError; readonly reply?: BrokenReply }
 
 /** How a client's request ended, for counts and events. */
@@ -38,7 +44,12 @@ export interface InteractionEnd {
 
 /** The result of an interaction for which a model was asked. */
 type LiveInteractionAnswer =
-  | { readonly kind: 'complete'; readonly replyId: string; readonly reply: CompleteReply }
+  | {
+      readonly kind: 'complete'
+      readonly replyId: string
+      readonly reply: CompleteReply
+      readonly turn: TurnTokens | undefined
+    }
   | { readonly kind: 'broken'; readonly error: MillraceError; readonly reply?: BrokenReply }
 
 /** A client that waits for the reply to another client's request, which was the same. */
@@ -286,7 +297,7 @@ export class LiveInteraction implements ReplySink, CallHooks {
       if (this.#stream) sendRest(client, this.#stream.end(reply))
       else this.#sendWholeReply(client, this.#upstream.request, { reply, replyId })
     }
-    this.#settle({ kind: 'complete', reply, replyId }, client ? 200 : goneStatus)
+    this.#settle({ kind: 'complete', reply, replyId, turn: this.#place?.turn }, client ? 200 : goneStatus)
   }
 
   /** Sends a complete reply to a client that has seen nothing of it: as the backend wrote it, if the client asked for that. */

@@ -13,12 +13,25 @@ export interface GatewayListeners {
   readonly onFault?: ((error: MillraceError) => void) | undefined
   /** A session whose record is of no use. */
   readonly onAlarm?: ((session: string, alarms: readonly string[]) => void) | undefined
+  /** A model's 1st, 10th, 100th… turn whose prompt does not begin with the tokens of the turn before it. */
+  readonly onDrift?: ((drift: TokenDrift) => void) | undefined
+}
+
+/** How many later turns of a model were compared with the turn before them, since the gateway started. */
+export interface TokenDrift {
+  readonly model: string
+  readonly laterTurns: number
+  readonly driftedTurns: number
+  /** The session that had the latest of them. */
+  readonly session: string
 }
 
 /** Listens to a gateway and its door, until it is disposed of. */
 export class GatewayTelemetry implements Disposable {
   readonly #listeners: GatewayListeners
   readonly #subscriptions = new DisposableStack()
+  /** By model: there are no more than are offered. */
+  readonly #turns = new Map<string, { later: number; drifted: number }>()
 
   constructor(listeners: GatewayListeners) {
     this.#listeners = listeners
@@ -55,14 +68,15 @@ export class GatewayTelemetry implements Disposable {
 
   #onInteraction(event: InteractionEndEvent): void {
     const { metrics, onRequest, onFault } = this.#listeners
-    const { api, model, status, ms, session, outcome, stream, countsOnly, reply, error } = event
+    const { api, model, status, ms, session, outcome, stream, countsOnly, reply, error, turn } = event
     if (error?.code === 'internal') onFault?.(error)
     const complete = reply?.status === 'complete' ? reply : undefined
     const sampledAt = stream ? complete?.firstTokenMs : undefined
     const firstTokenMs = complete && sampledAt !== undefined ? complete.waitMs + sampledAt : undefined
     // How long a count took says nothing about replies, and it makes none.
     const said = countsOnly ? { isInSession: false } : { ms, firstTokenMs, isInSession: session !== undefined }
-    metrics.requestEnded({ api, model, status, outcome, ...said })
+    metrics.requestEnded({ api, model, status, outcome, turn, ...said })
+    this.#onTurn(event)
     onRequest?.({
       requestId: event.requestId,
       session,
@@ -79,6 +93,18 @@ export class GatewayTelemetry implements Disposable {
       tries: reply?.tries,
       error: error && loggedError(error),
     })
+  }
+
+  #onTurn({ turn, model = '', session = '' }: InteractionEndEvent): void {
+    if (!turn) return
+    const turns = this.#turns.get(model) ?? { later: 0, drifted: 0 }
+    this.#turns.set(model, turns)
+    turns.later += 1
+    if (turn === 'exact') return
+    turns.drifted += 1
+    // Seldom enough for a log, however many turns drift.
+    if (!Number.isInteger(Math.log10(turns.drifted))) return
+    this.#listeners.onDrift?.({ model, laterTurns: turns.later, driftedTurns: turns.drifted, session })
   }
 
   #onRefusal({ api, requestId, status, ms, error }: GatewayRefusal): void {

@@ -10,7 +10,7 @@ import { BackendWatch } from './_backend-watch.ts'
 import { Reachability } from './_reachability.ts'
 import { describeGateway, openGatewayRun, requireFreeRun, type GatewayDescription, type GatewayRun } from './_run.ts'
 import { spoolNotices } from './_spool-notices.ts'
-import { GatewayTelemetry } from './_telemetry.ts'
+import { GatewayTelemetry, type TokenDrift } from './_telemetry.ts'
 import type { Readiness } from '../_readiness.ts'
 import { requireFreePort } from '../free-port.ts'
 import type { BackendSurvey } from './backend-survey.ts'
@@ -52,6 +52,8 @@ export interface GatewayServerOptions {
   readonly onRequest?: (request: LoggedRequest) => void
   /** Hears of every session that ended with a record of no use. */
   readonly onAlarm?: (session: string, alarms: readonly string[]) => void
+  /** Hears of a model's 1st, 10th, 100th… turn whose prompt does not begin with the tokens of the turn before it. */
+  readonly onDrift?: (drift: TokenDrift) => void
   /** Hears of a backend: that it has answered, serves other models than before, or that there is another reason why it cannot be used. */
   readonly onBackend?: (finding: Finding) => void
   /** Hears of a backend that failed so often that requests wait until it is back (`parked`), and that it is (`released`), among other changes. Must not throw. */
@@ -123,9 +125,9 @@ export class GatewayServer extends Resource {
     requireAdminKeys(host, adminKeys)
     const secrets = [...(options.secrets ?? []), ...adminKeys.map(({ key }) => key)]
     const telemetry = owned.use(startTelemetry({ env, run: run.name, metrics: true }))
-    const { onRequest, onAlarm, onFault, onLimitChange, bounds, facts, aliases, survey, hostedTools } = options
+    const { onRequest, onAlarm, onDrift, onFault, onLimitChange, bounds, facts, aliases, survey, hostedTools } = options
     const metrics = telemetry.gatewayMetrics()
-    owned.use(new GatewayTelemetry({ folder: store.folder, metrics, onRequest, onAlarm, onFault }))
+    owned.use(new GatewayTelemetry({ folder: store.folder, metrics, onRequest, onAlarm, onDrift, onFault }))
     const lag = owned.use(new LoopLag())
     const asking = {
       secrets,

@@ -1,0 +1,101 @@
+import { temporaryRuns } from 'millrace/testing'
+import { request } from 'undici'
+import { expect, test } from 'vitest'
+import { SimulatorServer } from '../../src/simulator/index.ts'
+import { authorized, startGateway } from './_gateway-process.ts'
+import { readJsonRows } from './_read-rows.ts'
+import { Talk, type OpenToAsk } from './_talk.ts'
+import { TestGateway } from './_test-gateway.ts'
+import type { Heard } from './_voice.ts'
+import { apiNames, voices } from './_voices.ts'
+
+/** What a client sends back that keeps the text of a reply and drops its reasoning: the model then sees other tokens. */
+function withoutReasoning(heard: Heard): Heard {
+  return { ...heard, items: [{ role: 'assistant', content: heard.text }] }
+}
+
+async function talk(talking: Talk, turns: number, taken: (heard: Heard) => Heard): Promise<void> {
+  for (let turn = 0; turn < turns; turn += 1) {
+    talking.user(`What is word ${turn}?`)
+    talking.take(taken(await talking.ask({ stream: turn % 2 === 1 })))
+  }
+}
+
+async function laterTurns(gateway: TestGateway, tokens: string): Promise<number> {
+  const { text } = await gateway.ask('/metrics')
+  const found = text.split('\n').find((line) => line.startsWith(`${turnsMetric}{model="sim",tokens="${tokens}"}`))
+  return Number(found?.split(' ').at(-1) ?? 0)
+}
+
+const turnsMetric = 'millrace_gateway_later_turns_total'
+
+test('turns that do not begin with the tokens before them are counted, and told of ever more seldom', async () => {
+  await using simulator = await SimulatorServer.start({ reasoning: true })
+  const told: object[] = []
+  await using gateway = await TestGateway.start({
+    models: [{ name: 'sim', backends: [{ url: simulator.url }] }],
+    onDrift: (drift) => told.push(drift),
+  })
+  const exact = await gateway.startSession()
+  await talk(new Talk(gateway, exact, voices.chat), 4, (heard) => heard)
+  expect([await laterTurns(gateway, 'exact'), await laterTurns(gateway, 'drifted')]).toEqual([3, 0])
+  expect(told).toEqual([])
+  const { id: session, key } = await gateway.startSession()
+  await talk(new Talk(gateway, { key }, voices.chat), 13, withoutReasoning)
+  expect([await laterTurns(gateway, 'exact'), await laterTurns(gateway, 'drifted')]).toEqual([3, 12])
+  expect(told).toEqual([
+    { model: 'sim', laterTurns: 4, driftedTurns: 1, session },
+    { model: 'sim', laterTurns: 13, driftedTurns: 10, session },
+  ])
+  const { text } = await gateway.ask(`/v1/export?rows=merged`)
+  expect(readJsonRows(Buffer.from(text)).at(-1)).toMatchObject({ rows: 14, laterTurns: 15, driftedTurns: 12 })
+})
+
+test.each(apiNames)('forks and the same prompt twice are no drift, in %s', async (api) => {
+  await using simulator = await SimulatorServer.start({ reasoning: true })
+  await using gateway = await TestGateway.start({ models: [{ name: 'sim', backends: [{ url: simulator.url }] }] })
+  const session = await gateway.startSession()
+  const talking = new Talk(gateway, session, voices[api])
+  await talk(talking, 2, (heard) => heard)
+  talking.user('One way.')
+  talking.take(await talking.ask({ stream: false }))
+  talking.back(1)
+  talking.take(await talking.ask({ stream: true }))
+  talking.back(2)
+  await talk(talking, 2, (heard) => heard)
+  expect([await laterTurns(gateway, 'exact'), await laterTurns(gateway, 'drifted')]).toEqual([5, 0])
+})
+
+test("what a session's memory has lost is not compared, and the export still counts it", async () => {
+  await using simulator = await SimulatorServer.start({ reasoning: true })
+  const backends = [{ url: simulator.url }]
+  await using gateway = await TestGateway.start({
+    models: [{ name: 'sim', backends }],
+    bounds: { maxRemembered: 0 },
+  })
+  const session = await gateway.startSession()
+  await talk(new Talk(gateway, session, voices.chat), 4, withoutReasoning)
+  expect([await laterTurns(gateway, 'exact'), await laterTurns(gateway, 'drifted')]).toEqual([0, 0])
+  const { text } = await gateway.ask(`/v1/export?rows=merged`)
+  expect(readJsonRows(Buffer.from(text)).at(-1)).toMatchObject({ laterTurns: 3, driftedTurns: 3 })
+})
+
+test('drift is a warning in the log', async () => {
+  await using runs = await temporaryRuns()
+  await using simulator = await SimulatorServer.start({ reasoning: true })
+  await using gateway = await startGateway(runs.root, '-m', 'sim', '--backend', simulator.url)
+  const asking: OpenToAsk = {
+    open: (path, { method = 'POST', body, key }) =>
+      request(`${gateway.url}${path}`, { method, headers: authorized(key), body: JSON.stringify(body) }),
+  }
+  const started = await asking.open('/v1/sessions', { body: {} })
+  const { sessions } = (await started.body.json()) as { sessions: { id: string; key: string }[] }
+  const [{ id, key } = { id: '', key: '' }] = sessions
+  await talk(new Talk(asking, { key }, voices.chat), 4, withoutReasoning)
+  gateway.running.process.kill('SIGTERM')
+  const { stderr } = await gateway.running.ended
+  const lines = stderr.split('\n').filter((line) => line.includes('drift'))
+  expect(lines.map((line) => JSON.parse(line) as unknown)).toMatchObject([
+    { level: 'warn', model: 'sim', session: id, laterTurns: 1, driftedTurns: 1 },
+  ])
+})
