@@ -9,6 +9,10 @@ const caching = ['cache_control'] as const
 export function readBlock(block: TypedObject, at: string, untranslatable: Untranslatable): ContentPart {
   untranslatable.addLabels(block, caching)
   if (block.type === 'text') return { type: 'text', text: anyText(block, 'text', `${at}.`) }
+  // Tools that are declared late are declared all the same, so their names are enough to tell that they can be called.
+  if (block.type === 'tool_reference' && untranslatable.isTranslated) {
+    return { type: 'text', text: `Tool loaded: ${requiredText(block, 'tool_name', `${at}.`)}` }
+  }
   const image = block.type === 'image' ? readImage(block, at) : undefined
   if (image) return image
   untranslatable.add(`${at}.type ${block.type}`)

@@ -16,6 +16,6 @@ export type {
   ServerDialect,
   WireEvent,
 } from './server-dialect.ts'
-export { argumentsKey, sameArguments } from './tool-input.ts'
+export { argumentsKey, sameArguments, withoutClientChanges } from './tool-input.ts'
 export { replyDeltas } from './reply-deltas.ts'
 export { eventText } from './wire-event.ts'

@@ -1,5 +1,12 @@
 import { expect, test } from 'vitest'
-import { argumentsKey, sameArguments, toolInput, toolInputText, writtenArguments } from './tool-input.ts'
+import {
+  argumentsKey,
+  sameArguments,
+  toolInput,
+  toolInputText,
+  withoutClientChanges,
+  writtenArguments,
+} from './tool-input.ts'
 
 test.for([
   ['{"a": 1}', { a: 1 }],
@@ -22,6 +29,12 @@ test('numbers that no double can hold reach the client and come back as the mode
 
 test('arguments that are no object come back as the model wrote them', () => {
   for (const written of ['{"a": [1,', '[1]', 'rm -rf', ' ']) expect(writtenArguments(toolInput(written))).toBe(written)
+})
+
+test('arguments that are no JSON are unwrapped as Claude Code wraps them, unless it has cut them off', () => {
+  const wrapped = (raw: string, len: number) => writtenArguments({ __unparsedToolInput: { raw, len } })
+  expect(wrapped('{"a": "é', 8)).toBe('{"a": "é')
+  expect(wrapped('{"a": "', 100)).toBe('{"__unparsedToolInput":{"raw":"{\\"a\\": \\"","len":100}}')
 })
 
 test('as text they are what the model wrote, unless that is no object', () => {
@@ -67,7 +80,32 @@ test.for([
     true,
   ],
   ['what is too large for a double, and null', '{"a":1e400}', '{"a":null}', false],
+  ['a default that the client filled in', '{"id":9007199254740993}', '{"all":false,"id":9007199254740993}', true],
+  ['a field other than false that the client added', '{"id":9007199254740993}', '{"id":9007199254740993,"n":1}', false],
   ['what is no JSON, in the form for clients that need an object', '{"a', '{"INVALID_JSON":"{\\"a"}', false],
 ] as const)('a spelling of the recorded arguments, or not: %s', ([, recorded, sent, isSame]) => {
   expect(sameArguments(recorded, sent)).toBe(isSame)
+})
+
+test.for([
+  ['a default that was filled in', { path: 'a', replace_all: false }, { path: 'a' }],
+  ['null that was left out', { path: 'a', limit: null }, { path: 'a' }],
+  ['spaces at the ends of lines', { text: 'a  \n  b\t\n ' }, { text: 'a\n  b\n' }],
+  ['the folder that a command is run in', { command: 'cd /work && make' }, { command: 'make' }],
+  ['a doubled backslash', { command: 'find . -exec ls {} \\\\;' }, { command: 'find . -exec ls {} \\;' }],
+] as const)('of a call that a client sends back does not count: %s', ([, sent, meant]) => {
+  expect(withoutClientChanges(sent)).toEqual(meant)
+})
+
+test('of a call that a client sends back everything else counts', () => {
+  const input = {
+    a: 0,
+    b: '',
+    c: true,
+    d: { e: false },
+    f: [null],
+    text: 'cd /work && make',
+    command: 'cd /work; make',
+  }
+  expect(withoutClientChanges(input)).toEqual(input)
 })

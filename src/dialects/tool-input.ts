@@ -40,10 +40,17 @@ export function toolInputText(written: string): string {
   return Object.keys(input).length === 1 && input[invalidKey] === written ? JSON.stringify(input) : written
 }
 
+/** Claude Code's own wrapper of arguments that are no JSON: their text and its length. A long text may be cut off. */
+const unparsedKey = '__unparsedToolInput'
+
 /** The text of an input. JSON loses how the model wrote it (spaces, `1.0`): compare with `argumentsKey`. */
 export function writtenArguments(input: JsonObject): string {
-  const wrapped = input[invalidKey]
-  if (typeof wrapped === 'string' && Object.keys(input).length === 1) return wrapped
+  if (Object.keys(input).length === 1) {
+    const { [invalidKey]: wrapped, [unparsedKey]: unparsed } = input
+    if (typeof wrapped === 'string') return wrapped
+    const { raw, len } = isJsonObject(unparsed) ? unparsed : {}
+    if (typeof raw === 'string' && raw.length === len) return raw
+  }
   return JSON.stringify(input)
 }
 
@@ -85,20 +92,46 @@ export function argumentsKey(written: string): string {
   return JSON.stringify(plainInput(written))
 }
 
+/** The folder that Claude Code takes off a command if it is there already, and a backslash that it takes for one too many. */
+const folderChange = /^cd \S+ && /
+const escapedSemicolon = /\\\\;/g
+const lineEndSpaces = /[ \t]+$/gm
+
+/**
+ * Arguments without what clients change in a call before they send it back. Some fill in a default (`replace_all: false`) or
+ * leave out null; Claude Code also takes spaces off the ends of lines, and changes commands.
+ */
+export function withoutClientChanges(input: JsonObject): JsonObject {
+  const kept = Object.entries(input).filter(([, value]) => value !== false && value !== null)
+  return Object.fromEntries(
+    kept.map(([name, value]) => [name, typeof value === 'string' ? steady(name, value) : value]),
+  )
+}
+
+function steady(name: string, text: string): string {
+  const command = name === 'command' ? text.replace(folderChange, '').replace(escapedSemicolon, '\\;') : text
+  return command.replace(lineEndSpaces, '')
+}
+
 /** Numbers that two texts may spell differently and a double holds as one: many digits, or an exponent. */
 const longNumber = /[\d.]{16}|\d[eE][+-]?\d/
 
 /**
  * Whether a client has sent back the recorded arguments, written in its own way. Given are arguments of the same key, so they
  * are equal to anyone who computes with doubles: spaces, escapes, the order of keys and repeated keys (of which the last counts)
- * do not matter. A number must be the recorded one, or what a double makes of that, because many clients have no others.
+ * do not matter, nor does what `withoutClientChanges` leaves out. A number must be the recorded one, or what a double makes of that, because many clients have no others.
  * Arguments that are no JSON object are not compared.
  */
 export function sameArguments(recorded: string, sent: string): boolean {
   if (recorded === sent) return true
   if (sent.includes(invalidKey)) return false
   if (!longNumber.test(recorded) && !longNumber.test(sent)) return true
-  return isSameJson(parseExactly(recorded || '{}'), parseExactly(sent || '{}'))
+  return isSameJson(exactly(recorded), exactly(sent))
+}
+
+function exactly(written: string): unknown {
+  const value = parseExactly(written || '{}')
+  return isJsonObject(value) ? withoutClientChanges(value) : value
 }
 
 function isSameJson(recorded: unknown, sent: unknown): boolean {

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest'
 import type { Json, JsonObject } from '../../src/schema/index.ts'
-import { SimulatorServer } from '../../src/simulator/index.ts'
+import { SimulatorServer, type SimulatorServerOptions } from '../../src/simulator/index.ts'
 import { readEvents, readObject } from './_stream-events.ts'
 import { TestGateway, type Started } from './_test-gateway.ts'
 import { emittedIn, emittedTruth, expectMerged, mergedRowsOf, recordedTruth, samplesOf } from './_truth.ts'
@@ -12,7 +12,7 @@ const task = 'Run `make a` and `make b`\nRun `make test`'
 interface CodingAgent {
   readonly path: string
   /** What was said before the first reply. */
-  readonly opening: readonly JsonObject[]
+  opening(asked: string): readonly JsonObject[]
   body(said: readonly Json[]): JsonObject
   /** The items of a reply, out of the whole document or out of the events of a stream. */
   reply(document: JsonObject): readonly JsonObject[]
@@ -37,12 +37,12 @@ const commandSchema = {
 /** Claude Code 2.1: a label in the system prompt, a system message among the others, marks for caching, edits of thinking. */
 const claudeCode: CodingAgent = {
   path: '/v1/messages?beta=true',
-  opening: [
+  opening: (asked) => [
     {
       role: 'user',
       content: [
         { type: 'text', text: '<system-reminder>\nToday is Monday.\n</system-reminder>' },
-        { type: 'text', text: task, cache_control: { type: 'ephemeral' } },
+        { type: 'text', text: asked, cache_control: { type: 'ephemeral' } },
       ],
     },
     { role: 'system', content: 'These agents can be asked: explorer.' },
@@ -56,6 +56,9 @@ const claudeCode: CodingAgent = {
     ],
     tools: [
       { name: 'Bash', description: 'Runs a command.', input_schema: commandSchema },
+      { name: 'Edit', description: 'Changes a file.', input_schema: { type: 'object' } },
+      { name: 'ToolSearch', description: 'Finds more tools.', input_schema: { type: 'object' } },
+      { name: 'WebFetch', description: 'Reads a page.', input_schema: { type: 'object' }, defer_loading: true },
       { type: 'web_search_20250305', name: 'web_search', max_uses: 8 },
     ],
     metadata: { user_id: '{"device_id":"d","session_id":"s"}' },
@@ -115,7 +118,7 @@ const execFormat = { type: 'grammar', syntax: 'lark', definition: 'start: /(.|\\
 /** Codex 0.169: tools in namespaces among the input, a freeform tool, developer messages, labels, encrypted reasoning. */
 const codex: CodingAgent = {
   path: '/v1/responses',
-  opening: [
+  opening: (asked) => [
     {
       type: 'additional_tools',
       id: 'at_1',
@@ -135,7 +138,7 @@ const codex: CodingAgent = {
     message('developer', 'You are an agent that works in a terminal.'),
     message('developer', 'All commands are allowed.'),
     message('user', '<environment_context>bash</environment_context>'),
-    message('user', task),
+    message('user', asked),
     { type: 'configuration_update', reasoning: { effort: 'low' } },
   ],
   body: (said) => ({
@@ -178,6 +181,22 @@ function message(role: string, text: string): JsonObject {
   return { type: 'message', id: `msg_${text.length}`, role, content: [{ type: 'input_text', text }] }
 }
 
+/** A simulator that imitates vLLM, and a gateway that has it answer to every name. */
+async function startBoth(options: SimulatorServerOptions = {}) {
+  await using ends = new AsyncDisposableStack()
+  const simulator = ends.use(
+    await SimulatorServer.start({ imitate: 'vllm', recordEmitted: 10, reasoning: true, ...options }),
+  )
+  const gateway = ends.use(
+    await TestGateway.start({
+      models: [{ name: 'policy', backends: [{ url: simulator.url, engine: 'vllm' }] }],
+      aliases: { '*': 'policy' },
+    }),
+  )
+  const owned = ends.move()
+  return { simulator, gateway, [Symbol.asyncDispose]: () => owned.disposeAsync() }
+}
+
 async function ask(
   gateway: TestGateway,
   agent: CodingAgent,
@@ -198,23 +217,40 @@ const dropped = {
   'Claude Code': [
     'system[0] x-anthropic-billing-header',
     'cache_control',
+    'tools[3].defer_loading',
     'context_management.edits[0].type clear_thinking_20251015',
-    'tools[1].type web_search_20250305',
+    'tools[4].type web_search_20250305',
   ],
   Codex: ['input[5].type configuration_update', 'reasoning.context', 'client_metadata', 'tools[0].type web_search'],
+}
+
+/** The session is one conversation, and its row has the tokens that the backend saw and sampled. */
+async function expectOneRow(
+  { simulator, gateway }: { readonly simulator: SimulatorServer; readonly gateway: TestGateway },
+  { id }: Started,
+): Promise<void> {
+  const emitted = await emittedIn(simulator, id)
+  const rows = await samplesOf(gateway, id)
+  expect(rows.map(recordedTruth)).toEqual(emitted.map(emittedTruth))
+  const [row, ...others] = await mergedRowsOf(gateway, id)
+  expect(others).toEqual([])
+  expectMerged(row as NonNullable<typeof row>, emitted)
+}
+
+/** Names of what was left out of the first request of a session. */
+async function droppedFirst(gateway: TestGateway, { id }: Started): Promise<unknown> {
+  const { text } = await gateway.ask(`/v1/export?session=${id}`)
+  return readObject(text.split('\n', 1)[0] ?? '')['dropped']
 }
 
 describe.each(['Claude Code', 'Codex'] as const)('the requests of %s, on a Chat model', (name) => {
   const agent = agents[name]
 
   test.each(['whole', 'streamed'] as const)('are answered %s, and recorded as one conversation', async (form) => {
-    await using simulator = await SimulatorServer.start({ imitate: 'vllm', recordEmitted: 10, reasoning: true })
-    await using gateway = await TestGateway.start({
-      models: [{ name: 'policy', backends: [{ url: simulator.url, engine: 'vllm' }] }],
-      aliases: { '*': 'policy' },
-    })
+    await using both = await startBoth()
+    const { gateway } = both
     const session = await gateway.startSession()
-    const said: Json[] = [...agent.opening]
+    const said: Json[] = [...agent.opening(task)]
     const commands: string[][] = []
     for (let turn = 0; turn < 3; turn += 1) {
       const reply = await ask(gateway, agent, { session, said, stream: form === 'streamed' })
@@ -230,20 +266,75 @@ describe.each(['Claude Code', 'Codex'] as const)('the requests of %s, on a Chat 
     }
     expect(commands).toEqual([['make a', 'make b'], ['make test'], []])
 
-    const emitted = await emittedIn(simulator, session.id)
-    const rows = await samplesOf(gateway, session.id)
-    expect(rows.map(recordedTruth)).toEqual(emitted.map(emittedTruth))
-    const [row, ...others] = await mergedRowsOf(gateway, session.id)
-    expect(others).toEqual([])
-    expectMerged(row as NonNullable<typeof row>, emitted)
-    const { text } = await gateway.ask(`/v1/export?session=${session.id}`)
-    expect(readObject(text.split('\n', 1)[0] ?? '')['dropped']).toEqual(dropped[name])
+    await expectOneRow(both, session)
+    expect(await droppedFirst(gateway, session)).toEqual(dropped[name])
+  })
+
+  test('are answered though their limit of a reply does not fit into the context', async () => {
+    await using both = await startBoth({ contextLength: 4000 })
+    const { gateway } = both
+    const session = await gateway.startSession()
+    const limit = name === 'Codex' ? 'max_output_tokens' : 'max_tokens'
+    const body = { ...agent.body(agent.opening(task)), [limit]: 4000 }
+    const { status, text } = await gateway.ask(agent.path, { body, key: session.key })
+    expect(status, text).toBe(200)
+    expect(agent.calls(agent.reply(readObject(text)))).toHaveLength(2)
+    expect(await droppedFirst(gateway, session)).toContain(limit)
+    await expectOneRow(both, session)
+
+    const long = agent.body(agent.opening(`${task}\n${'many words '.repeat(4000)}`))
+    const refused = await gateway.ask(agent.path, { body: long, key: session.key })
+    expect(refused.status).toBe(400)
+    expect(refused.text).toContain('4000 tokens')
   })
 
   test('are refused with a hosted tool, if the gateway is set to do so', async () => {
     await using gateway = await TestGateway.start({ aliases: { '*': 'sim' }, hostedTools: 'refuse' })
-    const { status, text } = await gateway.ask(agent.path, { body: agent.body(agent.opening) })
+    const { status, text } = await gateway.ask(agent.path, { body: agent.body(agent.opening(task)) })
     expect(status).toBe(400)
     expect(text).toContain('web_search')
   })
+})
+
+function calledAs(block: JsonObject, input: JsonObject = {}): JsonObject {
+  return { ...block, input }
+}
+
+test('calls that Claude Code changes before it sends them back are those of the record, and tools that it loads are named', async () => {
+  await using both = await startBoth()
+  const { gateway, simulator } = both
+  const session = await gateway.startSession()
+  const edit = { file_path: 'a.txt', old_string: 'x', new_string: 'y  \n\tz \n' }
+  const said: Json[] = [
+    ...claudeCode.opening(
+      [
+        `Call \`Edit\` with \`${JSON.stringify(edit)}\` and \`Bash\` with \`{"command":"cd /work && make"}\``,
+        'Call `ToolSearch` with `{"query":"select:WebFetch"}`',
+        'Run `make test`',
+      ].join('\n'),
+    ),
+  ]
+  const inputs = [
+    [{ replace_all: false, ...edit, new_string: 'y\n\tz\n' }, { command: 'make' }],
+    [{ query: 'select:WebFetch' }],
+    [{ command: 'make test' }],
+  ]
+  for (const changed of inputs) {
+    const reply = await ask(gateway, claudeCode, { session, said, stream: true })
+    const calls = reply.filter(({ type }) => type === 'tool_use')
+    expect(calls).toHaveLength(changed.length)
+    const content = reply.map((block) => (block['type'] === 'tool_use' ? calledAs(block, changed.shift()) : block))
+    said.push({ role: 'assistant', content })
+    const results = calls.map(({ id, name }) => ({
+      type: 'tool_result',
+      tool_use_id: id,
+      content: name === 'ToolSearch' ? [{ type: 'tool_reference', tool_name: 'WebFetch' }] : 'done',
+    }))
+    said.push({ role: 'user', content: [...results, { type: 'text', text: 'Go on.' }] as Json })
+  }
+  await ask(gateway, claudeCode, { session, said, stream: true })
+  await expectOneRow(both, session)
+  const rows = await samplesOf(gateway, session.id)
+  expect(JSON.stringify(rows.flatMap(({ messages }) => messages))).toContain('Tool loaded: WebFetch')
+  expect(simulator.simulator.emitted().replies).toHaveLength(4)
 })

@@ -75,6 +75,7 @@ export class UpstreamRequest {
    * name what it refuses: then the additions are suspected, until it has accepted all of them once.
    */
   plainer(refusal: MillraceError): UpstreamRequest | undefined {
+    if (refusal.code === 'context_length') return this.#unlimited()
     if (refusal.code !== 'model_rejected' || this.#way === 'plain' || !this.#isAdding) return undefined
     const said = `${refusal.message} ${String(refusal.data['said'])} ${String(refusal.data['param'])}`
     const { body, stream } = this.request
@@ -84,6 +85,19 @@ export class UpstreamRequest {
     if (!isNamed && this.model.tokenRequest.isAccepted) return undefined
     const isWholeLeft = isNamed && this.capturesTokens && this.#way === 'recorded' && stream && !this.#isGenerate
     return new UpstreamRequest(this.#incoming, this.#parts, isWholeLeft ? 'recorded-whole' : 'plain')
+  }
+
+  /**
+   * The translated request without the most tokens that its reply may have, because these and the prompt do not fit into the
+   * context: then what is left of the context is less. Agents ask for as much as their own models can write (Claude Code for
+   * 128,000 tokens), and engines refuse that. Undefined where the limit has to be said, or was said in the backend's own API.
+   */
+  #unlimited(): UpstreamRequest | undefined {
+    const { maxTokens, ...sampling } = this.request.sampling
+    if (maxTokens === undefined || this.isSameApi || this.model.api === 'messages') return undefined
+    const name = this.dialect.api === 'responses' ? 'max_output_tokens' : 'max_tokens'
+    const request = { ...this.request, sampling, dropped: [...(this.request.dropped ?? []), name] }
+    return new UpstreamRequest(this.#incoming, { ...this.#parts, request }, this.#way)
   }
 
   /** Called when the request was answered: remembers for the model what had to be asked differently. */

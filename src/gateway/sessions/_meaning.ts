@@ -1,10 +1,11 @@
-import { argumentsKey } from '../../dialects/index.ts'
+import { argumentsKey, withoutClientChanges } from '../../dialects/index.ts'
 import {
   isJsonList,
   isJsonObject,
   type AssistantMessage,
   type ContentPart,
   type Json,
+  type JsonObject,
   type Message,
   type OtherPart,
   type ToolCall,
@@ -115,7 +116,7 @@ function exactly(text: string): string {
 
 /** Arguments in one spelling, however they were written. */
 function canonicalArguments(written: string): string {
-  return JSON.stringify(sorted(JSON.parse(argumentsKey(written)) as Json))
+  return JSON.stringify(sorted(withoutClientChanges(JSON.parse(argumentsKey(written)) as JsonObject)))
 }
 
 /** Leaves out fields that are null; in a list null has a place and stays. */

@@ -1,29 +1,32 @@
-import { textOf, type ToolDefinition } from '../../schema/index.ts'
+import { jsonOrText } from '../../kit/index.ts'
+import { isJsonObject, textOf, type ToolDefinition } from '../../schema/index.ts'
 import { formatAnswer } from './_answer-format.ts'
 import { synthesiseArguments } from './_synthesise.ts'
 import { parameterNamed } from './_tool-shape.ts'
 import type { SolverContext } from './solver-context.ts'
-import type { Solver } from './solver.ts'
+import type { Solver, SolverReply } from './solver.ts'
 
 /** Tools that run a command, and what their parameter for it is called: Bash, exec_command, shell. */
 const toolNames = /bash|shell|exec|terminal|command/i
 const parameterNames = ['command', 'cmd', 'script', 'code', 'input'] as const
 
-/** A line that asks for commands: "Run `make` and `make test`", also as an item of a list. */
-const request = /^\s*(?:[-*]\s+|\d+[.)]\s+)?(?:then\s+)?run\s+(`.*)$/gim
+/** A line that asks for commands, "Run `make` and `make test`", or for calls, "Call `Read` with `{"path":"a"}`"; also as an item of a list. */
+const request = /^\s*(?:[-*]\s+|\d+[.)]\s+)?(?:then\s+)?(run|call)\s+(`.*)$/gim
 const command = /`([^`]+)`/g
+const namedCall = /`([^`]+)`\s+with\s+`(\{[^`]*\})`/g
+
+type Call = NonNullable<SolverReply['calls']>[number]
+
+/** A command for whichever tool runs commands, or a call of the tool with this name. */
+type Wish = { readonly command: string } | { readonly name: string; readonly json: string }
 
 /**
- * Runs the commands that a user asks for, with any tool that can. The commands of one line are called at once, and those of
- * the next line when they have been answered. The reply is the last line of the last output.
+ * Runs the commands that a user asks for, with any tool that can, and makes the calls that are written out. What one line asks
+ * for is called at once, and the next line when that has been answered. The reply is the last line of the last output.
  */
 export const shell: Solver = {
   name: 'shell',
   solve(context) {
-    const tool = context.tools.find(
-      (each) => toolNames.test(each.function.name) && commandParameter(each) !== undefined,
-    )
-    if (!tool) return undefined
     const asked = context.messages.findLastIndex(
       (message) => message.role === 'user' && stepsIn(textOf(message)).length > 0,
     )
@@ -33,7 +36,9 @@ export const shell: Solver = {
     let before = 0
     for (const step of stepsIn(textOf(message))) {
       const open = step.slice(Math.max(0, results.length - before))
-      if (open.length > 0) return { calls: open.map((text) => callOf(context, tool, text)) }
+      const calls = open.map((wish) => callOf(context, wish)).filter((call) => call !== undefined)
+      if (calls.length < open.length) return undefined
+      if (calls.length > 0) return { calls }
       before += step.length
     }
     const last = results.at(-1)
@@ -41,15 +46,34 @@ export const shell: Solver = {
   },
 }
 
-function stepsIn(text: string): string[][] {
-  return [...text.matchAll(request)].map(([, commands = '']) =>
-    [...commands.matchAll(command)].map(([, each = '']) => each),
-  )
+function stepsIn(text: string): Wish[][] {
+  return [...text.matchAll(request)]
+    .map(([, verb = '', rest = '']) => (verb.toLowerCase() === 'run' ? commandsIn(rest) : callsIn(rest)))
+    .filter((step) => step.length > 0)
 }
 
-function callOf(context: SolverContext, tool: ToolDefinition, text: string) {
-  const parameter = commandParameter(tool) ?? ''
-  return { name: tool.function.name, arguments: { ...synthesiseArguments(context, tool), [parameter]: text } }
+function commandsIn(text: string): Wish[] {
+  return [...text.matchAll(command)].map(([, each = '']) => ({ command: each }))
+}
+
+function callsIn(text: string): Wish[] {
+  return [...text.matchAll(namedCall)].map(([, name = '', json = '']) => ({ name, json }))
+}
+
+/** Undefined if there is no tool for it, or its arguments are no JSON. */
+function callOf(context: SolverContext, wish: Wish): Call | undefined {
+  if ('json' in wish) {
+    const tool = context.tools.find((each) => each.function.name === wish.name)
+    const given = jsonOrText(wish.json)
+    return tool && isJsonObject(given) ? { name: wish.name, arguments: given } : undefined
+  }
+  for (const tool of context.tools) {
+    const parameter = toolNames.test(tool.function.name) ? commandParameter(tool) : undefined
+    if (parameter === undefined) continue
+    const others = synthesiseArguments(context, tool)
+    return { name: tool.function.name, arguments: { ...others, [parameter]: wish.command } }
+  }
+  return undefined
 }
 
 function commandParameter(tool: ToolDefinition): string | undefined {

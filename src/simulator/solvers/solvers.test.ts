@@ -50,6 +50,19 @@ describe('shell', () => {
     expect(ask(task, { tools, history: done }).text).toBe('The answer is 12 passed.')
   })
 
+  test('makes the calls that a line writes out, if there are such tools', () => {
+    const asked = 'Call `Bash` with `{"command":"ls"}` and `Read` with `{"path":"a","limit":2}`\nRun `make`'
+    const read = tool('Read', { path: { type: 'string' }, limit: { type: 'number' } }, ['path'])
+    const calls = [
+      { name: 'Bash', arguments: { command: 'ls' } },
+      { name: 'Read', arguments: { path: 'a', limit: 2 } },
+    ]
+    expect(ask(asked, { tools: [read, bash] }).calls).toEqual(calls)
+    expect(ask(asked, { tools: [bash] }).calls).not.toEqual(calls)
+    const history = [...run('ls', 'a'), ...exchange('Read', { path: 'a', limit: 2 }, 'text')]
+    expect(commands(ask(asked, { tools: [read, bash], history }))).toEqual(['make'])
+  })
+
   test('needs a tool that takes a command', () => {
     expect(commands(ask(task, { tools: [calculator] }))).not.toEqual(['make a', 'make b'])
   })
