@@ -33,6 +33,14 @@ function milliseconds(duration = ''): number {
 const yesOrNo = (isYes: boolean): string => (isYes ? 'yes' : 'no')
 const firstCells = (rows: readonly string[][]): string[] => rows.flatMap(([first = '']) => first.split(', '))
 
+const agentFlags = [
+  '--allowedTools',
+  '--dangerously-skip-permissions',
+  '--dangerously-bypass-approvals-and-sandbox',
+  '--skip-git-repo-check',
+  '--exit-immediately',
+] as const
+
 describe('the tables say what the code says', () => {
   test('error codes', () => {
     const rows = tableRows(errorsPage, 'Error codes').map(([code, , , retryable]) => [code, retryable])
@@ -140,8 +148,8 @@ describe('what the pages point to exists', () => {
     ]
     const helps = await Promise.all(commands.map((name) => run(process.execPath, [bin, name, '--help'])))
     const flags = new Map(commands.map((name, index) => [name, flagsIn(helps[index]?.stdout ?? '')]))
-    // Those of npm, of Node and of our own benchmarks.
-    const others = new Set(['--quick', '--save-dev', '--import'])
+    // Those of npm, of Node, of our own benchmarks and of agents that are not ours.
+    const others = new Set(['--quick', '--save-dev', '--import', ...agentFlags])
     for (const { path, text } of pages) {
       for (const line of text.split('\n')) {
         for (const [, name = '', words = ''] of line.matchAll(/\bmillrace (\w+)([^`#|]*)/g)) {

@@ -8,12 +8,16 @@ import urllib.request
 
 GATEWAY = os.environ["GATEWAY_URL"]
 ADMIN_KEY = os.environ["GATEWAY_ADMIN_KEY"]
+# The simulator behind the model `chat`, which knows what it was asked and what it sampled.
+SIMULATOR = os.environ["SIMULATOR_URL"]
 # The gateway's models, each named after the API that its backend speaks.
 BACKENDS = ("chat", "responses", "messages")
 
 QUESTION, ANSWER = "What is 12 * 34?", "408"
 LIST_QUESTION, LIST_ANSWER = "Add these up:\n- 2 * 3\n- 4 * 5\n- 6 * 7", "68"
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+
+TOKENS = ("promptIds", "ids", "logprobs")
 
 ONE_TOOL = ["user", "assistant", "tool", "assistant"]
 THREE_TOOLS = ["user", "assistant", "tool", "tool", "tool", "assistant"]
@@ -55,7 +59,23 @@ class Session:
         _call("POST", f"/v1/sessions/{self.id}/end", {})
 
     def interactions(self):
-        text = _send("GET", f"/v1/export?session={self.id}")
+        return self._rows("interactions")
+
+    def expect_one_row(self, calls_at_once=1):
+        """Replies are recorded with the tokens that the backend saw and sampled, and are one training row."""
+        rows = self.interactions()
+        recorded = [[row[name] for name in TOKENS] for row in rows]
+        replies = json.loads(_get(f"{SIMULATOR}/sim/emitted?session={self.id}"))["replies"]
+        assert recorded == [[reply[name] for name in TOKENS] for reply in replies], "other tokens than the backend's"
+        (row,) = self._rows("merged")
+        assert row["ids"] == replies[-1]["promptIds"] + replies[-1]["ids"], "other ids than the last prompt and reply"
+        assert sum(row["mask"]) == sum(len(reply["ids"]) for reply in replies), "not every sampled token is trained"
+        said = [message for row in rows for message in row["messages"]]
+        most = max(len(message.get("tool_calls") or []) for message in said)
+        assert most >= calls_at_once, f"{most} calls at once"
+
+    def _rows(self, kind):
+        text = _send("GET", f"/v1/export?session={self.id}&rows={kind}")
         *rows, end = [json.loads(line) for line in text.splitlines()]
         assert end["kind"] == "end", end
         return rows
@@ -94,6 +114,11 @@ TOOLS = {
     "delegate": ("Has somebody else work out a part.", schema_of("task")),
 }
 
+TOOLS_OF_CHAT = [
+    {"type": "function", "function": {"name": name, "description": text, "parameters": schema}}
+    for name, (text, schema) in TOOLS.items()
+]
+
 
 def raises(kind, work):
     """The error of that class that it ends with."""
@@ -110,6 +135,9 @@ def _call(method, path, body):
 
 def _send(method, path, body=None):
     data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(GATEWAY + path, data, {"x-api-key": ADMIN_KEY}, method=method)
+    return _get(urllib.request.Request(GATEWAY + path, data, {"x-api-key": ADMIN_KEY}, method=method))
+
+
+def _get(request):
     with urllib.request.urlopen(request) as reply:
         return reply.read().decode()

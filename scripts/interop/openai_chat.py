@@ -11,12 +11,6 @@ from pydantic import BaseModel
 
 from harness import *
 
-TOOLS_OF_CHAT = [
-    {"type": "function", "function": {"name": name, "description": text, "parameters": schema}}
-    for name, (text, schema) in TOOLS.items()
-]
-
-
 def client_of(session, by="key"):
     if by == "key":
         return openai.OpenAI(base_url=f"{GATEWAY}/v1", api_key=session.key, max_retries=0)

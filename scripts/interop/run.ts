@@ -1,22 +1,22 @@
 /**
- * `npm run interop`: the official Python clients talk to a gateway over simulators. It needs python3 with venv, and an
- * index of packages that pip can reach; without them it says so and fails.
+ * `npm run interop`: official clients and agents as they ship talk to a gateway over simulators. It installs them into a
+ * temporary folder, which needs npm, python3 with venv, and registries that npm and pip can reach; without them it says so and
+ * fails. It takes a few minutes. Every program has a time limit, and ends with everything that it started.
  */
-import { spawn } from 'node:child_process'
-import { once } from 'node:events'
-import { mkdtemp, rm } from 'node:fs/promises'
+import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import type { ApiName } from '../../src/schema/index.ts'
-import { findModels, GatewayServer } from '../../src/serve/index.ts'
-import { SimulatorServer, type ImitationName } from '../../src/simulator/index.ts'
+import { Bench } from './bench.ts'
+import { agentPackages, pageAgents } from './page-agents.ts'
+import { runProgram } from './run-program.ts'
 
 const here = import.meta.dirname
-const adminKey = 'admin-key-of-the-interop'
-const imitations: Readonly<Record<ApiName, ImitationName>> = {
-  chat: 'vllm',
-  responses: 'openai',
-  messages: 'anthropic',
+const installMs = 15 * 60_000
+const clientsMs = 10 * 60_000
+
+interface Counts {
+  readonly passed: number
+  readonly failed: number
 }
 
 process.exitCode = await main()
@@ -25,63 +25,83 @@ async function main(): Promise<number> {
   await using ends = new AsyncDisposableStack()
   const folder = await mkdtemp(join(tmpdir(), 'millrace-interop-'))
   ends.defer(() => rm(folder, { recursive: true, force: true }))
+
+  say('installing Python clients and frameworks')
   const python = join(folder, 'venv', 'bin', 'python')
-  if ((await run('python3', ['-m', 'venv', join(folder, 'venv')])) !== 0) {
-    return failed('there is no python3 with venv here; install it (python3, python3-venv), then run this again')
+  const venv = await runProgram('python3', ['-m', 'venv', join(folder, 'venv')], { timeoutMs: installMs })
+  if (venv.code !== 0) return failed('there is no python3 with venv here; install it (python3, python3-venv)', venv)
+  const requirements = ['-r', join(here, 'requirements.txt')]
+  const pip = ['-m', 'pip', 'install', '--quiet', '--disable-pip-version-check', ...requirements]
+  const installed = await runProgram(python, pip, { timeoutMs: installMs })
+  if (installed.code !== 0) return failed('pip could not install; check that it reaches PyPI or its mirror', installed)
+
+  say('installing agents from npm')
+  const agents = join(folder, 'agents')
+  const npm = await installAgents(agents)
+  if (npm.code !== 0) return failed('npm could not install; check that it reaches its registry', npm)
+
+  say('official Python clients, over a backend of each API')
+  const clients = ends.use(await Bench.start(join(folder, 'clients'), 'each-api'))
+  const sums = [await runPython(python, clients, ['anthropic_messages', 'openai_chat', 'openai_responses'])]
+  say('Python frameworks, over a trainable Chat model')
+  const frameworks = ends.use(await Bench.start(join(folder, 'frameworks'), 'policy'))
+  sums.push(await runPython(python, frameworks, ['agent_frameworks']))
+  say('agents of docs/agents-outside.md, over a trainable Chat model')
+  const coding = ends.use(await Bench.start(join(folder, 'coding'), 'reasoning-policy'))
+  const modules = join(agents, 'node_modules')
+  const paths = [join(modules, '.bin'), join(folder, 'venv', 'bin')]
+  for (const { name, run } of await pageAgents({ benches: { coding, frameworks }, paths, modules, folder })) {
+    sums.push(await runCase(name, run))
   }
-  const install = [
-    '-m',
-    'pip',
-    'install',
-    '--quiet',
-    '--disable-pip-version-check',
-    '-r',
-    join(here, 'requirements.txt'),
-  ]
-  if ((await run(python, install)) !== 0) {
-    return failed('the clients could not be installed; check that pip reaches PyPI or its mirror, then run this again')
+  const [passed, failures] = [sumOf(sums, 'passed'), sumOf(sums, 'failed')]
+  say(`${passed} passed, ${failures} failed`)
+  return failures === 0 ? 0 : 1
+}
+
+async function installAgents(folder: string): ReturnType<typeof runProgram> {
+  const names = Object.keys(agentPackages)
+  // Install scripts put the program for this machine in its place.
+  const manifest = {
+    private: true,
+    dependencies: agentPackages,
+    allowScripts: Object.fromEntries(names.map((n) => [n, true])),
   }
-  const url = await startGateway(folder, ends)
+  await mkdir(folder)
+  await writeFile(join(folder, 'package.json'), JSON.stringify(manifest))
+  const words = ['install', '--no-audit', '--no-fund', '--no-progress', '--loglevel=error']
+  return await runProgram('npm', words, { cwd: folder, timeoutMs: installMs })
+}
+
+/** Runs modules of cases. Their last line has the sums. */
+async function runPython(python: string, bench: Bench, modules: readonly string[]): Promise<Counts> {
+  const env = { ...process.env, ...bench.env }
   // -B: no folder of compiled modules beside the sources.
-  return await run(python, ['-B', join(here, 'main.py')], { GATEWAY_URL: url, GATEWAY_ADMIN_KEY: adminKey })
+  const words = ['-B', join(here, 'main.py'), ...modules]
+  const { code, output } = await runProgram(python, words, { env, timeoutMs: clientsMs, isShown: true })
+  const [, passed = '0', failures = '0'] = /^(\d+) passed, (\d+) failed$/m.exec(output) ?? []
+  const counts = { passed: Number(passed), failed: Number(failures) }
+  return code !== 0 && counts.failed === 0 ? { ...counts, failed: 1 } : counts
 }
 
-/** One model for each API of a backend, and named after it. */
-async function startGateway(folder: string, ends: AsyncDisposableStack): Promise<string> {
-  const models: Record<string, { api: ApiName; backends: { url: string }[] }> = {}
-  for (const api of ['chat', 'responses', 'messages'] as const) {
-    const simulator = ends.use(await SimulatorServer.start({ imitate: imitations[api], reasoning: true }))
-    models[api] = { api, backends: [{ url: simulator.url }] }
-  }
-  const found = await findModels({ backends: [], models, env: {}, signal: AbortSignal.timeout(20_000) })
-  const server = ends.use(
-    await GatewayServer.open({
-      ...found,
-      keys: [{ tenant: 'interop', key: adminKey }],
-      port: 0,
-      run: { root: join(folder, 'runs'), name: 'gateway' },
-      env: {},
-    }),
-  )
-  return server.url
-}
-
-/** The exit code of a program that writes to our own output; 1 if there is no such program. */
-async function run(
-  program: string,
-  words: readonly string[],
-  env: Readonly<Record<string, string>> = {},
-): Promise<number> {
-  const child = spawn(program, words, { stdio: 'inherit', env: { ...process.env, ...env } })
+async function runCase(name: string, run: () => Promise<string>): Promise<Counts> {
   try {
-    const [code] = (await once(child, 'close')) as [number | null]
-    return code ?? 1
-  } catch {
-    return 1
+    say(`  ok      ${name}: ${await run()}`)
+    return { passed: 1, failed: 0 }
+  } catch (error) {
+    say(`  FAILED  ${name}\n${error instanceof Error ? error.message : String(error)}`)
+    return { passed: 0, failed: 1 }
   }
 }
 
-function failed(why: string): number {
-  process.stderr.write(`interop: ${why}\n`)
+function sumOf(counts: readonly Counts[], name: keyof Counts): number {
+  return counts.reduce((sum, each) => sum + each[name], 0)
+}
+
+function failed(why: string, { output }: { readonly output: string }): number {
+  process.stderr.write(`${output}\ninterop: ${why}, then run this again\n`)
   return 1
+}
+
+function say(line: string): void {
+  process.stdout.write(`${line}\n`)
 }

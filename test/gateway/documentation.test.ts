@@ -4,14 +4,17 @@ import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { temporaryRuns } from 'millrace/testing'
 import { expect, test } from 'vitest'
+import { agentPackages } from '../../scripts/interop/page-agents.ts'
 import { readGatewayConfig } from '../../src/cli/serving/_gateway-config-file.ts'
 import { defaultGatewayBounds, gatewayOperations } from '../../src/serve/index.ts'
 import { markedBlocks } from '../_marked-blocks.ts'
 import { page, root, tableRows } from '../_pages.ts'
 import { startMillrace } from '../cli/_millrace.ts'
+import { TestGateway } from './_test-gateway.ts'
 
 const run = promisify(execFile)
 const guide = await page('docs/gateway.md')
+const outside = await page('docs/agents-outside.md')
 
 test('the quick start runs as it stands, with curl and with the official clients', async () => {
   await using folder = await temporaryRuns()
@@ -44,6 +47,41 @@ test('the quick start runs as it stands, with curl and with the official clients
   expect(view.status).toBe(200)
 })
 
+test('JavaScript agents of their page run as they stand, and call a tool', async () => {
+  await using folder = await temporaryRuns()
+  const cwd = folder.root
+  await using gateway = await TestGateway.start({ aliases: { '*': 'sim' } })
+  await symlink(join(root, 'node_modules'), join(cwd, 'node_modules'))
+  const examples = markedBlocks(outside.text, 'agent-ci')
+  expect(examples.map(({ argument }) => argument)).toEqual(['ai-sdk.ts', 'agents-sdk.ts'])
+  for (const { argument, code } of examples) {
+    const { key, id } = await gateway.startSession()
+    await writeFile(join(cwd, argument), code.replaceAll('http://localhost:8787', gateway.url))
+    const env = { PATH: process.env['PATH'], SESSION_KEY: key }
+    const { stdout } = await run(process.execPath, ['--no-warnings', argument], { cwd, env })
+    expect(stdout, argument).toContain('408')
+    const { text } = await gateway.ask(`/v1/export?session=${id}&rows=merged`)
+    expect(text.match(/"kind":"merged"/g)).toHaveLength(1)
+    expect(text.match(/"interaction":/g)).toHaveLength(2)
+  }
+})
+
+test('agents of their page are tried in the versions that it names', async () => {
+  const tried = tableRows(outside, 'Tried')
+    .map(([, version = '']) => version)
+    .join(', ')
+  const fromNpm = Object.entries(agentPackages).filter(([name]) => name !== 'zod')
+  const { text } = await page('scripts/interop/requirements.txt')
+  const fromPip = Array.from(text.matchAll(/^([\w-]+)(?:\[.*\])?==(\S+)$/gm), ([, name = '', version = '']) => [
+    name,
+    version,
+  ])
+  const clients = new Set(['anthropic', 'openai'])
+  for (const [name = '', version] of [...fromNpm, ...fromPip]) {
+    if (!clients.has(name)) expect(tried).toContain(`${name} ${version}`)
+  }
+})
+
 test('the file is one', async () => {
   await using folder = await temporaryRuns()
   const [block] = markedBlocks(guide.text, 'gateway-config')
@@ -56,6 +94,15 @@ test('the file is one', async () => {
     keys: [{ tenant: 'research', key: 'secret' }],
     bounds: { maxBodyBytes: defaultGatewayBounds.maxBodyBytes },
   })
+})
+
+test('the file of the page about agents is one', async () => {
+  await using folder = await temporaryRuns()
+  const [block] = markedBlocks(outside.text, 'agents-config')
+  await writeFile(join(folder.root, 'gateway.yaml'), block?.code ?? '')
+  const place = { cwd: folder.root, env: {} }
+  const { config } = await readGatewayConfig('gateway.yaml', place, { hasOtherBackends: false })
+  expect(config).toMatchObject({ models: { policy: {} }, aliases: { '*': 'policy' } })
 })
 
 test('every route and every bound is on its page', async () => {
