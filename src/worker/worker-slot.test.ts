@@ -1,3 +1,4 @@
+import { setImmediate as nextTurn } from 'node:timers/promises'
 import { expect, test } from 'vitest'
 import { WorkerSlot } from './_worker-slot.ts'
 import { PuppetWorker } from './_testing/puppet-worker.ts'
@@ -23,11 +24,13 @@ test('one that is given up while it is being filled tells the worker to end, and
     () => started.promise,
     () => expect.unreachable('the slot has no worker'),
   )
-  const filled = slot.fill()
+  let isFilled = false
+  const filled = slot.fill().then(() => (isFilled = true))
   expect(slot.giveUp()).toBeUndefined()
   started.resolve(puppet.worker)
   await expect.poll(() => puppet.heard).toContainEqual({ kind: 'close' })
-  expect(puppet.worker.isGone).toBe(false)
+  await nextTurn()
+  expect([puppet.worker.isGone, isFilled]).toEqual([false, false])
   puppet.exit('it was told to')
   await filled
   expect(slot.worker).toBeUndefined()

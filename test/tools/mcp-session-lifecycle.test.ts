@@ -2,6 +2,7 @@ import { getEventListeners } from 'node:events'
 import { expect, test } from 'vitest'
 import { ServerLog } from '../fixtures/mcp/misbehaving.ts'
 import { MillraceError } from '../../src/errors/index.ts'
+import { Semaphore } from '../../src/kit/index.ts'
 import { activeResources, leftSince } from '../../src/kit/_testing/active-resources.ts'
 import { calling, isAlive, sessionWith } from '../../src/tools/mcp/_testing/session-with.ts'
 
@@ -76,6 +77,23 @@ test('an opening that its only caller gives up leaves no process; one of two may
     { status: 'rejected', reason: 'left' },
     { status: 'fulfilled' },
   ])
+})
+
+test('a connection that has just opened when its only caller leaves is closed, and the next caller opens another', async () => {
+  using log = new ServerLog()
+  const only = new AbortController()
+  // The permit to start is given back when the connection is open and has not been taken over.
+  const onRelease = (): void => only.abort('left')
+  const starts = new Semaphore({ cells: new Int32Array(Semaphore.cellsFor(1)), place: 0, wake: () => {}, onRelease })
+  starts.resize(1)
+  await using made = sessionWith([log.mode], {}, starts)
+  const { session, events } = made
+  await expect(session.open(only.signal)).rejects.toBe('left')
+  expect(log.count('list')).toBe(1)
+  expect(log.entries('start').filter(({ pid }) => isAlive(pid))).toEqual([])
+  expect([session.state, events]).toEqual(['closed', []])
+  expect(await session.call(echo('again'))).toMatchObject({ content: 'Echo: again', detail: { generation: 1 } })
+  expect(log.count('start')).toBe(2)
 })
 
 test('close is for good, also during an opening, and also for calls that run', async () => {

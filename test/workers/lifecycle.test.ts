@@ -3,7 +3,7 @@ import { threadId } from 'node:worker_threads'
 import { MillraceError } from 'millrace'
 import { temporaryRuns } from 'millrace/testing'
 import { afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest'
-import { maxWorkers } from '../../src/worker/index.ts'
+import { maxWorkers, type WorkerPool } from '../../src/worker/index.ts'
 import { expectNothingLeftSince, held, warmUp } from './_leftovers.ts'
 import { areRunning, countOutcomes, expectOneOutcomeEach, pooledRun, restarts } from './_pooled-run.ts'
 
@@ -109,6 +109,8 @@ describe.each(['thread', 'process'] as const)('under load, each worker a %s', (k
 
   test('there can be more workers and fewer at any time', async () => {
     await using runs = await temporaryRuns()
+    const most = Math.min(2 * Math.max(4, availableParallelism()), maxWorkers)
+    let closedPool: WorkerPool | undefined
     const records = await pooledRun({
       root: runs.root,
       kind,
@@ -116,6 +118,7 @@ describe.each(['thread', 'process'] as const)('under load, each worker a %s', (k
       size: 1,
       isHeld: true,
       during: async (run) => {
+        closedPool = run.pool
         await areRunning(run, 50)
         await run.pool.resize(3)
         // The one that had everything for itself is replaced by one that shares, and finishes what it runs.
@@ -127,7 +130,6 @@ describe.each(['thread', 'process'] as const)('under load, each worker a %s', (k
         await run.pool.resize(1)
         run.open()
         await expect.poll(() => run.pool.workers().map(({ id }) => id)).toEqual([1])
-        const most = Math.min(2 * Math.max(4, availableParallelism()), maxWorkers)
         for (const size of [0, 1.5, most + 1]) {
           const message = expect.stringContaining(`1 to ${most} workers, not ${size}`) as string
           await expect(run.pool.resize(size)).rejects.toMatchObject({ code: 'config_invalid', message })
@@ -137,6 +139,8 @@ describe.each(['thread', 'process'] as const)('under load, each worker a %s', (k
     expect(countOutcomes(records)).toEqual({ completed: 600 })
     expect(new Set(records.map(({ attempt }) => attempt))).toEqual(new Set([1]))
     expectOneOutcomeEach(runs.root, records, 600)
+    // The largest size is checked without starting so many: only the end of the pool is in its way.
+    await expect(closedPool?.resize(most)).rejects.toMatchObject({ code: 'closed' })
   })
 
   test.each([

@@ -1,7 +1,7 @@
 import { beforeEach, describe, expect, test, vi } from 'vitest'
 import { chatServer } from '../../dialects/index.ts'
 import { MillraceError } from '../../errors/index.ts'
-import type { CompleteReply, ModelClient } from '../../inference/index.ts'
+import type { CompleteReply, ModelClient, ModelReply } from '../../inference/index.ts'
 import { RecordingClient } from '../_testing/recording-client.ts'
 import type { GatewayModel } from '../gateway-models.ts'
 import { goneStatus, LiveInteraction } from './live-interaction.ts'
@@ -39,10 +39,7 @@ test('a request that cannot be recorded is given up at the backend, and its clie
 })
 
 describe('a client that joins a request and wants a stream', () => {
-  beforeEach(() => {
-    vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] })
-    return () => vi.useRealTimers()
-  })
+  beforeEach(fakeIntervals)
 
   test('is sent signs of life until the reply, and none after it', async () => {
     const { interaction, reply, join } = answeredLater()
@@ -76,6 +73,68 @@ describe('a client that joins a request and wants a stream', () => {
   })
 })
 
+describe('a client whose stream is asked for whole', () => {
+  beforeEach(fakeIntervals)
+
+  test('is sent signs of life until the reply, and leaves no timer behind', async () => {
+    const { interaction, client, reply } = askedWhole()
+    vi.advanceTimersByTime(2000)
+    expect(client.text).toBe(': on its way\n\n'.repeat(2))
+    reply(hello)
+    expect(await interaction.ended).toMatchObject({ status: 200 })
+    expect(client.text).toContain('hello to you')
+    expect(vi.getTimerCount()).toBe(0)
+  })
+
+  test('is sent none once the backend is asked for a stream instead', async () => {
+    const { interaction, client, reply, isAskedAgain } = askedWhole()
+    const error = new MillraceError('model_rejected', 'return_token_ids is unknown')
+    reply({ status: 'failed', error, model: 'm', backend: 'b', tries: 1, ms: 0, waitMs: 0 })
+    await isAskedAgain
+    expect(vi.getTimerCount()).toBe(0)
+    reply(hello)
+    expect(await interaction.ended).toMatchObject({ status: 200 })
+    expect(client.text).toContain('hello to you')
+  })
+})
+
+function fakeIntervals(): () => void {
+  vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] })
+  return () => vi.useRealTimers()
+}
+
+/** A stream whose tokens the backend gives in whole replies only. Each question is answered by a call of `reply`. */
+function askedWhole() {
+  const answers = [Promise.withResolvers<ModelReply>(), Promise.withResolvers<ModelReply>()] as const
+  const asked = Promise.withResolvers<void>()
+  let [questions, replies] = [0, 0]
+  const call = (): Promise<ModelReply> => {
+    const answer = answers[questions]
+    questions += 1
+    if (questions === answers.length) asked.resolve()
+    return answer?.promise ?? expect.unreachable('it is asked twice at most')
+  }
+  const client = new RecordingClient()
+  const upstream = upstreamTo({ ...throwing, call }, client, { isStream: true })
+  const interaction = new LiveInteraction({ upstream, client, waitRules })
+  void interaction.start()
+  const reply = (answer: ModelReply): void => {
+    answers[replies]?.resolve(answer)
+    replies += 1
+  }
+  return { interaction, client, reply, isAskedAgain: asked.promise }
+}
+
+test('a client that joins a request and wants a whole reply is sent nothing before it', async () => {
+  using _timers = { [Symbol.dispose]: fakeIntervals() }
+  const { reply, join } = answeredLater()
+  const { client, end } = join({ stream: false })
+  expect(vi.getTimerCount()).toBe(0)
+  reply()
+  expect(await end).toMatchObject({ answer: { kind: 'complete' }, status: 200 })
+  expect(client.document).toMatchObject({ object: 'chat.completion' })
+})
+
 /** A request whose model answers when `reply` is called. */
 function answeredLater() {
   const answer = Promise.withResolvers<CompleteReply>()
@@ -83,9 +142,9 @@ function answeredLater() {
   const upstream = upstreamTo({ ...throwing, call: () => answer.promise }, client)
   const interaction = new LiveInteraction({ upstream, client, waitRules })
   void interaction.start()
-  const join = () => {
+  const join = ({ stream = true } = {}) => {
     const joined = new RecordingClient()
-    return { client: joined, end: interaction.join(joined, { ...upstream.request, stream: true }) }
+    return { client: joined, end: interaction.join(joined, { ...upstream.request, stream }) }
   }
   return { interaction, client, join, reply: () => answer.resolve(hello) }
 }
@@ -103,15 +162,17 @@ const hello: CompleteReply = {
   waitMs: 0,
 }
 
-function upstreamTo(model: ModelClient, client: RecordingClient): UpstreamRequest {
-  const body = Buffer.from(JSON.stringify({ model: 'm', messages: [{ role: 'user', content: 'hello' }] }))
+/** With `isStream`: a stream for a session, of a backend that gives tokens in whole replies only. */
+function upstreamTo(model: ModelClient, client: RecordingClient, { isStream = false } = {}): UpstreamRequest {
+  const messages = [{ role: 'user', content: 'hello' }]
+  const body = Buffer.from(JSON.stringify({ model: 'm', messages, stream: isStream }))
   const incoming = new IncomingRequest(
     { caller: { kind: 'admin', tenant: 't' }, api: 'chat', body, retryCount: 0 },
     client,
   )
   const request = readRequest(chatServer, body.toString())
-  const parts = { request, model: modelOver(model), messages: request.messages, sessionId: 's' }
-  return new UpstreamRequest(incoming, { ...parts, filledIn: 'nothing', isRecorded: false })
+  const parts = { request, model: modelOver(model, isStream), messages: request.messages, sessionId: 's' }
+  return new UpstreamRequest(incoming, { ...parts, filledIn: 'nothing', isRecorded: isStream })
 }
 
 const throwing: ModelClient = {
@@ -138,8 +199,9 @@ const waiting: ModelClient = {
     }),
 }
 
-function modelOver(client: ModelClient): GatewayModel {
-  const tokenRequest = { fields: {}, inStreams: true, isAccepted: false }
+function modelOver(client: ModelClient, capturesTokens: boolean): GatewayModel {
+  const fields = { return_token_ids: true }
+  const tokenRequest = { fields, inStreams: !capturesTokens, isAccepted: false }
   const names = { name: 'm', upstreamName: 'm', api: 'chat' } as const
-  return { ...names, capturesTokens: false, isSglang: false, tokenRequest, client }
+  return { ...names, capturesTokens, isSglang: false, tokenRequest, client }
 }

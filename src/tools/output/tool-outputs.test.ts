@@ -1,15 +1,17 @@
-import { mkdtempDisposable, readdir } from 'node:fs/promises'
+import { mkdir, mkdtempDisposable, readdir, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import { noteChars, ToolOutputs } from './tool-outputs.ts'
 
 async function outputsOf(maxChars: number) {
-  const folder = await mkdtempDisposable(join(tmpdir(), 'millrace-outputs-'))
+  const temporary = await mkdtempDisposable(join(tmpdir(), 'millrace-outputs-'))
+  const folder = join(temporary.path, '0-0')
   return {
-    outputs: new ToolOutputs(join(folder.path, '0-0'), maxChars),
-    files: () => readdir(join(folder.path, '0-0')),
-    [Symbol.asyncDispose]: () => folder.remove(),
+    folder,
+    outputs: new ToolOutputs(folder, maxChars),
+    files: () => readdir(folder),
+    [Symbol.asyncDispose]: () => temporary.remove(),
   }
 }
 
@@ -76,8 +78,26 @@ test('what is read back ends between characters, and says where', async () => {
   expect(stretch).toBe(`a${'😀'.repeat(4)}\n[${text.length - 9} more characters: read on from offset 9]`)
 })
 
-test('a replay keeps nothing', async () => {
+test('an output that cannot be kept is an error: the model is not told to read what is not there', async () => {
   await using kept = await outputsOf(1_000)
-  const replayed = new ToolOutputs('/nowhere', 1_000, { isReadOnly: true })
-  expect(await replayed.shorten(numbered)).toBe(await kept.outputs.shorten(numbered))
+  const shown = (await kept.outputs.shorten(numbered)) as string
+  const file = join(kept.folder, `${nameIn(shown)}.txt`)
+  await rm(file)
+  await mkdir(file)
+  await expect(kept.outputs.shorten(numbered)).rejects.toMatchObject({ code: 'EISDIR' })
+  await rm(kept.folder, { recursive: true })
+  await writeFile(kept.folder, 'a file, not a folder')
+  await expect(kept.outputs.shorten(numbered)).rejects.toMatchObject({ code: 'EEXIST' })
+})
+
+test('a replay shows and reads what the run has kept, and keeps nothing itself', async () => {
+  await using kept = await outputsOf(1_000)
+  const replayed = new ToolOutputs(kept.folder, 1_000, { isReadOnly: true })
+  const shown = (await replayed.shorten(numbered)) as string
+  await expect(kept.files()).rejects.toMatchObject({ code: 'ENOENT' })
+  expect(await kept.outputs.shorten(numbered)).toBe(shown)
+  expect(await replayed.read(nameIn(shown), 0, 6)).toContain('     0')
+  const other = (await replayed.shorten(numbered.slice(6))) as string
+  expect(nameIn(other)).not.toBe(nameIn(shown))
+  expect(await kept.files()).toEqual([`${nameIn(shown)}.txt`])
 })

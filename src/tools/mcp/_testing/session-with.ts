@@ -6,9 +6,8 @@ import type { ServerOptions } from '../config/server-config.ts'
 import type { ServerEvent } from '../session/server-events.ts'
 
 /** A session with the misbehaving server, and what it told; closed with its scope. */
-export function sessionWith(modes: string[], options: ServerOptions = {}) {
+export function sessionWith(modes: string[], options: ServerOptions = {}, starts = new Semaphore(2)) {
   const events: ServerEvent[] = []
-  const starts = new Semaphore(2)
   const config = { ...misbehaving(...modes), ...options }
   const session = new McpSession({ name: 'mis', config, starts, onEvent: (event) => events.push(event) })
   return { session, events, starts, [Symbol.asyncDispose]: () => session.close() }
