@@ -1,3 +1,4 @@
+import { getEventListeners } from 'node:events'
 import { describe, expect, test } from 'vitest'
 import { MillraceError } from '../errors/index.ts'
 import { PuppetWorker } from './_testing/puppet-worker.ts'
@@ -58,6 +59,28 @@ test('a call that is cancelled tells the worker why, and is answered by it', asy
   expect(await run).toEqual(scores(0))
   expect(puppet.worker.load).toBe(0)
   expect(puppet.worker.worksOn(3)).toBe(false)
+})
+
+test('a call whose caller has left before it is sent is told to end, too', async () => {
+  await using puppet = new PuppetWorker()
+  const run = puppet.run('a-0', AbortSignal.abort(new MillraceError('cancelled', 'enough')))
+  expect(puppet.heard.map(({ kind }) => kind)).toEqual(['run', 'abort'])
+  puppet.say({ kind: 'done', call: 1, value: scores(0) })
+  expect(await run).toEqual(scores(0))
+})
+
+test('a call that is answered leaves no listener, and is not told to end afterwards', async () => {
+  await using puppet = new PuppetWorker()
+  const controller = new AbortController()
+  const first = puppet.run('a-0', controller.signal)
+  const second = puppet.run('b-0', controller.signal)
+  puppet.say({ kind: 'done', call: 1, value: scores(0) })
+  await first
+  expect(getEventListeners(controller.signal, 'abort')).toHaveLength(1)
+  controller.abort(new MillraceError('cancelled', 'enough'))
+  expect(puppet.heard.filter(({ kind }) => kind === 'abort')).toMatchObject([{ call: 2 }])
+  puppet.say({ kind: 'done', call: 2, value: scores(0) })
+  await second
 })
 
 describe('a call that was given up', () => {

@@ -124,3 +124,31 @@ test('a server that was open on another worker is away if it cannot be opened he
   server.isThere = true
   expect(await waiting).toBe('connected')
 })
+
+test.each([
+  ['soon after it was back: the pauses go on growing', 60_000, ['left', 4]],
+  ['long after it was back: the pauses begin anew', 0, ['connected', 5]],
+])('a server is away again, %s', async (_, windowMs, expected) => {
+  // No test lives to see the second pause.
+  const probeBackoff = { firstMs: 1, factor: 1e8, maxMs: 1e8 }
+  const config = { reconnect: { max: 3, windowMs } }
+  const gate = new ServerGate({ server: 'one', config, onEvent: () => {}, probeBackoff })
+  let tried = 0
+  const connect = async (): Promise<string> => {
+    tried += 1
+    await turn()
+    // Opened, away once, back, and away once more.
+    if (tried === 2 || tried === 4) throw new MillraceError('tool_infra', 'refused')
+    return 'connected'
+  }
+  await gate.open(connect, { signal })
+  expect(await gate.open(connect, { signal })).toBe('connected')
+  const leaving = new AbortController()
+  const onAway = () => {
+    // A pause of a millisecond is over before this.
+    setTimeout(() => leaving.abort(), 20)
+    return () => {}
+  }
+  const end = await gate.open(connect, { signal: leaving.signal, onAway }).catch(() => 'left')
+  expect([end, tried]).toEqual(expected)
+})
