@@ -1,10 +1,11 @@
-"""One GRPO step from an export of training rows: python3 grpo_step.py train.rows
+"""One GRPO step from an export of training rows: python3 grpo_step.py train.rows [advantages.json]
 
     millrace export <run> --rows merged --format binary -o train.rows
 
 Groups the sessions, turns returns into advantages, builds padded batches and takes one step of the clipped policy gradient,
 as TRL's GRPOTrainer does, with the sampler's log-probabilities as importance weights. The policy is a toy (one logit per
 token, whatever came before), so that it runs anywhere; with PyTorch the same step is taken there, and must come out the same.
+It prints the step in one line; the second file gets the advantages, a list for each row.
 """
 
 import json
@@ -186,7 +187,7 @@ def torch_step(batch, policy):
     return before.item(), loss().item()
 
 
-def main(path):
+def main(path, advantages_path=None):
     rows, empty, end = training_rows(path)
     if not rows:
         raise SystemExit(f"{path} has no row with a reward and a sampled token; nothing can be learnt from it")
@@ -196,6 +197,10 @@ def main(path):
     if torch is not None:
         theirs = torch_step(batch, ToyPolicy(batch))
         assert all(abs(a - b) < 1e-6 for a, b in zip((before, after), theirs)), (before, after, theirs)
+    if advantages_path is not None:
+        with open(advantages_path, "w", encoding="utf-8") as file:
+            json.dump(advantages, file)
+    by_reply = [advantage for of_samples in advantages for advantage in of_samples]
     assert after <= before, f"the step made it worse: {before} to {after}"
     print(
         json.dumps(
@@ -205,7 +210,9 @@ def main(path):
                 "emptySessions": end["emptySessions"],
                 "damagedSessions": end["damagedSessions"],
                 "tokens": sum(map(sum, batch["mask"])),
-                "advantages": advantages,
+                "replies": len(by_reply),
+                "lowestAdvantage": min(by_reply),
+                "highestAdvantage": max(by_reply),
                 "before": before,
                 "after": after,
                 "torch": torch is not None,
@@ -215,4 +222,4 @@ def main(path):
 
 
 if __name__ == "__main__":
-    run(main, __doc__)
+    run(main, __doc__, most_files=2)

@@ -94,13 +94,14 @@ def main(path):
         print(json.dumps(plain(row), allow_nan=False))
 
 
-def run(program, usage):
-    """Runs a program that takes one file: says how it is used, and what is wrong with the file, without a traceback."""
-    if len(sys.argv) != 2 or sys.argv[1] in ("-h", "--help"):
+def run(program, usage, most_files=1):
+    """Runs a program that takes files: says how it is used, and what is wrong with a file, without a traceback."""
+    files = sys.argv[1:]
+    if not 1 <= len(files) <= most_files or files[0] in ("-h", "--help"):
         print(usage.strip())
-        raise SystemExit(0 if sys.argv[1:] in (["-h"], ["--help"]) else 2)
+        raise SystemExit(0 if files in (["-h"], ["--help"]) else 2)
     try:
-        program(sys.argv[1])
+        program(*files)
     except (OSError, NoRows, CutOff) as problem:
         raise SystemExit(str(problem))
 

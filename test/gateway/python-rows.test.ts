@@ -68,24 +68,39 @@ test('the reader in Python says when a file was cut off', async () => {
 
 test.each(pythons)('the GRPO step in Python (%s) learns from what was exported', async (_name, flags) => {
   using files = await exportedFiles({ rows: 'merged' })
-  const step = JSON.parse(await python(flags, 'grpo_step.py', files.file)) as {
+  const advantagesFile = `${files.file}.advantages`
+  const printed = await python(flags, 'grpo_step.py', files.file, advantagesFile)
+  const step = JSON.parse(printed) as {
     readonly rows: number
     readonly tokens: number
     readonly groups: number
-    readonly advantages: readonly (readonly number[])[]
+    readonly replies: number
+    readonly lowestAdvantage: number
+    readonly highestAdvantage: number
     readonly before: number
     readonly after: number
   }
   const rewarded = files.rows.filter((row) => row.kind === 'merged' && row['main'] && trainedSamples(row).length > 0)
   const expected = advantagesOf(rewarded).flat()
-  const found = step.advantages.flat()
+  const found = (await readAdvantages(advantagesFile)).flat()
   expect(step.rows).toBe(rewarded.length)
   expect(step.groups).toBe(new Set(rewarded.map((row) => row['group'])).size)
   expect(step.tokens).toBe(rewarded.flatMap(trainedSamples).reduce((sum, { count }) => sum + count, 0))
   expect(found).toHaveLength(expected.length)
   for (const [index, advantage] of expected.entries()) expect(found[index]).toBeCloseTo(advantage, 9)
+  expect(step).toMatchObject({
+    replies: found.length,
+    lowestAdvantage: Math.min(...found),
+    highestAdvantage: Math.max(...found),
+  })
+  // One line, however many replies there are.
+  expect(printed.length).toBeLessThan(500)
   expect(step.after).toBeLessThan(step.before)
 })
+
+async function readAdvantages(file: string): Promise<readonly (readonly number[])[]> {
+  return JSON.parse(await readFile(file, 'utf8')) as readonly (readonly number[])[]
+}
 
 /** The advantages that come out of an export of these sessions; `damage` is SQL, done to the run before that. */
 async function stepOver(
@@ -100,10 +115,9 @@ async function stepOver(
   const file = join(folder.path, 'train.rows')
   const chunks = await Array.fromAsync(exportSessions(reader, { rows: 'merged', format: 'binary', ...options }))
   await writeFile(file, Buffer.concat(chunks))
-  const step = JSON.parse(await python([], 'grpo_step.py', file)) as {
-    readonly advantages: readonly (readonly number[])[]
-  }
-  return step.advantages
+  const advantagesFile = join(folder.path, 'advantages.json')
+  await python([], 'grpo_step.py', file, advantagesFile)
+  return await readAdvantages(advantagesFile)
 }
 
 test('a session without a reply counts in its group', async () => {
