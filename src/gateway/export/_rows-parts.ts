@@ -29,12 +29,12 @@ export interface EndRow {
   readonly sessions: number
   /** The number of rows before this one, not counting empty and damaged ones. */
   readonly rows: number
-  /** Those of them that are outside of their session's main tree. */
-  readonly sideRows: number
   readonly emptySessions: number
   readonly damagedSessions: number
   /** Complete replies that came without prompt ids, ids or log-probabilities. */
   readonly withoutTokens: number
+  /** The rows outside of their session's main tree. */
+  readonly sideRows: number
   /** Complete replies after another one, both with tokens. */
   readonly laterTurns: number
   /** Those of them whose prompt does not begin with the tokens of the prompt and reply before it. */

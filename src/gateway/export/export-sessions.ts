@@ -52,10 +52,10 @@ const chunkBytes = 64 * 1024
 const noRows = {
   sessions: 0,
   rows: 0,
-  sideRows: 0,
   emptySessions: 0,
   damagedSessions: 0,
   withoutTokens: 0,
+  sideRows: 0,
   laterTurns: 0,
   driftedTurns: 0,
 }
