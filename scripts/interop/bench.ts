@@ -49,9 +49,14 @@ export class Bench implements AsyncDisposable {
   static async start(folder: string, kind: Kind): Promise<Bench> {
     await using ends = new AsyncDisposableStack()
     await mkdir(folder, { recursive: true })
-    const reasoning = kind !== 'policy'
+    const options = {
+      reasoning: kind !== 'policy',
+      recordEmitted: 1000,
+      // As that of Qwen3-8B. Agents ask for longer replies than fit into it.
+      ...(kind === 'reasoning-policy' && { contextLength: 40_960 }),
+    }
     const startSimulator = async (api: ApiName): Promise<SimulatorServer> =>
-      ends.use(await SimulatorServer.start({ imitate: imitations[api], reasoning, recordEmitted: 1000 }))
+      ends.use(await SimulatorServer.start({ imitate: imitations[api], ...options }))
     const chat = await startSimulator('chat')
     const models: Record<string, { api: ApiName; backends: { url: string }[] }> = {}
     if (kind === 'each-api') {

@@ -76,8 +76,7 @@ const runners: Readonly<Record<string, readonly [file: string, program: string]>
 }
 
 export interface PageAgentsOptions {
-  /** For coding agents, which send reasoning back, and for frameworks, some of which do not. */
-  readonly benches: { readonly coding: Bench; readonly frameworks: Bench }
+  readonly bench: Bench
   /** Where programs are found, before those of the machine. */
   readonly paths: readonly string[]
   /** The packages that code of the page imports. */
@@ -93,7 +92,7 @@ export async function pageAgents(options: PageAgentsOptions): Promise<{ name: st
 
 async function tryAgent({ argument, language, code }: MarkedBlock, options: PageAgentsOptions): Promise<string> {
   const trial = trials[argument] ?? calculated
-  const bench = language === 'sh' ? options.benches.coding : options.benches.frameworks
+  const { bench } = options
   const session = await bench.startSession()
   const home = join(options.folder, argument.replaceAll(' ', '-'))
   const cwd = join(home, 'work')

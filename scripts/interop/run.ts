@@ -46,11 +46,11 @@ async function main(): Promise<number> {
   say('Python frameworks, over a trainable Chat model')
   const frameworks = ends.use(await Bench.start(join(folder, 'frameworks'), 'policy'))
   sums.push(await runPython(python, frameworks, ['agent_frameworks']))
-  say('agents of docs/agents-outside.md, over a trainable Chat model')
-  const coding = ends.use(await Bench.start(join(folder, 'coding'), 'reasoning-policy'))
+  say('agents of docs/agents-outside.md, over a trainable Chat model that reasons')
+  const bench = ends.use(await Bench.start(join(folder, 'page'), 'reasoning-policy'))
   const modules = join(agents, 'node_modules')
   const paths = [join(modules, '.bin'), join(folder, 'venv', 'bin')]
-  for (const { name, run } of await pageAgents({ benches: { coding, frameworks }, paths, modules, folder })) {
+  for (const { name, run } of await pageAgents({ bench, paths, modules, folder })) {
     sums.push(await runCase(name, run))
   }
   const [passed, failures] = [sumOf(sums, 'passed'), sumOf(sums, 'failed')]

@@ -70,6 +70,21 @@ describe('Messages for a backend of another API', () => {
     expect(messages(fields).untranslatable).toEqual([expect.stringContaining(name)])
   })
 
+  test('names the tools that a result has loaded', () => {
+    const content = [{ type: 'tool_reference', tool_name: 'WebFetch' }]
+    const turns = {
+      messages: [
+        { role: 'user', content: 'hello' },
+        { role: 'assistant', content: [{ type: 'tool_use', id: 'c', name: 'ToolSearch', input: {} }] },
+        { role: 'user', content: [{ type: 'tool_result', tool_use_id: 'c', content }] },
+      ],
+    }
+    const result = { role: 'tool', tool_call_id: 'c', content: 'Tool loaded: WebFetch' }
+    expect(messages(turns)).toMatchObject({ messages: [{}, {}, result], untranslatable: [] })
+    const own = messagesServer.read({ model: 'm', max_tokens: 10, ...turns })
+    expect(own.messages.at(-1)?.content).toMatchObject([{ type: 'other', value: { tool_name: 'WebFetch' } }])
+  })
+
   test('lists the tools that Anthropic runs', () => {
     const request = messages({
       mcp_servers: [{ name: 'x' }],

@@ -50,7 +50,10 @@ test('the quick start runs as it stands, with curl and with the official clients
 test('JavaScript agents of their page run as they stand, and call a tool', async () => {
   await using folder = await temporaryRuns()
   const cwd = folder.root
-  await using gateway = await TestGateway.start({ aliases: { '*': 'sim' } })
+  await using gateway = await TestGateway.start({
+    models: [{ name: 'sim', simulator: { reasoning: true } }],
+    aliases: { '*': 'sim' },
+  })
   await symlink(join(root, 'node_modules'), join(cwd, 'node_modules'))
   const examples = markedBlocks(outside.text, 'agent-ci')
   expect(examples.map(({ argument }) => argument)).toEqual(['ai-sdk.ts', 'agents-sdk.ts'])

@@ -50,3 +50,27 @@ test.each([
     expect(setup.server.requests).toHaveLength(4)
   },
 )
+
+/** As vLLM refuses it. */
+const tooLarge =
+  "'max_tokens' or 'max_completion_tokens' is too large: 128000. This model's maximum context length is 40960 tokens and your request has 13378 input tokens (128000 > 40960 - 13378)."
+
+test.each([
+  ['messages', { messages: [{ role: 'user', content: 'hi' }], max_tokens: 128_000 }, 200, 2],
+  ['responses', { input: 'hi', max_output_tokens: 128_000 }, 200, 2],
+  ['chat', { messages: [{ role: 'user', content: 'hi' }], max_tokens: 128_000 }, 400, 1],
+] as const)('a limit of the reply that does not fit is left out of a translated request: %s', async (...given) => {
+  const [api, asked, status, tries] = given
+  await using server = await ScriptedServer.start((response, { body }) => {
+    if (body.includes('128000')) sendJson(response, { error: { message: tooLarge, type: 'BadRequestError' } }, 400)
+    else sendJson(response, chatReply('Hello'))
+  })
+  const models = [{ name: 'm', maxTries: 1, backends: [{ url: server.url }] }]
+  await using open = await OpenGateway.open({ models })
+  const { id, caller } = await open.session()
+  const reply = await open.ask(caller, { model: 'm', ...asked }, { api })
+  expect(reply.status, reply.text).toBe(status)
+  expect(server.requests).toHaveLength(tries)
+  const dropped = (await open.nodes(id)).flatMap(({ call }) => call?.dropped ?? [])
+  expect(dropped).toEqual(api === 'chat' ? [] : [api === 'responses' ? 'max_output_tokens' : 'max_tokens'])
+})
