@@ -22,6 +22,9 @@ import { Untranslatable } from './_untranslatable.ts'
 /** Fields that, unless they are empty, have a meaning in this API alone. */
 const ownFields = ['audio', 'functions', 'function_call'] as const
 
+/** The most choices of one request, as OpenAI has it. */
+export const maxChoices = 128
+
 const knownFields: ReadonlySet<string> = new Set([
   ...ownFields,
   'prediction',
@@ -53,7 +56,7 @@ const knownFields: ReadonlySet<string> = new Set([
 export function readChatRequest(body: JsonObject, before?: SaidBefore): DialectRequest {
   const untranslatable = new Untranslatable('chat', before?.backendApi)
   const choices = optionalInteger(body, 'n') ?? 1
-  if (choices !== 1) throw rejected('n', 'must be 1: send several requests, one for each reply')
+  if (choices < 1 || choices > maxChoices) throw rejected('n', `must be a whole number from 1 to ${maxChoices}`)
   const options = optionalObject(body, 'stream_options')
   const request: RequestDraft = {
     model: requiredText(body, 'model'),
@@ -67,6 +70,7 @@ export function readChatRequest(body: JsonObject, before?: SaidBefore): DialectR
     untranslatable: untranslatable.names,
     body,
   }
+  if (choices > 1) request.choices = choices
   const toolChoice = readChatToolChoice(body, untranslatable)
   if (toolChoice !== undefined) request.toolChoice = toolChoice
   const format = readChatFormat(body, untranslatable)

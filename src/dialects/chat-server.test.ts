@@ -257,7 +257,7 @@ test.for([
     { messages: [{ role: 'assistant', tool_calls: [{ id: 'a', function: { name: 'f', arguments: {} } }] }] },
     'messages[0].tool_calls[0].function.arguments',
   ],
-  [{ n: 2 }, 'n'],
+  [{ n: 129 }, 'n'],
   [{ temperature: -1 }, 'temperature'],
   [{ temperature: '1' }, 'temperature'],
   [{ top_p: 1.5 }, 'top_p'],

@@ -1,6 +1,7 @@
 export { chatServer } from './chat-server.ts'
 export { generateServer } from './generate-server.ts'
 export { messagesServer } from './messages-server.ts'
+export { maxChoices } from './_chat-request.ts'
 export { parseBody } from './parse-body.ts'
 export { newReplyId } from './reply-id.ts'
 export { responsesServer } from './responses-server.ts'

@@ -85,6 +85,8 @@ export interface DialectRequest extends Pick<
   /** Which facts about tokens the client asked for; it is shown no others, even if they were captured. */
   readonly wantsTokenIds: boolean
   readonly wantsLogprobs: boolean
+  /** Chat: how many choices the client wants, if that is more than one. */
+  readonly choices?: number
   /** The prompt's token ids, if the client sent tokens. */
   readonly promptIds?: Int32Array
   /** Responses: whether the first message is the request's instructions, which hold for this reply only. */

@@ -35,6 +35,8 @@ export interface GatewayModel {
   /** The API that its backends are asked in. */
   readonly api: ApiName
   readonly capturesTokens: boolean
+  /** Whether it is asked in Chat over HTTP, so that its backends can be asked for several choices at once. */
+  readonly takesChoices: boolean
   /** Whether all its backends run SGLang, so that they can be asked in SGLang's own API. */
   readonly isSglang: boolean
   readonly tokenRequest: LearnedTokenRequest
@@ -227,7 +229,7 @@ export class GatewayModels extends Resource {
     const given = backends?.[config.name]
     const served = known?.served ?? new ServedModel(config, { env, secrets, onLimitChange, given, sharers, waits })
     const hasChanged = known?.served.change(config, sharers) ?? true
-    const model = modelOf(config, served.client, facts)
+    const model = modelOf(config, served.client, { facts, isInProcess: given !== undefined })
     // If other backends came, it must be found out again how they are asked for tokens.
     return { served, model: known && !hasChanged ? { ...model, tokenRequest: known.model.tokenRequest } : model }
   }
@@ -253,7 +255,11 @@ export class GatewayModels extends Resource {
   }
 }
 
-function modelOf(config: ModelConfig, client: ModelClient, facts: ModelFacts = {}): GatewayModel {
+function modelOf(
+  config: ModelConfig,
+  client: ModelClient,
+  { facts = {}, isInProcess }: { readonly facts: ModelFacts | undefined; readonly isInProcess: boolean },
+): GatewayModel {
   const { name, upstreamName = name } = config
   // The built-in simulator runs in process and answers in Chat's words, whichever API the config names.
   const api = config.simulator ? 'chat' : config.api
@@ -265,6 +271,7 @@ function modelOf(config: ModelConfig, client: ModelClient, facts: ModelFacts = {
     api,
     upstreamName,
     capturesTokens,
+    takesChoices: api === 'chat' && config.backends.length > 0 && !isInProcess,
     isSglang,
     tokenRequest: { ...tokenRequestOf(engines), isAccepted: false },
     client,

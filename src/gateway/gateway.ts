@@ -2,7 +2,9 @@ import type { LimitChange, ModelStatus } from '../inference/index.ts'
 import { Resource } from '../kit/index.ts'
 import { recordLimitChange } from '../rollout/index.ts'
 import type { RunStore } from '../store/index.ts'
+import { choicesOf, membersWithChoices } from './interactions/choices.ts'
 import { Interactions } from './interactions/interactions.ts'
+import { JoinedChoices } from './interactions/joined-choices.ts'
 import { KeyRing, type AdminKey } from './_keys.ts'
 import type { OpenSession } from './sessions/open-session.ts'
 import { draining, stopped } from './_refusals.ts'
@@ -125,8 +127,19 @@ export class Gateway extends Resource {
   }
 
   /** One request for a model. Never rejects: every end, an error too, goes to `reply` in the words of the client's API. */
-  interact(call: InteractionCall, reply: ClientReply): Promise<void> {
-    return this.#interactions.begin(call, reply)
+  async interact(call: InteractionCall, reply: ClientReply): Promise<void> {
+    const members = membersWithChoices(call)
+    const isOutside = call.sessionId === undefined && call.caller.kind !== 'session'
+    // Outside of sessions nothing is recorded, so a server that takes `n` may sample all choices from one request.
+    const name = members?.['model']
+    const isPassed = isOutside && typeof name === 'string' && this.#models.known(name)?.takesChoices === true
+    const choices = isPassed ? [call] : choicesOf(call, members)
+    if (choices.length === 1) {
+      await this.#interactions.begin(call, reply)
+      return
+    }
+    const joined = new JoinedChoices(reply, choices.length)
+    await Promise.all(choices.map((choice, index) => this.#interactions.begin(choice, joined.choice(index))))
   }
 
   /** Starts all sessions of a group, or none. They are on disk when this resolves. */

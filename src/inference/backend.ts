@@ -50,6 +50,8 @@ export interface ModelRequest {
   readonly stream?: boolean
   /** The body as a client wrote it in the API of this model. It is sent in place of a body made from the other fields. */
   readonly body?: Buffer
+  /** How many choices `body` asks for, if that is more than one. Only the first is read; the others are the client's. */
+  readonly choices?: number
   /** What a client wrote in the API of this model. It is sent in place of what the other fields say: only Responses has that. */
   readonly own?: OwnWords
   /** Set if `body` is in SGLang's own API, which its servers have beside the others. */

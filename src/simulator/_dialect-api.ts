@@ -21,6 +21,10 @@ export class DialectApi implements SimulatedApi {
 
   read(body: JsonObject): ApiRequest {
     const asked = readWhole(this.#dialect, body)
+    if (asked.choices !== undefined) {
+      const message = 'n must be 1: send several requests, one for each reply'
+      throw new MillraceError('model_rejected', message, { data: { status: 400, param: 'n' } })
+    }
     const refusal = this.name === 'chat' ? this.#fields.refusal?.(asked) : undefined
     if (refusal) {
       throw new MillraceError('model_rejected', refusal.message, { data: { status: 400, param: refusal.param } })

@@ -49,6 +49,7 @@ async function sendRecorded(options: ReplayOptions): Promise<InteractionEnd> {
   const { finishReason, usage, stopSequence, stopReason, original, itemIds, replyId = '' } = call
   const head = { id: replyId, itemIds, model: request.model, createdAt: Math.floor(at / 1000), request }
   const answer = { kind: 'complete', replyId } as const
+  await client.ready?.()
   if (client.isGone) return { answer, status: goneStatus }
   const reply = {
     message,

@@ -112,7 +112,7 @@ export class UpstreamRequest {
     const { body, messages, request } = this
     const { sessionId } = this.#parts
     const { traceparent, bodyHeaders } = this.#incoming.call
-    const { tools, toolChoice, responseFormat, parallelToolCalls } = request
+    const { tools, toolChoice, responseFormat, parallelToolCalls, choices } = request
     const stream = this.#isStream
     const own = this.#ownWords()
     // The scanner takes long token lists out of the answer, so it is not used for a client that asked for them itself.
@@ -130,6 +130,7 @@ export class UpstreamRequest {
       ...(parallelToolCalls !== undefined && { parallelToolCalls }),
       ...(body !== undefined && { body, ...(bodyHeaders && { bodyHeaders }) }),
       ...(own && { own }),
+      ...(choices !== undefined && { choices }),
       ...(this.#isGenerate && { bodyApi: 'generate' as const }),
       ...(stream && sink && { sink }),
       ...(traceparent !== undefined && { traceparent }),

@@ -13,4 +13,9 @@ export interface ClientReply {
   /** False if the client can take no more for now; `resume` is then called once it can. */
   write(text: string, resume: () => void): boolean
   endStream(): void
+  /**
+   * Only of a client that takes this reply together with others: called when the reply is there. Resolves when the others are
+   * there, too, or when the client is gone. A second call returns the same promise.
+   */
+  ready?(): Promise<void>
 }

@@ -15,6 +15,7 @@ import type { ContinuedBody, LastBody } from '../sessions/last-body.ts'
 import { readRequest, refuseHeld, refuseUntranslatable } from './_read-request.ts'
 import type { Caller } from '../caller.ts'
 import type { ClientReply } from './client-reply.ts'
+import { refuseChoices, type Choice } from './choices.ts'
 import type { GatewayModel, GatewayModels, HostedTools } from '../gateway-models.ts'
 import type { TreeNode } from '../sessions/tree-node.ts'
 
@@ -29,6 +30,8 @@ export interface InteractionCall {
   readonly maxJsonDepth?: number
   /** Asks only how many tokens the prompt has: nothing is sampled, and nothing recorded. */
   readonly countsOnly?: true
+  /** Which of several choices this asks for: see `choicesOf`. */
+  readonly choice?: Choice
   /** Headers about the body, which are sent along with it. */
   readonly bodyHeaders?: Readonly<Record<string, string>>
   /** How often the client says it has sent this request before. */
@@ -108,6 +111,7 @@ export class IncomingRequest {
     if (isRecorded) refuseHeld(request)
     const model = api === 'generate' ? models.findSglang(request.model) : models.find(request.model)
     this.model = model
+    if (isRecorded || !model.takesChoices) refuseChoices(request)
     if (api !== 'generate') refuseUntranslatable(request, model, { api, hostedTools })
     return { request, model, continued }
   }

@@ -4,6 +4,7 @@ import { MillraceError } from '../../errors/index.ts'
 import { ArraySet } from '../../kit/index.ts'
 import type { Message, ToolCall } from '../../schema/index.ts'
 import type { RunStore } from '../../store/index.ts'
+import { choicesAfter } from './choices.ts'
 import { conversationTo, replyOutside, replyUnknown, wholeConversation } from './_earlier-conversation.ts'
 import { discardedNamed } from '../sessions/discarded-named.ts'
 import type { KnownBeginning } from '../sessions/last-path.ts'
@@ -127,7 +128,7 @@ export class Interactions {
     const incoming = new IncomingRequest(call, client)
     this.#underWay += 1
     try {
-      this.#admit()
+      this.#admit(call)
       const session = incoming.session === undefined ? undefined : this.#openSession(call.caller, incoming.session)
       if (call.countsOnly) await this.#count(incoming, session)
       else if (session) await this.#inSession(incoming, session)
@@ -142,9 +143,9 @@ export class Interactions {
     }
   }
 
-  #admit(): void {
+  #admit(call: InteractionCall): void {
     if (this.#drained) throw draining()
-    if (this.#underWay > this.#bounds.maxRunning) {
+    if (this.#underWay + choicesAfter(call) > this.#bounds.maxRunning) {
       throw tooMuch(`${this.#bounds.maxRunning} requests are under way, and no more may be; try again in a moment`)
     }
   }
@@ -242,7 +243,11 @@ export class Interactions {
         return
       }
       if (session.data.limits.maxCost !== undefined && !model.client.price) throw unpriced(model.name)
-      this.#checkRoom(session, memory, messages.length - match.known)
+      // The first of several choices is refused already if there is no room for all of them.
+      const refusal = limitReached(session.data.limits, memory.tally, session.running.size + choicesAfter(call))
+      if (refusal) throw refusal
+      const { maxMessages } = this.#bounds
+      if (memory.tree.size + messages.length - match.known > maxMessages) throw tooLong(maxMessages)
       // A client that continues a reply has got it. Nothing follows an unheard reply, so only the last known node can be one.
       memory.unheard.hear(match.end.seq)
       // With other instructions the messages do not match, and the reply is known only by its name.
@@ -252,7 +257,7 @@ export class Interactions {
         if (call.api === 'chat' && leaf && memory.lastBody.keep(call.body, { request, node: leaf, continued })) {
           memory.tree.shareTextWith(messages, continued?.known.length ?? 0)
         }
-        const key = requestKey(call.api, leaf?.seq ?? noLeaf, request.body, call.body.length)
+        const key = requestKey(call, leaf?.seq ?? noLeaf, request.body)
         return new SessionPlace({ session, memory, journal, leaf, key })
       }
       const asked = memory.tree.inRecordedSpelling(messages, match, calls)
@@ -289,13 +294,6 @@ export class Interactions {
         memory.tree.keepCalls(seq, recorded)
       }
     }
-  }
-
-  #checkRoom(session: OpenSession, { tree, tally }: SessionMemory, messages: number): void {
-    const refusal = limitReached(session.data.limits, tally, session.running.size)
-    if (refusal) throw refusal
-    const { maxMessages } = this.#bounds
-    if (tree.size + messages > maxMessages) throw tooLong(maxMessages)
   }
 
   /** The replies that a request may refer to: clients know their ids from the first event on, before they are in the store. */
@@ -335,7 +333,7 @@ export class Interactions {
     request: DialectRequest,
     { session, memory, leaf }: { session: OpenSession; memory: SessionMemory; leaf: number },
   ): Promise<InteractionEnd> | undefined {
-    const recent = memory.recent.retried(requestKey(call.api, leaf, request.body, call.body.length))
+    const recent = memory.recent.retried(requestKey(call, leaf, request.body))
     if (recent?.kind === 'running') return recent.running.join(client, request)
     const { reader, journal } = this.#store
     const options = { sessions: reader.sessions, journal, session: session.id, client, dialect, request }

@@ -93,6 +93,8 @@ export class LiveInteraction implements ReplySink, CallHooks {
   readonly #abort = new AbortSource()
   readonly #end = Promise.withResolvers<{ readonly answer: LiveInteractionAnswer; readonly status: number }>()
   #client: ClientReply | undefined
+  /** Clients that take the reply only together with others. */
+  #together: ClientReply[] | undefined
   readonly #createdAt = Math.floor(Date.now() / 1000)
   /** How many clients wait for the reply. */
   #audience = 1
@@ -113,6 +115,7 @@ export class LiveInteraction implements ReplySink, CallHooks {
   constructor({ upstream, client, waitRules, record }: LiveInteractionOptions) {
     this.#upstream = upstream
     this.#client = client
+    if (client.ready) this.#together = [client]
     this.#waitRules = waitRules
     this.#record = record
   }
@@ -166,6 +169,7 @@ export class LiveInteraction implements ReplySink, CallHooks {
     if (this.#abort.signal.aborted) return undefined
     // This client sees nothing of the reply before its end, even if the first client gets a stream.
     const heartbeat = request.stream && !client.isGone ? this.#newHeartbeat(client) : undefined
+    if (client.ready) this.#together = [...(this.#together ?? []), client]
     if (!client.isGone) {
       this.#audience += 1
       client.onGone(() => {
@@ -262,12 +266,21 @@ export class LiveInteraction implements ReplySink, CallHooks {
     const replyId = this.#replyIdOf(reply)
     this.#isRecorded = true
     if (this.#place) recordComplete(this.#place, this.#upstream, { reply, replyId, itemIds: this.#itemIdsOf(reply) })
-    const pending = this.#place?.written()
+    const pending = this.#together ? this.#whenTogether() : this.#place?.written()
     if (!pending) {
       this.#deliver(reply, replyId)
       return
     }
     pending.then(() => this.#deliver(reply, replyId)).catch(this.#onFault)
+  }
+
+  /** Resolves when the reply is recorded, and no client has to wait for the others of its replies. */
+  async #whenTogether(): Promise<void> {
+    await this.#place?.written()
+    const clients = this.#together ?? []
+    await Promise.all(clients.map(async (client) => client.ready?.()))
+    // Others may have joined meanwhile.
+    if (clients !== this.#together) await this.#whenTogether()
   }
 
   /** The store or our own code failed: the client must not take the reply for recorded. */

@@ -1,8 +1,13 @@
 import { hash } from 'node:crypto'
-import type { ClientApi, JsonObject } from '../../schema/index.ts'
+import { maxChoices } from '../../dialects/index.ts'
+import type { JsonObject } from '../../schema/index.ts'
+import type { InteractionCall } from '../interactions/incoming-request.ts'
 
-/** How many requests are remembered. Beyond it the oldest is forgotten: a retry of it is then a request like any other. */
-const maxRemembered = 16
+/**
+ * How many requests are remembered: all choices of one request at least. Beyond it the oldest is forgotten: a retry of it is
+ * then a request like any other.
+ */
+const maxRemembered = maxChoices
 
 /** What became of a request: the interaction that still answers it, or the node of its reply. */
 export type Recent<Running> =
@@ -16,6 +21,8 @@ interface RecentRequest<Running> {
   /** Whether the client was there to take the reply, as far as anybody can know. */
   wasHeard: boolean
 }
+
+type KeyedCall = Pick<InteractionCall, 'api' | 'body' | 'choice'>
 
 interface EndedRequest {
   readonly seq: number
@@ -85,12 +92,15 @@ export class RecentRequests<Running> {
 }
 
 /**
- * What tells a request from all others of its session: where its conversation ends, how long its body is, and a digest of its
- * other fields. The body is not digested whole, because its largest part, the conversation, has been compared already.
+ * What tells a request from all others of its session: where its conversation ends, how long its body is, a digest of its
+ * other fields, and which of several choices it asks for. The body is not digested whole, because its largest part, the
+ * conversation, has been compared already.
  */
-export function requestKey(api: ClientApi, leaf: number, body: JsonObject, bytes: number): string {
-  const { messages: _said, input: _saidInResponses, ...rest } = body
-  return `${api} ${leaf} ${bytes} ${digestOf(JSON.stringify(rest))}`
+export function requestKey(call: KeyedCall, leaf: number, members: JsonObject): string {
+  const { api, body, choice } = call
+  const { messages: _said, input: _saidInResponses, ...rest } = members
+  const key = `${api} ${leaf} ${body.length} ${digestOf(JSON.stringify(rest))}`
+  return choice ? `${key} ${choice.index}/${choice.count}` : key
 }
 
 /** The last text that was digested. Most requests have the same other fields as the one before, whichever session they are of. */

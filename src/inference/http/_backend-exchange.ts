@@ -48,6 +48,8 @@ export interface BackendExchangeCall {
   readonly sessionId: string
   /** The conversation that the answer continues. */
   readonly messages: readonly Message[]
+  /** How many choices the request asks for; 1 if not given. */
+  readonly choices?: number | undefined
   /** Whether token ids were asked for: only then are they looked for. */
   readonly wantsTokens: boolean
   /** Takes a streamed reply while it arrives. */
@@ -102,7 +104,7 @@ export class BackendExchange implements Dispatcher.DispatchHandler, ReplyClockOw
   }
 
   get #context(): AnswerContext {
-    return { headers: this.#headers, messages: this.#call.messages }
+    return { headers: this.#headers, messages: this.#call.messages, choices: this.#call.choices }
   }
 
   get #reading(): WholeReading {

@@ -165,7 +165,7 @@ export class HttpBackend extends Resource implements Backend {
   }
 
   #exchange({ path, wire, render }: Endpoint, request: BackendRequest): Promise<BackendReply> {
-    const { signal, sessionId, retry, traceparent, captureTokens: wantsTokens, sink } = request
+    const { signal, sessionId, retry, traceparent, captureTokens: wantsTokens, sink, choices } = request
     const { conversation: messages = request.messages } = request
     if (signal.aborted) return Promise.reject(signal.reason)
     return new Promise((resolve, reject) => {
@@ -176,7 +176,7 @@ export class HttpBackend extends Resource implements Backend {
       if (retry > 0) headers.push('x-stainless-retry-count', String(retry))
       if (traceparent !== undefined) headers.push('traceparent', traceparent)
       const shard = this.#connections.pick()
-      const call = { signal, sessionId, messages, wantsTokens, sink, keepsRaw, shard, resolve, reject }
+      const call = { signal, sessionId, messages, choices, wantsTokens, sink, keepsRaw, shard, resolve, reject }
       const exchange = new BackendExchange(wire, call)
       shard.dispatcher.dispatch({ origin: this.#origin, path, method: 'POST', headers, body }, exchange)
     })

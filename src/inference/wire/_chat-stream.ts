@@ -1,5 +1,5 @@
 import type { BackendReply, PartialReply } from '../backend.ts'
-import { malformedReply, notJson } from './broken-reply.ts'
+import { malformedReply, notJson, truncatedReply } from './broken-reply.ts'
 import { CallPlaces } from './_call-places.ts'
 import { ChatExtras } from './_chat-extras.ts'
 import {
@@ -23,7 +23,8 @@ import type { Source } from './source.ts'
 
 /**
  * A Chat Completions stream. It is complete when a finish reason was seen: `[DONE]` without one only says that the
- * server stopped sending, and a stream cut after it has lost nothing but the usage.
+ * server stopped sending, and a stream cut after it has lost nothing but the usage. Only the first choice is read. If several
+ * were asked for, all must have finished, or `[DONE]` must have come: some servers send one choice whatever they are asked.
  */
 export class ChatStream implements StreamAssembler {
   readonly #draft: ReplyDraft
@@ -32,19 +33,25 @@ export class ChatStream implements StreamAssembler {
   /** Made with the first tool call, because most replies have none. */
   #places: CallPlaces | undefined
   #hasPieces = false
+  /** The numbers of the other choices that are yet to finish. */
+  readonly #unfinished: Set<unknown>
   hasOutput = false
 
-  constructor(draft: ReplyDraft, wantsTokens: boolean) {
+  constructor(draft: ReplyDraft, wantsTokens: boolean, choices = 1) {
     this.#draft = draft
     this.#wantsTokens = wantsTokens
+    this.#unfinished = choices === 1 ? noChoices : new Set(Array.from({ length: choices - 1 }, (_, index) => index + 1))
   }
 
   get isComplete(): boolean {
-    return this.#draft.finish !== ''
+    return this.#draft.finish !== '' && this.#unfinished.size === 0
   }
 
   onEvent(data: string, event?: EventDraft): void {
-    if (data === '[DONE]') return
+    if (data === '[DONE]') {
+      this.#unfinished.clear()
+      return
+    }
     const draft = this.#draft
     const tokensBefore = draft.tokenCount
     // Events with a few tokens are parsed as they are. Events with a whole prompt, or all experts, are scanned first.
@@ -73,6 +80,7 @@ export class ChatStream implements StreamAssembler {
   }
 
   reply(): BackendReply {
+    if (this.#unfinished.size > 0) throw truncatedReply(this.#draft.source, 'not all of its choices ended')
     this.#tidyUp()
     this.#extras.keepIn(this.#draft)
     return this.#draft.reply()
@@ -93,7 +101,10 @@ export class ChatStream implements StreamAssembler {
   }
 
   #choice(choice: ChatChoiceWire, taken: TokenArrays | undefined, event: EventDraft | undefined): void {
-    if (typeof choice.index === 'number' && choice.index !== 0) return
+    if (typeof choice.index === 'number' && choice.index !== 0) {
+      if (textOrNothing(choice.finish_reason) !== undefined) this.#unfinished.delete(choice.index)
+      return
+    }
     const draft = this.#draft
     const piece = isObject(choice.delta) ? choice.delta : this.#wholeIn(choice)
     if (piece) {
@@ -155,6 +166,9 @@ export class ChatStream implements StreamAssembler {
     event.sayArguments(index, call.arguments)
   }
 }
+
+/** Always empty: most requests are for one choice. */
+const noChoices = new Set<unknown>()
 
 /** The JSON object that an event of a stream carries. */
 export function parseEvent(data: string, source: Source): object {

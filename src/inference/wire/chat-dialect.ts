@@ -88,7 +88,7 @@ export class ChatDialect implements Dialect {
   }
 
   assemble(context: AnswerContext, wantsTokens: boolean): StreamAssembler {
-    return new ChatStream(new ReplyDraft(this.#options.source, context), wantsTokens)
+    return new ChatStream(new ReplyDraft(this.#options.source, context), wantsTokens, context.choices)
   }
 
   #message(message: Message): string {

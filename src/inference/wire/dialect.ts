@@ -24,11 +24,13 @@ export interface DialectOptions {
   readonly engine?: EngineName | undefined
 }
 
-/** The headers of an answer, and the conversation that it continues. */
+/** The headers of an answer, and what is known of its request. */
 export interface AnswerContext {
   readonly headers?: ResponseHeaders
   /** The conversation that the answer continues. */
   readonly messages?: readonly Message[]
+  /** How many choices were asked for. Default: 1. */
+  readonly choices?: number | undefined
 }
 
 /** How the answers of a server are read. */
