@@ -37,8 +37,8 @@ test.each(['chat', 'responses'] as const)(
   'what a sink is told of a stream is the reply, and of a broken one its beginning: %s',
   async (api) => {
     const faults = { cut: 0.2, malformed: 0.1, serverError: 0.1 }
-    await using good = await SimulatorServer.start({ reasoning: true, weightVersion: '5' })
-    await using bad = await SimulatorServer.start({ reasoning: true, weightVersion: '5', faults })
+    await using good = await SimulatorServer.start({ imitate: 'millrace', reasoning: true, weightVersion: '5' })
+    await using bad = await SimulatorServer.start({ imitate: 'millrace', reasoning: true, weightVersion: '5', faults })
     await using goodBackend = openBackend(good.url, api)
     await using badBackend = openBackend(bad.url, api)
     let broken = 0

@@ -87,6 +87,12 @@ export class ServedModel extends Resource {
     return this.#backends.some(({ config, backend }) => config.url === url && backend.isActive(withinMs))
   }
 
+  /** Has backends asked for the version of their weights, if replies wait for it. */
+  async lookAtWeights(): Promise<void> {
+    const backends = [...this.#backends, ...this.#leaving]
+    await Promise.all(backends.map(({ backend }) => backend.lookAtWeights()))
+  }
+
   status(): ModelStatus {
     return this.client.status()
   }
@@ -117,7 +123,7 @@ export class ServedModel extends Resource {
     { sharers, opened }: { readonly sharers: number; readonly opened: DisposableStack },
   ): OwnBackend {
     const { env, secrets } = this.#options
-    const backend = new HttpBackend(model, config, env, { backends: sharers, secrets })
+    const backend = new HttpBackend(model, config, env, { backends: sharers, secrets, watchesWeights: true })
     opened.defer(() => void backend.close())
     return { model, config, backend }
   }

@@ -122,6 +122,11 @@ export interface BackendReply {
   readonly stopReason?: string
   readonly usage: Usage
   readonly tokens?: TokenRecord
+  /**
+   * For tokens without the version of their weights: finds out the version, after the reply has ended. Undefined if it is not
+   * known to have been the same all the time.
+   */
+  readonly laterVersion?: () => Promise<string | undefined>
   readonly firstTokenMs?: number
   /** The reply in its API's own words, if the message has no place for all of it. */
   readonly original?: OriginalReply

@@ -271,7 +271,18 @@ export class Model extends Resource implements ModelClient {
 
   #complete(call: OngoingCall, reply: BackendReply): ModelReply {
     this.#admission.answered(call, reply)
-    const { message, finishReason, stopSequence, stopReason, usage, tokens, firstTokenMs, original, raw } = reply
+    const {
+      message,
+      finishReason,
+      stopSequence,
+      stopReason,
+      usage,
+      tokens,
+      firstTokenMs,
+      original,
+      raw,
+      laterVersion,
+    } = reply
     const { model, backend, tries, ms, waitMs, logprobs } = this.#facts(call)
     routeOf(call).noteAnswer(call.sentAt + ms, firstTokenMs ?? ms)
     const cost = costOf(usage, this.price)
@@ -292,6 +303,7 @@ export class Model extends Resource implements ModelClient {
     if (stopReason !== undefined) complete.stopReason = stopReason
     if (original) complete.original = original
     if (tokens) complete.tokens = tokens
+    if (laterVersion) complete.laterVersion = laterVersion
     if (firstTokenMs !== undefined) complete.firstTokenMs = firstTokenMs
     if (raw) complete.raw = raw
     if (logprobs) complete.logprobs = logprobs

@@ -61,6 +61,12 @@ export const imitations: Readonly<Record<ImitationName, Imitation>> = {
     controls: vllmControls,
     modelList: openAiModels('vllm', true),
   },
+  millrace: {
+    apis: new Map(apisOf('millrace', everyApi)),
+    usualApi: apiOf('millrace', 'chat'),
+    controls: vllmControls,
+    modelList: openAiModels('millrace', true),
+  },
   sglang: {
     apis: new Map([...apisOf('sglang', everyApi), ['/generate', new GenerateApi()]]),
     usualApi: apiOf('sglang', 'chat'),

@@ -43,7 +43,8 @@ const vllm: TokenFieldWriter = {
     if (!wantsTokenIds) return
     choice['routed_experts'] = { data: Buffer.from(experts).toString('base64'), shape, dtype: 'uint8' }
   },
-  hasVersions: true,
+  // Its replies do not say it; `GET /weight_info` does.
+  hasVersions: false,
 }
 
 /** Flags for whole replies only; a stream of Chat Completions that sets one is refused. */
@@ -90,16 +91,20 @@ const openai: TokenFieldWriter = {
   hasVersions: false,
 }
 
+/** The simulator as itself: vLLM's fields, and the version of the weights in every event, as forks of vLLM have it. */
+const millrace: TokenFieldWriter = { ...vllm, hasVersions: true }
+
 export const tokenFieldWriters: Readonly<Record<ImitationName, TokenFieldWriter>> = {
   vllm,
   sglang,
   openai,
   anthropic: openai,
+  millrace,
 }
 
 /** Whether a backend returns ids; the others have no tokens to record. */
 export function returnsTokenIds(name: ImitationName): boolean {
-  return name === 'vllm' || name === 'sglang'
+  return name === 'vllm' || name === 'sglang' || name === 'millrace'
 }
 
 /** Log-probabilities as SGLang writes them: log-probability, id, text. */

@@ -26,7 +26,7 @@ function logged(tokens: TokenRecord | undefined) {
 
 describe('what was emitted', () => {
   test.each([false, true])('is what a client recorded (stream: %s)', async (stream) => {
-    await using server = await SimulatorServer.start({ recordEmitted: 10, weightVersion: '1' })
+    await using server = await SimulatorServer.start({ imitate: 'millrace', recordEmitted: 10, weightVersion: '1' })
     await using client = openBackend(server.url, { stream })
     const { tokens, finishReason } = await client.send(ask({ captureTokens: true, sessionId: 'mine' }))
     await client.send(ask({ captureTokens: true, sessionId: 'another' }))
@@ -44,6 +44,7 @@ describe('what was emitted', () => {
   test('has the weights of each token, when they change in the middle', async () => {
     await using server = await SimulatorServer.start({
       recordEmitted: 10,
+      imitate: 'millrace',
       weightVersion: '1',
       reasoning: true,
       tokensPerSecond: 30,
@@ -60,7 +61,12 @@ describe('what was emitted', () => {
   })
 
   test('of an aborted reply is its beginning', async () => {
-    await using server = await SimulatorServer.start({ recordEmitted: 10, weightVersion: '1', tokensPerSecond: 0.01 })
+    await using server = await SimulatorServer.start({
+      imitate: 'millrace',
+      recordEmitted: 10,
+      weightVersion: '1',
+      tokensPerSecond: 0.01,
+    })
     const stream = await Stream.open(server, apiPaths.chat, body('chat', question), { 'x-session-id': 'mine' })
     await stream.until((events) => saidIn(events) === 'Answer')
     await post(server, '/abort_requests', {})

@@ -1,6 +1,7 @@
 import { describe, expect, test } from 'vitest'
 import { z } from 'zod'
 import { openBackend, ask } from '../inference/_testing/open-backend.ts'
+import type { BackendKind } from '../inference/probe/probe-answers.ts'
 import { probeBackend } from '../inference/probe/probe-backend.ts'
 import { modelConfigSchema } from '../inference/index.ts'
 import { countPaths } from '../schema/index.ts'
@@ -17,7 +18,17 @@ const served: Readonly<Record<ImitationName, readonly string[]>> = {
   sglang: ['chat', 'responses', 'messages'],
   openai: ['chat', 'responses'],
   anthropic: ['messages'],
+  millrace: ['chat', 'responses', 'messages'],
 }
+
+/** What a probe takes each for. */
+const kinds = {
+  vllm: 'vllm',
+  sglang: 'sglang',
+  openai: 'unknown',
+  anthropic: 'anthropic',
+  millrace: 'millrace-sim',
+} satisfies Record<ImitationName, BackendKind>
 
 describe.each(imitationNames)('%s', (imitate) => {
   test('serves its APIs and no others, with the same words in all', async () => {
@@ -37,12 +48,14 @@ describe.each(imitationNames)('%s', (imitate) => {
     const api = imitate === 'anthropic' ? 'messages' : 'chat'
     const signal = new AbortController().signal
     const facts = await probeBackend(backends[0] as (typeof backends)[number], { env: {}, signal, api })
-    const isEngine = imitate === 'vllm' || imitate === 'sglang'
+    const isEngine = imitate === 'vllm' || imitate === 'sglang' || imitate === 'millrace'
     expect(facts.apis).toEqual(served[imitate])
     expect(facts.models).toEqual([isEngine ? { id: 'sim', contextLength: 4096 } : { id: 'sim' }])
-    expect(facts.kind).toBe(imitate === 'openai' ? 'unknown' : imitate)
-    expect(facts.tokenFields).toMatchObject({ ids: isEngine, logprobs: imitate !== 'anthropic', version: isEngine })
-    expect(facts.tokenFields?.inStreams).toBe(imitate === 'vllm')
+    expect(facts.kind).toBe(kinds[imitate])
+    // Chat replies of vLLM do not say the version of the weights.
+    const version = isEngine && imitate !== 'vllm'
+    expect(facts.tokenFields).toMatchObject({ ids: isEngine, logprobs: imitate !== 'anthropic', version })
+    expect(facts.tokenFields?.inStreams).toBe(imitate === 'vllm' || imitate === 'millrace')
   })
 })
 

@@ -59,6 +59,7 @@ describe('a client gets over HTTP what the simulator says in process', () => {
   const options = {
     skill: 0.7,
     sloppiness: 0.3,
+    imitate: 'millrace' as const,
     weightVersion: '5',
     routedExperts: '3x2',
     faults: {

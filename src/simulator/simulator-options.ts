@@ -54,7 +54,7 @@ const faultsSchema = closedObject({
 })
 
 /** The backend whose server the simulator acts as: see docs/simulator.md. */
-export const imitationNames = ['vllm', 'sglang', 'openai', 'anthropic'] as const
+export const imitationNames = ['vllm', 'sglang', 'openai', 'anthropic', 'millrace'] as const
 
 export type ImitationName = (typeof imitationNames)[number]
 

@@ -167,7 +167,7 @@ describe('chat completions', () => {
     ['a call cut in its name', { reasoning: true }, { tools: [calculator], max_tokens: 16 }],
     ['a paced reply', { ttftMs: 2, tokensPerSecond: 2000 }, {}],
   ])('%s is the same streamed and whole, and of the official shape', async (_, options, fields) => {
-    await using server = await SimulatorServer.start({ ...options, weightVersion: '3' })
+    await using server = await SimulatorServer.start({ imitate: 'millrace', ...options, weightVersion: '3' })
     const asked = question('What is 17 * 3? End with `Answer: <number>`.', {
       ...fields,
       seed: 5,

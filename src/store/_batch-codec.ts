@@ -40,6 +40,7 @@ const kinds = {
   frame: 10,
   // A kind of its own, as spools of earlier versions hold tasks without rows.
   taskWithRow: 11,
+  version: 12,
 } as const
 
 export function encodeBatch(entries: readonly QueuedEntry[]): Batch {
@@ -96,6 +97,9 @@ export function encodeBatch(entries: readonly QueuedEntry[]): Batch {
       case 'heard':
         values.push(kinds.heard, entry.session, entry.node, entry.isHeard ? 1 : 0)
         break
+      case 'version':
+        values.push(kinds.version, entry.session, entry.node, entry.version)
+        break
       case 'frame':
         values.push(kinds.frame, entry.number, entry.bytes.length)
         if (tokens) offset = pack(tokens, offset, entry.bytes)
@@ -124,6 +128,7 @@ export function entryBytes(entry: QueuedEntry): number {
     case 'session-end':
     case 'reward':
     case 'heard':
+    case 'version':
       break
     case 'node':
       bytes += entry.message.length + (entry.meta?.length ?? 0) + (entry.version?.length ?? 0) + nodeTokenBytes(entry)
@@ -238,6 +243,8 @@ class BatchReader {
         }
       case kinds.heard:
         return { kind: 'heard', session: this.#text(), node: this.#number(), isHeard: this.#number() === 1 }
+      case kinds.version:
+        return { kind: 'version', session: this.#text(), node: this.#number(), version: this.#text() }
       case kinds.frame:
         return { kind: 'frame', number: this.#number(), bytes: this.#bytes(this.#number()) }
       default:

@@ -112,6 +112,9 @@ export class JournalWriter {
       case 'reward':
         this.#statements.reward.run(entry.session, entry.node ?? wholeSession, entry.value, entry.at)
         return
+      case 'version':
+        this.#statements.version.run(entry.version, entry.session, entry.node)
+        return
       case 'heard': {
         const { heard, unheard } = this.#statements
         ;(entry.isHeard ? heard : unheard).run(entry.session, entry.node)
@@ -377,6 +380,7 @@ function prepareAll(database: DatabaseSync) {
     knowsSession: prepare('SELECT 1 FROM session WHERE id = ?'),
     heard: prepare(`UPDATE node SET meta = json_remove(meta, '$.unheard') ${ofSession}`),
     unheard: prepare(`UPDATE node SET meta = json_set(meta, '$.unheard', json('true')) ${ofSession}`),
+    version: prepare(`UPDATE node SET version = ? ${ofSession}`),
     reward: prepare('INSERT OR REPLACE INTO reward (session, node, value, at) VALUES (?, ?, ?, ?)'),
   }
 }

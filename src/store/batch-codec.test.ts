@@ -19,6 +19,7 @@ test('every kind of entry arrives as it was', () => {
     { kind: 'reward', session: 's', node: null, value: 1, at: 3 },
     { kind: 'session-end', session: 's', at: 4, why: 'expired' },
     { kind: 'heard', session: 's', node: 3, isHeard: false },
+    { kind: 'version', session: 's', node: 3, version: '7' },
     { kind: 'frame', number: 7, bytes: Uint8Array.of(1, 2, 3) },
     { kind: 'frame', number: 8, bytes: Uint8Array.of(4) },
   ]

@@ -1,5 +1,5 @@
 /** The journal's entries about a gateway's sessions. Their nodes are stored under the session's id, attempt 0. */
-export type SessionEntry = SessionStart | SessionEnd | RewardEntry | HeardEntry
+export type SessionEntry = SessionStart | SessionEnd | RewardEntry | HeardEntry | VersionEntry
 
 export interface SessionStart {
   readonly kind: 'session-start'
@@ -29,6 +29,14 @@ export interface HeardEntry {
   readonly session: string
   readonly node: number
   readonly isHeard: boolean
+}
+
+/** The version of the weights that a reply was sampled with, if that was found out after the reply. */
+export interface VersionEntry {
+  readonly kind: 'version'
+  readonly session: string
+  readonly node: number
+  readonly version: string
 }
 
 /** A reward for one sampled node, or with null for the session as a whole. The latest one counts. */

@@ -54,6 +54,7 @@ test(
     await using simulator = await SimulatorServer.start({
       recordEmitted: 100_000,
       reasoning: true,
+      imitate: 'millrace',
       weightVersion: '7',
       tokensPerSecond: 1000,
     })

@@ -14,6 +14,7 @@ test.each(seeds)('whatever clients do to their histories, each sample is recorde
     recordEmitted: 1000,
     reasoning: true,
     weightVersion: 'v0',
+    imitate: 'millrace',
     tokensPerSecond: 800,
   })
   await using gateway = await TestGateway.start({ models: [{ name: 'sim', backends: [{ url: simulator.url }] }] })

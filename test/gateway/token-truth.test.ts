@@ -14,7 +14,7 @@ const longText = Array.from({ length: 3000 }, (_, index) => `word${index}`).join
 
 const kinds = apiNames.flatMap((api) =>
   (['whole', 'stream'] as const).flatMap((form) =>
-    (['vllm', 'sglang'] as const).map((imitate) => ({ api, form, imitate })),
+    (['millrace', 'sglang'] as const).map((imitate) => ({ api, form, imitate })),
   ),
 )
 
@@ -27,7 +27,8 @@ describe.concurrent.each(kinds)('$api, $form, from $imitate', ({ api, form, imit
       routedExperts: '3x2',
       weightVersion: 'v0',
     })
-    const backends = [{ url: simulator.url, engine: imitate }]
+    const engine: 'sglang' | 'vllm' = imitate === 'sglang' ? imitate : 'vllm'
+    const backends = [{ url: simulator.url, engine }]
     await using gateway = await TestGateway.start({ models: [{ name: 'sim', backends }] })
     const session = await gateway.startSession()
     const talk = new Talk(gateway, session, voices[api], { system: 'Look every word up.', tools: true })
@@ -58,7 +59,7 @@ describe.concurrent.each(kinds)('$api, $form, from $imitate', ({ api, form, imit
     expect(rows.map(recordedTruth)).toEqual(emitted.map(emittedTruth))
     expect(rows.every(({ routedExperts }) => routedExperts?.length)).toBe(true)
     // A whole reply has one version, and SGLang's have tokens only if they are whole.
-    if (form === 'stream' && imitate === 'vllm')
+    if (form === 'stream' && imitate === 'millrace')
       expect(rows.some(({ versions }) => (versions?.length ?? 0) > 1)).toBe(true)
     // Each follows the one before, and together they say what the client did and heard.
     expect(rows.map(({ interaction }) => interaction)).toEqual(heard.map(({ id }) => id))

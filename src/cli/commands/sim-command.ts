@@ -13,7 +13,7 @@ const amount = (group: string, help: string): FlagSpec => ({ kind: 'number', val
 const simulatorFlags = {
   imitate: {
     kind: 'choice',
-    choices: ['vllm', 'sglang', 'openai', 'anthropic'] satisfies readonly ImitationName[],
+    choices: ['vllm', 'sglang', 'openai', 'anthropic', 'millrace'] satisfies readonly ImitationName[],
     group: 'Behaviour',
     help: 'Whose server it acts as: its APIs, token fields, pause and abort.',
     default: 'vllm',

@@ -93,6 +93,17 @@ export class SessionPlace {
     this.#turn = summed?.turn
     this.#reply = { ...facts, node }
     tally.add(facts)
+    if (reply.laterVersion) this.#recordLater(this.#reply.node.seq, reply.laterVersion())
+  }
+
+  /** Records the version of a reply's weights when it is known. */
+  #recordLater(node: number, version: Promise<string | undefined>): void {
+    const { id: session, dueVersions } = this.session
+    const due = version.then((found) => {
+      dueVersions.delete(due)
+      if (found !== undefined) this.#journal.append({ kind: 'version', session, node, version: found })
+    })
+    dueVersions.add(due)
   }
 
   /** Records what was received of a reply that did not end. */

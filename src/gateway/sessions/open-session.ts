@@ -52,6 +52,8 @@ export class OpenSession implements Expiring {
   /** The caller that has the session's key. */
   readonly caller: Caller
   readonly running = new ArraySet<LiveInteraction>()
+  /** One promise for each reply whose weight version is yet to be found out. */
+  readonly dueVersions = new Set<Promise<void>>()
   /** Set as soon as the end has begun; `view` settles when the end is on disk. */
   ending: { readonly why: SessionEndReason; readonly view: Promise<SessionView> } | undefined
   memory: SessionMemory | undefined

@@ -197,6 +197,10 @@ export class Sessions {
       await Promise.all(running.map((interaction) => interaction.ended))
       // A retry that is being told an unheard reply is waited for, too: that reply may be the session's only one.
       await unheard.allTold()
+      if (session.dueVersions.size > 0) {
+        await this.#models.lookAtWeights()
+        await Promise.all(session.dueVersions)
+      }
       this.#store.journal.append({ kind: 'session-end', session: id, ...end })
       await this.#store.journal.durable()
     } finally {

@@ -23,12 +23,15 @@ import { readReportedError, reportedError } from '../wire/reported-error.ts'
 import { ResponsesDialect } from '../wire/responses-dialect.ts'
 import { readShortAnswer } from './short-answer.ts'
 import { transportError } from './transport-error.ts'
+import { WeightWatch, type VersionAnswer } from './weight-watch.ts'
 
 export interface HttpBackendOptions {
   /** The most sockets. Default: the model's maxConcurrency, within this backend's share of the descriptor budget. */
   readonly connections?: number
   /** How many workers divide the descriptors of this process. */
   readonly workers?: number
+  /** Whether the version of the weights is asked for, where replies do not say it. */
+  readonly watchesWeights?: boolean
   /** How many backends, of all models, divide the descriptors of a worker. Default: those of this model. */
   readonly backends?: number
   /** What else must not be shown if the server says it, beside the key, the headers and the query of its url. */
@@ -78,6 +81,8 @@ export class HttpBackend extends Resource implements Backend {
   readonly #fixedHeaders: ReadonlySet<string>
   readonly #decoding: AsyncDisposable
   readonly #heard = { at: -Infinity }
+  /** Only of vLLM in Chat: other servers say the version in their replies, or nowhere. */
+  readonly #weights: WeightWatch | undefined
 
   /** `env` is where the key and the proxy variables are looked up. */
   constructor(model: ModelConfig, backend: BackendConfig, env: Variables, options: HttpBackendOptions = {}) {
@@ -138,6 +143,8 @@ export class HttpBackend extends Resource implements Backend {
     }
     this.#connections = new Connections({ url, connections, connectTimeoutMs, caFile: backend.caFile, env })
     this.#decoding = decodePool.hold()
+    const isWatched = options.watchesWeights && backend.engine === 'vllm' && model.api === 'chat'
+    this.#weights = isWatched ? new WeightWatch(() => this.#weightInfo(`${root}/weight_info`)) : undefined
   }
 
   get heardAt(): number {
@@ -152,7 +159,32 @@ export class HttpBackend extends Resource implements Backend {
   send(request: BackendRequest): Promise<BackendReply> {
     const endpoint = request.bodyApi === 'generate' ? this.#generate : this.#main
     if (request.captureTokens && endpoint.wire.dialect.hasTokens) decodePool.warm()
-    return this.#exchange(endpoint, request)
+    const weights = request.captureTokens ? this.#weights : undefined
+    if (!weights) return this.#exchange(endpoint, request)
+    const before = weights.seen
+    return this.#exchange(endpoint, request).then((reply) =>
+      reply.tokens && reply.tokens.version === undefined
+        ? { ...reply, laterVersion: () => weights.versionOf(before) }
+        : reply,
+    )
+  }
+
+  /** Asks for the version of the weights now, if replies wait for it. Resolves when they know. */
+  async lookAtWeights(): Promise<void> {
+    await this.#weights?.look()
+  }
+
+  /** vLLM says the version only if it was started with its development mode. */
+  async #weightInfo(path: string): Promise<VersionAnswer> {
+    try {
+      const { status, text } = await this.#ask('GET', path, this.closedSignal)
+      if (status >= 500) return 'unknown'
+      const body = jsonOrText(text)
+      const { weight_version: version } = isObject(body) ? (body as { weight_version?: unknown }) : {}
+      return status < 300 && typeof version === 'string' ? { version } : 'none'
+    } catch {
+      return 'unknown'
+    }
   }
 
   async #count(endpoint: Endpoint, request: BackendRequest): Promise<number> {
@@ -200,7 +232,7 @@ export class HttpBackend extends Resource implements Backend {
 
   /** The names of the models the server offers. Throws if it refuses the key, or fails in a way that may pass. */
   async listModels(signal: AbortSignal): Promise<string[]> {
-    const { status, text } = await this.#ask('GET', '/models', signal)
+    const { status, text } = await this.#ask('GET', `${this.#base}/models`, signal)
     if (status >= 300) {
       const reported = readReportedError(jsonOrText(text))
       const failure = reportedError(this.#main.wire.source, { status, reported })
@@ -215,11 +247,12 @@ export class HttpBackend extends Resource implements Backend {
 
   /** Whether the server has an API. An empty request tells: it is refused where there is one, which costs nothing. */
   async hasApi(api: ApiName, signal: AbortSignal): Promise<boolean> {
-    const { status } = await this.#ask('POST', apiPaths[api], signal)
+    const { status } = await this.#ask('POST', this.#base + apiPaths[api], signal)
     return ![404, 405, 501].includes(status)
   }
 
   protected override onClose(): Promise<void> {
+    this.#weights?.close()
     return closeAll([this.#decoding, this.#connections])
   }
 
@@ -231,7 +264,7 @@ export class HttpBackend extends Resource implements Backend {
     try {
       const options: Dispatcher.RequestOptions = {
         origin: this.#origin,
-        path: this.#base + path + this.#query,
+        path: path + this.#query,
         method,
         headers: [...this.#headers],
         ...(method === 'POST' && { body: '{}' }),
