@@ -240,7 +240,7 @@ test('a backend whose first reply takes too long for the probe is asked again fo
   await using server = await ScriptedServer.start(
     vllmLike((response) => {
       questions += 1
-      sendJson(response, tokens, questions <= 2 ? 503 : 200)
+      sendJson(response, tokens, questions <= 8 ? 503 : 200)
     }),
   )
   const { survey } = await findModels({ backends: [server.url], env: {}, signal: new AbortController().signal })
@@ -249,7 +249,7 @@ test('a backend whose first reply takes too long for the probe is asked again fo
   const hear = (finding: Finding): void => void heard.push(finding)
   await using _watch = new BackendWatch({ survey, listMs: 20, onProblem: hear, onAnswer: hear })
   await expect.poll(() => heard).toMatchObject([{ facts: { tokenFields: { ids: true, logprobs: true } } }])
-  expect(questions).toBe(3)
+  expect(questions).toBe(9)
 })
 
 test('a model that gets a backend keeps its limits', async () => {

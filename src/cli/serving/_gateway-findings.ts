@@ -73,7 +73,7 @@ function namesText(names: readonly string[]): string {
 export function tokensText({ tokenFields: fields }: BackendFacts, serves: Finding['serves']): string {
   const api = serves?.api ?? 'chat'
   if (api !== 'chat') return `none in ${api}: cannot be trained on`
-  if (!fields) return 'not known'
+  if (!fields) return 'not known yet'
   const { ids, logprobs, promptIds, routedExperts, version, inStreams } = fields
   const names = { ids, logprobs, prompt: promptIds, experts: routedExperts, version }
   const present = Object.entries(names).flatMap(([name, isThere]) => (isThere ? [name] : []))

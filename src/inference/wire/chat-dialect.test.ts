@@ -511,6 +511,29 @@ describe('streams', () => {
     }
   })
 
+  test('a call that vLLM cut off is read as it is told: as text in a whole reply, as a call in a stream', () => {
+    // What vLLM 0.32 wrote for the same tokens, with `tool_choice: required` and `max_tokens`.
+    const written = '<tool_call>{"name": "calculate", "arguments": 4276'
+    const whole = parse(choice({ content: written, refusal: null, reasoning: null }, 'length', { stop_reason: null }))
+    expect(whole).toMatchObject({ message: { content: written }, finishReason: 'length' })
+    expect(whole.message.tool_calls).toBeUndefined()
+    const call = { id: 'chatcmpl-tool-b5', type: 'function', index: 0, function: { name: 'calculate' } }
+    const stream = assemble([
+      chunk({ role: 'assistant', content: '' }),
+      chunk({ content: null, tool_calls: [call] }, null, { token_ids: null }),
+      chunk({}, null, { token_ids: null }),
+      chunk({ content: null, tool_calls: [{ index: 0, function: { arguments: '42' } }] }, null, { token_ids: null }),
+      chunk({ content: null, tool_calls: [{ index: 0, function: { arguments: '76' } }] }, 'length', {
+        stop_reason: null,
+      }),
+      '[DONE]',
+    ])
+    expect(stream.reply()).toMatchObject({
+      message: { content: null, tool_calls: [{ function: { name: 'calculate', arguments: '4276' } }] },
+      finishReason: 'length',
+    })
+  })
+
   test('thoughts that stand in the content are told as reasoning', () => {
     const stream = dialect({ stream: true }).assemble({}, true)
     const event = new EventDraft('')

@@ -9,8 +9,11 @@ const schedule: Backoff = { firstMs: 500, factor: 2, maxMs: 10_000 }
 /** One request for each backend. */
 const defaultListMs = 10_000
 
-/** How often a backend is asked again whether its replies have tokens, if it did not say: a first reply may take long. */
-const maxTokenQuestions = 5
+/**
+ * How often a backend is asked again whether its replies have tokens, if it did not say. For three minutes: the first reply of
+ * vLLM on a busy machine took 40 s, because it compiles its sampler then.
+ */
+const maxTokenQuestions = 12
 
 export interface BackendWatchOptions {
   readonly survey: BackendSurvey
