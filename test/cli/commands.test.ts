@@ -50,7 +50,7 @@ describe.concurrent('looking at a run', () => {
     expect(failed.stdout).toMatch(/^1-0 +1 +env_error +– +0 +.*the image is missing/m)
     const transcript = await millrace({ cwd }, 'show', 'it', '0-0')
     expect(transcript.stdout).toMatch(
-      /^0-0 {2}task 0 · completed · reward 1\.000\ntask {6}left: 0\n {10}right: 1\n\n▌ user\nWhat is 0 \+ 1\?/,
+      /^0-0 {2}task 0 · completed · reward 1\.000\ntask {6}index: 0\n\n▌ user\nWhat is 0 \+ 1\?/,
     )
     expect(transcript.stdout).toMatch(/▌ assistant .*\nAnswer: 1\n/)
     const missing = await millrace({ cwd }, 'show', 'it', '77-0')

@@ -5,6 +5,7 @@ import {
   defineEnvironment,
   forkRollout,
   jsonl,
+  replayRollout,
   replayRun,
   rescoreRun,
   z,
@@ -12,6 +13,7 @@ import {
   type RescoredRollout,
   type RescoreSummary,
   type RunReader,
+  type Summary,
   type TaskInput,
 } from 'millrace'
 import { ScriptedBackend, temporaryRuns } from 'millrace/testing'
@@ -64,6 +66,19 @@ async function rescored(
   return { lines, summary: rescoring.summary() }
 }
 
+/** A fork of rollout 2-0 whose answer is wrong. */
+async function forkWrongly(reader: RunReader, root: string, environment: Environment): Promise<Summary> {
+  const fork = await forkRollout(reader, {
+    rollout: '2-0',
+    turn: 0,
+    environment,
+    preflight: false,
+    backends: { scripted: [new ScriptedBackend(() => 'no')] },
+    run: { root, name: 'forked' },
+  })
+  return await fork.summary()
+}
+
 const scores = (lines: readonly RescoredRollout[]) => lines.map(({ id, before, after }) => [id, before, after])
 const asTheyWere = [
   ['0-0', 1, 1],
@@ -93,15 +108,11 @@ describe('generated tasks', () => {
     await using runs = await temporaryRuns()
     await storeAnswers(runs.root, generated)
     using reader = openRun(runs.root)
-    const fork = await forkRollout(reader, {
-      rollout: '2-0',
-      turn: 0,
-      environment: generated,
-      preflight: false,
-      backends: { scripted: [new ScriptedBackend(() => 'no')] },
-      run: { root: runs.root, name: 'forked' },
+    expect(await forkWrongly(reader, runs.root, generated)).toMatchObject({
+      end: 'complete',
+      rollouts: 1,
+      score: { mean: 0 },
     })
-    expect(await fork.summary()).toMatchObject({ end: 'complete', rollouts: 1, score: { mean: 0 } })
     using forked = openRun(runs.root, 'forked')
     expect(forked.task(2)).toEqual(reader.task(2))
     expect(forked.rollout('2-0')?.messages[0]).toEqual(reader.rollout('2-0')?.messages[0])
@@ -121,7 +132,16 @@ describe('listed tasks', () => {
     expect(summary).toMatchObject({ withoutTask: 0, withStoredTask: 2 })
   })
 
-  test('whose file is gone are, too', async () => {
+  test('that are gone are replayed and forked by them', async () => {
+    await using runs = await temporaryRuns()
+    await storeAnswers(runs.root, listed)
+    using reader = openRun(runs.root)
+    const none = environmentOf(() => [])
+    expect(await replayRollout(reader, '2-0', { environment: none })).toMatchObject({ verdict: 'identical' })
+    expect(await forkWrongly(reader, runs.root, none)).toMatchObject({ end: 'complete', rollouts: 1 })
+  })
+
+  test('whose file is gone are scored again, too', async () => {
     await using runs = await temporaryRuns()
     const file = join(runs.root, 'tasks.jsonl')
     await writeFile(file, rows.map((row) => `${JSON.stringify(row)}\n`).join(''))
