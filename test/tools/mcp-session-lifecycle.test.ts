@@ -117,6 +117,15 @@ test('close is for good, also during an opening, and also for calls that run', a
   expect(made.session.state).toBe('closed')
 })
 
+test('a session that is closed leaves no timer behind, however long it might have lived', async () => {
+  const before = activeResources()
+  {
+    await using made = sessionWith([], { idleMs: 3_600_000, maxLifetimeMs: 3_600_000 })
+    await made.session.call(echo('x'))
+  }
+  expect(await leftSince(before)).toEqual([])
+})
+
 test('a session that nobody uses is closed, and opened again by the next call at no cost to the budget', async () => {
   await using made = sessionWith([], { idleMs: 20, reconnect: { max: 0, windowMs: 1 } })
   const { session, events } = made

@@ -1,0 +1,48 @@
+import { beforeEach, expect, test, vi } from 'vitest'
+import { RecycleClock } from './_recycle-clock.ts'
+
+beforeEach(() => {
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'performance'] })
+  return () => vi.useRealTimers()
+})
+
+test('a connection is idle so long after its last call, and not while a call runs', () => {
+  const due: string[] = []
+  let inFlight = 1
+  const clock = new RecycleClock(
+    { idleMs: 100 },
+    () => inFlight,
+    (why) => due.push(why),
+  )
+  vi.advanceTimersByTime(250)
+  inFlight = 0
+  clock.used()
+  vi.advanceTimersByTime(99)
+  expect(due).toEqual([])
+  vi.advanceTimersByTime(1)
+  expect(due).toEqual(['idle'])
+  expect(vi.getTimerCount()).toBe(0)
+})
+
+test('a connection becomes old under load, too, and is told of once', () => {
+  const due: string[] = []
+  let inFlight = 1
+  const _clock = new RecycleClock(
+    { idleMs: 100, maxLifetimeMs: 150 },
+    () => inFlight,
+    (why) => due.push(why),
+  )
+  vi.advanceTimersByTime(150)
+  inFlight = 0
+  vi.advanceTimersByTime(1_000)
+  expect(due).toEqual(['lifetime'])
+})
+
+test('a clock that was stopped, and one without limits, tell of nothing', () => {
+  const onDue = (): void => expect.unreachable('nothing is due')
+  const stopped = new RecycleClock({ idleMs: 10, maxLifetimeMs: 10 }, () => 0, onDue)
+  stopped.stop()
+  const _endless = new RecycleClock({}, () => 0, onDue)
+  expect(vi.getTimerCount()).toBe(0)
+  vi.advanceTimersByTime(1_000)
+})
