@@ -135,6 +135,16 @@ test('a client that joins a request and wants a whole reply is sent nothing befo
   expect(client.document).toMatchObject({ object: 'chat.completion' })
 })
 
+test('a request is given up when the last of its clients leaves, whoever that is, and not before', async () => {
+  const { interaction, client: first, join } = answeredLater()
+  const [second, third] = [join(), join()]
+  first.leave()
+  third.client.leave()
+  expect(interaction.signal.aborted).toBe(false)
+  second.client.leave()
+  expect(interaction.signal.aborted).toBe(true)
+})
+
 /** A request whose model answers when `reply` is called. */
 function answeredLater() {
   const answer = Promise.withResolvers<CompleteReply>()
