@@ -2,6 +2,8 @@ import { mkdir, readdir, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { temporaryRuns } from 'millrace/testing'
 import { expect, test } from 'vitest'
+import { fakeProcess } from '../src/cli/_testing/fake-terminal.ts'
+import { main } from '../src/cli/main.ts'
 import { ScriptedServer, sendJson } from '../src/inference/_testing/scripted-server.ts'
 import { echoKinds, startEchoServer } from './_echo-server.ts'
 import { fixture, millrace, startMillrace, type Running } from './cli/_millrace.ts'
@@ -76,6 +78,8 @@ interface Scene extends AsyncDisposable {
   readonly found: Findings
   /** Runs a command to its end; all that it says is looked at. */
   readonly run: (...words: readonly string[]) => Promise<string>
+  /** The same for a command that only reads runs, in this process. */
+  readonly read: (...words: readonly string[]) => Promise<void>
 }
 
 async function openScene(): Promise<Scene> {
@@ -124,6 +128,12 @@ async function openScene(): Promise<Scene> {
       found.add(`millrace ${words[0]}`, `${code}\n${stdout}\n${stderr}`)
       return stdout + stderr
     },
+    read: async (...words) => {
+      const parts = fakeProcess({ env })
+      const code = await main(words, parts)
+      found.add(`millrace ${words[0]}`, parts.stdout.text + parts.stderr.text)
+      expect({ words, code }).toEqual({ words, code: 0 })
+    },
     [Symbol.asyncDispose]: () => kept.disposeAsync(),
   }
 }
@@ -161,13 +171,13 @@ test('eval keeps the secrets of models that repeat them out of its output, its f
   expect(shown.split('[redacted]').length).toBeGreaterThan(echoKinds.length)
   await scene.run('eval', ...words, '--run', 'streamed', '--stream', '--workers', '1')
   for (const run of ['whole', 'streamed']) {
-    await scene.run('show', run)
-    await scene.run('show', run, '--outcome', 'any', '--json')
-    await scene.run('show', run, '0-0')
-    await scene.run('export', run)
-    await scene.run('doctor', run, '--json')
+    await scene.read('show', run)
+    await scene.read('show', run, '--outcome', 'any', '--json')
+    await scene.read('show', run, '0-0')
+    await scene.read('export', run)
+    await scene.read('doctor', run, '--json')
   }
-  await scene.run('list', '--json')
+  await scene.read('list', '--json')
   await found.addFolder(runs)
   expect(found.texts.get('whole/rollouts.jsonl')).toContain('[redacted]')
   expect(found.texts.get('whole/run.json')).toContain('"x-route": "[redacted]"')
@@ -198,7 +208,7 @@ test('serve keeps them out of its replies, its log and its metrics', async () =>
 
 test('the gateway keeps them out of its replies in every API, its log, its record and its metrics', async () => {
   await using scene = await openScene()
-  const { cwd, env, found, runs, run } = scene
+  const { cwd, env, found, runs, run, read } = scene
   const base = '${ORIGIN}/${PATH_TOKEN}'
   const backend = (path: string, more: object = {}): object => ({
     url: `${base}${path}/v1?sig=${encodeURIComponent(canary.Query)}`,
@@ -256,8 +266,8 @@ test('the gateway keeps them out of its replies in every API, its log, its recor
   await found.addFolder(runs)
   const log = await endOf(running, scene, 'the gateway')
   expect(log).toContain('[redacted]')
-  await run('show', 'gateway', '--json')
-  await run('export', 'gateway')
+  await read('show', 'gateway', '--json')
+  await read('export', 'gateway')
   await found.addFolder(runs)
   expect(found.texts.get('gateway/run.json')).toContain('"x-filled": "[redacted]"')
   expectNoLeaks(scene, ['Key', 'Header', 'Query', 'Path', 'Filled'])
@@ -265,7 +275,7 @@ test('the gateway keeps them out of its replies in every API, its log, its recor
 
 test('eval keeps the secrets of tool servers that repeat them out of everything', async () => {
   await using scene = await openScene()
-  const { cwd, echo, found, runs, run } = scene
+  const { cwd, echo, found, runs, run, read } = scene
   const local = { command: process.execPath, args: ['-e', 'console.error(process.env.TOKEN); process.exit(1)'] }
   const servers = {
     web: {
@@ -274,17 +284,23 @@ test('eval keeps the secrets of tool servers that repeat them out of everything'
     },
     local: { ...local, env: { TOKEN: canary.McpEnv } },
   }
-  const source = (name: keyof typeof servers): string => `
-    import { defineEnvironment, z } from 'millrace'
-    const mcpServers = ${JSON.stringify({ [name]: servers[name] })}
-    export default defineEnvironment({ name: '${name}', task: z.object({}), tasks: () => [{}], prompt: () => 'x', reward: () => 1, mcpServers })`
-  for (const name of ['web', 'local'] as const) {
-    await writeFile(join(cwd, `${name}.ts`), source(name))
+  const optional = Object.entries(servers).map(([name, server]) => [name, { ...server, required: false }] as const)
+  // A run fails if a server that it needs cannot be opened, and says what failed; without one it goes on, and records that.
+  const given = { web: { web: servers.web }, local: { local: servers.local }, both: Object.fromEntries(optional) }
+  for (const [name, mcpServers] of Object.entries(given)) {
+    const source = `
+      import { defineEnvironment, z } from 'millrace'
+      const mcpServers = ${JSON.stringify(mcpServers)}
+      const task = z.object({})
+      export default defineEnvironment({ name: '${name}', task, tasks: () => [{}], prompt: () => 'x', reward: () => 1, mcpServers })`
+    await writeFile(join(cwd, `${name}.ts`), source)
     const shown = await run('eval', `./${name}.ts`, '-m', 'sim', '--retries', '0', '--run', name, '--json')
     expect(shown).toContain('[redacted]')
-    await run('export', name)
   }
+  await read('show', 'both', '0-0')
+  await read('export', 'both')
   await found.addFolder(runs)
+  expect(found.texts.get('both/journal.sqlite')).toContain('[redacted]')
   expectNoLeaks(scene, ['McpHeader', 'McpFilled', 'McpQuery'])
 })
 

@@ -54,6 +54,10 @@ test('an error with nothing secret in it stays what it is', () => {
   const hidden = key.error(Object.assign(new Error('failed'), { data: { text: 'abcdef123 is wrong' } }))
   expect(JSON.stringify(hidden)).not.toContain('abcdef123')
   expect(hidden.message).toBe('failed')
+  const circle: Error & { self?: Error } = new Error('round')
+  circle.self = circle
+  expect(key.error(circle)).toEqual(new Error('round'))
+  expect(key.error(circle)).not.toBe(circle)
   expect(String(key.error(new Error('abcdef123 failed', { cause: new Error('abcdef123') })))).toBe(
     'Error: [redacted] failed',
   )

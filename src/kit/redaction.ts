@@ -43,9 +43,18 @@ export class Redaction {
 
   /** The error itself if nothing in it is secret; else a new one with its message redacted. */
   error(error: Error): Error {
-    const told = [...causesOf(error)].map((cause) => `${cause.stack} ${JSON.stringify(cause)}`).join('\n')
-    if (this.text(told) === told) return error
+    const told = Array.from(causesOf(error), toldBy)
+    if (told.every((text) => text !== undefined && this.text(text) === text)) return error
     return new Error(this.text(error.message))
+  }
+}
+
+/** All that an error tells; undefined if it cannot be written down, and so cannot be looked at. */
+function toldBy(error: Error): string | undefined {
+  try {
+    return `${error.stack} ${JSON.stringify(error)}`
+  } catch {
+    return undefined
   }
 }
 
