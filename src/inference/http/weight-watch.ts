@@ -63,7 +63,11 @@ export class WeightWatch {
 
   #plan(ms: number): void {
     if (this.#state !== 'watching') return
-    this.#timer ??= setTimeout(() => void this.#lookOnce(), timerMs(ms)).unref()
+    this.#timer ??= setTimeout(() => {
+      this.#timer = undefined
+      // Replies may wait for more than the question that is under way.
+      void (this.#next ? this.look() : this.#lookOnce())
+    }, timerMs(ms)).unref()
   }
 
   #lookOnce(): Promise<void> {
