@@ -100,10 +100,11 @@ async function tryAgent({ argument, language, code }: MarkedBlock, options: Page
   await symlink(options.modules, join(home, 'node_modules'))
   const [file, program] = runners[language] ?? ['', '']
   await writeFile(join(home, file), code.replaceAll('http://localhost:8787', bench.url))
-  // Nothing of this machine's configuration counts: the environment has what the page names.
+  // Nothing of this machine's configuration counts, and nothing is left behind: the environment has what the page names.
   const env = {
     PATH: [...options.paths, process.env['PATH']].join(delimiter),
     HOME: home,
+    TMPDIR: home,
     SESSION_KEY: session.key,
     TASK: trial.task?.(cwd) ?? '',
   }
