@@ -87,12 +87,6 @@ export class ServedModel extends Resource {
     return this.#backends.some(({ config, backend }) => config.url === url && backend.isActive(withinMs))
   }
 
-  /** Has backends asked for the version of their weights, if replies wait for it. */
-  async lookAtWeights(): Promise<void> {
-    const backends = [...this.#backends, ...this.#leaving]
-    await Promise.all(backends.map(({ backend }) => backend.lookAtWeights()))
-  }
-
   status(): ModelStatus {
     return this.client.status()
   }

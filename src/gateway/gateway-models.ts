@@ -170,11 +170,6 @@ export class GatewayModels extends Resource {
     return this.#all().some((served) => served.isActive(url, withinMs))
   }
 
-  /** Has backends asked for the version of their weights, if replies wait for it. */
-  async lookAtWeights(): Promise<void> {
-    await Promise.all(this.#all().map((served) => served.lookAtWeights()))
-  }
-
   endSession(session: string): void {
     for (const { client } of this.#all()) client.endSession(session)
   }

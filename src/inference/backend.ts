@@ -113,6 +113,14 @@ export interface ReplySink {
 export type PartialReply = Pick<BackendReply, 'message' | 'tokens'>
 
 /** A reply whose end the backend declared. */
+/** The version of the weights of a reply that does not say it. */
+export interface LaterVersion {
+  /** Resolves when the backend has been asked after the reply. Undefined if the version may have changed meanwhile. */
+  find(): Promise<string | undefined>
+  /** Asks the backend now, for all replies that wait. Resolves when they know. */
+  look(): Promise<void>
+}
+
 export interface BackendReply {
   readonly message: AssistantMessage
   readonly finishReason: FinishReason
@@ -122,11 +130,8 @@ export interface BackendReply {
   readonly stopReason?: string
   readonly usage: Usage
   readonly tokens?: TokenRecord
-  /**
-   * For tokens without the version of their weights: finds out the version, after the reply has ended. Undefined if it is not
-   * known to have been the same all the time.
-   */
-  readonly laterVersion?: () => Promise<string | undefined>
+  /** For tokens without the version of their weights. */
+  readonly laterVersion?: LaterVersion
   readonly firstTokenMs?: number
   /** The reply in its API's own words, if the message has no place for all of it. */
   readonly original?: OriginalReply

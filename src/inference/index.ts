@@ -2,6 +2,7 @@ export type {
   Backend,
   BackendReply,
   BackendRequest,
+  LaterVersion,
   ModelRequest,
   OwnWords,
   PartialReply,

@@ -9,11 +9,14 @@ class VllmServer {
   version = '1'
   /** What it answers to the question for the version; undefined for its version. */
   refusal: { readonly status: number; readonly body: object } | undefined
+  /** Called before the version is said. */
+  onQuestion: () => void | Promise<void> = () => undefined
   /** Called before a reply is sent. */
   onReply: () => void | Promise<void> = () => undefined
 
   readonly handler: Handler = async (response, { path }) => {
     if (path === '/weight_info') {
+      await this.onQuestion()
       const { status = 200, body = { weight_version: this.version } } = this.refusal ?? {}
       sendJson(response, body, status)
       return
@@ -114,6 +117,35 @@ test('a server that fails at saying its version does not hold up replies or the 
   await open.ask(caller, hello)
   await open.gateway.endSession(admin, id)
   expect(await versionsOf(open, id)).toEqual([null])
+})
+
+test('a server that does not say its version does not hold up the end of a session, and may say it later', async () => {
+  const vllm = new VllmServer()
+  await using server = await ScriptedServer.start(vllm.handler)
+  await using open = await over(server)
+  await untilSeen(open)
+  const letGo = Promise.withResolvers<void>()
+  vllm.onQuestion = () => letGo.promise
+  const { id, caller } = await open.session()
+  await open.ask(caller, hello)
+  await open.gateway.endSession(admin, id)
+  expect(await versionsOf(open, id)).toEqual([null])
+  letGo.resolve()
+  await expect.poll(() => versionsOf(open, id)).toEqual(['1'])
+})
+
+test('a refusal that may pass is no answer: the server is asked again', async () => {
+  const vllm = new VllmServer()
+  await using server = await ScriptedServer.start(vllm.handler)
+  await using open = await over(server)
+  await untilSeen(open)
+  const before = await open.session()
+  vllm.refusal = { status: 429, body: {} }
+  await open.ask(before.caller, hello)
+  await open.gateway.endSession(admin, before.id)
+  expect(await versionsOf(open, before.id)).toEqual([null])
+  vllm.refusal = undefined
+  await untilSeen(open)
 })
 
 test('a gateway closes while a version is waited for', async () => {

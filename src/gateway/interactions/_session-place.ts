@@ -1,4 +1,11 @@
-import { callRecord, isSealed, type BrokenReply, type CompleteReply, type PartialReply } from '../../inference/index.ts'
+import {
+  callRecord,
+  isSealed,
+  type BrokenReply,
+  type CompleteReply,
+  type LaterVersion,
+  type PartialReply,
+} from '../../inference/index.ts'
 import { isNestedWithin } from '../../kit/index.ts'
 import {
   maxOriginalDepth,
@@ -93,16 +100,17 @@ export class SessionPlace {
     this.#turn = summed?.turn
     this.#reply = { ...facts, node }
     tally.add(facts)
-    if (reply.laterVersion) this.#recordLater(this.#reply.node.seq, reply.laterVersion())
+    if (reply.laterVersion) this.#recordLater(this.#reply.node.seq, reply.laterVersion)
   }
 
   /** Records the version of a reply's weights when it is known. */
-  #recordLater(node: number, version: Promise<string | undefined>): void {
+  #recordLater(node: number, later: LaterVersion): void {
     const { id: session, dueVersions } = this.session
-    const due = version.then((found) => {
+    const recorded = later.find().then((version) => {
       dueVersions.delete(due)
-      if (found !== undefined) this.#journal.append({ kind: 'version', session, node, version: found })
+      if (version !== undefined) this.#journal.append({ kind: 'version', session, node, version })
     })
+    const due = { recorded, look: () => later.look() }
     dueVersions.add(due)
   }
 

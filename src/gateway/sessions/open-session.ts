@@ -41,6 +41,14 @@ export class SessionMemory {
   }
 }
 
+/** The version of the weights of a reply that is recorded without it. */
+interface DueVersion {
+  /** Resolves when the version is appended to the journal, or known to stay unknown. */
+  readonly recorded: Promise<void>
+  /** Has the backend asked now. */
+  look(): Promise<void>
+}
+
 /** A session that has not ended. Every open session has one of these, used or not, so it is small. */
 export class OpenSession implements Expiring {
   readonly id: string
@@ -52,8 +60,8 @@ export class OpenSession implements Expiring {
   /** The caller that has the session's key. */
   readonly caller: Caller
   readonly running = new ArraySet<LiveInteraction>()
-  /** One promise for each reply whose weight version is yet to be found out. */
-  readonly dueVersions = new Set<Promise<void>>()
+  /** One for each reply whose weight version is yet to be found out: as many as replies that ended since the last question. */
+  readonly dueVersions = new Set<DueVersion>()
   /** Set as soon as the end has begun; `view` settles when the end is on disk. */
   ending: { readonly why: SessionEndReason; readonly view: Promise<SessionView> } | undefined
   memory: SessionMemory | undefined

@@ -1,4 +1,5 @@
 import { MillraceError } from '../../errors/index.ts'
+import { within } from '../../kit/index.ts'
 import { describeIssues } from '../../schema/index.ts'
 import {
   isDamage,
@@ -59,6 +60,8 @@ export interface RewardOptions extends RewardedName {
 
 /** With this maximum, the sum over as many replies as a session can have is still finite, also as a float32. */
 const maxReward = 1e30
+/** How long the end of a session waits for the versions of weights. They are still recorded later, if they become known. */
+const maxVersionWaitMs = 5_000
 
 /** The operations on sessions from outside: start, look at, reward, end. Each caller sees only its own. */
 export class Sessions {
@@ -197,10 +200,7 @@ export class Sessions {
       await Promise.all(running.map((interaction) => interaction.ended))
       // A retry that is being told an unheard reply is waited for, too: that reply may be the session's only one.
       await unheard.allTold()
-      if (session.dueVersions.size > 0) {
-        await this.#models.lookAtWeights()
-        await Promise.all(session.dueVersions)
-      }
+      await versionsRecorded(session)
       this.#store.journal.append({ kind: 'session-end', session: id, ...end })
       await this.#store.journal.durable()
     } finally {
@@ -280,4 +280,11 @@ function newSession(tenant: string, group: string, data: SessionData): { session
 function startEntry(session: OpenSession): SessionStart {
   const { id, group, tenant, keyDigest: digest, startedAt: at, data } = session
   return { kind: 'session-start', session: id, group, tenant, keyDigest: digest, at, data: JSON.stringify(data) }
+}
+
+/** Waits until the replies of a session have the version of their weights, but not for a backend that does not answer. */
+async function versionsRecorded({ dueVersions }: OpenSession): Promise<void> {
+  if (dueVersions.size === 0) return
+  const all = Array.from(dueVersions, (due) => due.look().then(() => due.recorded))
+  await within(Promise.all(all), maxVersionWaitMs)
 }

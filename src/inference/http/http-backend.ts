@@ -164,24 +164,20 @@ export class HttpBackend extends Resource implements Backend {
     const before = weights.seen
     return this.#exchange(endpoint, request).then((reply) =>
       reply.tokens && reply.tokens.version === undefined
-        ? { ...reply, laterVersion: () => weights.versionOf(before) }
+        ? { ...reply, laterVersion: { find: () => weights.versionOf(before), look: () => weights.look() } }
         : reply,
     )
-  }
-
-  /** Asks for the version of the weights now, if replies wait for it. Resolves when they know. */
-  async lookAtWeights(): Promise<void> {
-    await this.#weights?.look()
   }
 
   /** vLLM says the version only if it was started with its development mode. */
   async #weightInfo(path: string): Promise<VersionAnswer> {
     try {
       const { status, text } = await this.#ask('GET', path, this.closedSignal)
-      if (status >= 500) return 'unknown'
+      if (isMissing(status)) return 'none'
+      if (status >= 300) return 'unknown'
       const body = jsonOrText(text)
       const { weight_version: version } = isObject(body) ? (body as { weight_version?: unknown }) : {}
-      return status < 300 && typeof version === 'string' ? { version } : 'none'
+      return typeof version === 'string' ? { version } : 'none'
     } catch {
       return 'unknown'
     }
@@ -248,7 +244,7 @@ export class HttpBackend extends Resource implements Backend {
   /** Whether the server has an API. An empty request tells: it is refused where there is one, which costs nothing. */
   async hasApi(api: ApiName, signal: AbortSignal): Promise<boolean> {
     const { status } = await this.#ask('POST', this.#base + apiPaths[api], signal)
-    return ![404, 405, 501].includes(status)
+    return !isMissing(status)
   }
 
   protected override onClose(): Promise<void> {
@@ -343,4 +339,9 @@ export function backendUrl(text: string): URL {
     throw new MillraceError('config_invalid', `the url of backend ${url.host} contains credentials. ${step}`)
   }
   return url
+}
+
+/** Whether a status says that a server does not have a route. */
+function isMissing(status: number): boolean {
+  return [404, 405, 501].includes(status)
 }
