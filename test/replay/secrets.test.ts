@@ -68,10 +68,10 @@ test('what is left of a header or an address is not sent', async () => {
       run: { root: runs.root, name: 'stored' },
     }).summary()
     using reader = openRun(runs.root)
-    expect(await readFile(join(reader.folder, 'run.json'), 'utf8')).not.toMatch(/sk-verysecret123|secret-token/)
+    expect(await readFile(join(reader.folder, 'run.json'), 'utf8')).not.toMatch(/sk-verysecret123|secret-token|blue/)
     await Array.fromAsync(await rescoreRun(reader, { environment: judged('Strict.'), judge: 'live' }))
-    expect(seen).toMatchObject([{ url: '/v1/chat/completions?api-version=7', headers: { 'x-team': 'blue' } }])
-    expect(seen[0]?.headers).not.toHaveProperty('x-auth-token')
+    expect(seen).toMatchObject([{ url: '/v1/chat/completions?api-version=7' }])
+    for (const name of ['x-auth-token', 'x-team']) expect(seen[0]?.headers).not.toHaveProperty(name)
   } finally {
     server.close()
     server.closeAllConnections()
