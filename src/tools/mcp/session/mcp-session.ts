@@ -32,8 +32,9 @@ const protocolErrors = new Set([-32_700, -32_600, -32_601])
  * | HTTP 429 or 503, and there is time to wait as long as they say  | nobody: it is repeated once after that                 |
  * | one of these otherwise, or once more                            | the rollout: `tool_infra`, with `mayHaveRun`           |
  * | the server has forgotten what it was told, and that is to fail  | the rollout: `tool_infra`; nothing is opened again     |
- * | the new connection cannot be had, and the session has a gate    | nobody: the call waits there until the server is back  |
- * | not even then, or there is no gate                              | the rollout: `tool_infra`, `Reconnect to … also failed` |
+ * | the server cannot be opened again, at a gate that waits         | nobody: the call waits until the server is back        |
+ * | the server is away for longer than `awayTimeoutMs`              | the rollout: `tool_infra`, `Reconnect to … also failed` |
+ * | the server cannot be opened again, without such a gate          | the rollout: `tool_infra`, `Reconnect to … also failed` |
  * | too many reconnects in a while (the circuit is open)            | the rollout: `tool_infra`, at once; it waits at a gate if the server is shared |
  * | another status, a JSON-RPC error about the protocol, no result  | the rollout: `tool_infra`; nothing is repeated         |
  * | the caller's signal aborts                                      | the caller: its reason; the server is told to stop     |
