@@ -42,13 +42,15 @@ test('the clock of an agent stands still while a call of it, or of a child, wait
   const time = timeOf({ doing: 'tool ask' })
   const child = timeOf({ parent: time })
   const why = new MillraceError('tool_infra', 'it does not answer')
-  const resume = [child.onServerAway(why), child.onServerAway(why)]
+  const opened = new MillraceError('tool_infra', 'it is opened again')
+  const resume = [child.onServerAway(why), child.onServerAway(opened), child.onServerAway(why)]
   resume[0]?.()
   expect([time.budget.isWaiting, child.budget.isWaiting]).toEqual([true, true])
   expect(await endOf(time)).toBe(
     'its time on the clock is used up, in tool ask, while it waited for a tool server that is away: it does not answer',
   )
   resume[1]?.()
+  resume[2]?.()
   expect([time.budget.isWaiting, child.budget.isWaiting]).toEqual([false, false])
   time.stop()
   child.stop()

@@ -86,7 +86,7 @@ export class AgentTime implements CallHooks {
     this.#parent?.onParked(error)
   }
 
-  /** A call waits for a tool server that is away. Returns what to call when the wait is over. */
+  /** A call waits for a tool server to be opened again. Returns what to call when the wait is over. */
   onServerAway(why: MillraceError): () => void {
     this.budget.startWait()
     const forget = this.#noteAway(why)
@@ -120,7 +120,8 @@ export class AgentTime implements CallHooks {
     const asking = lastSent?.isUnderWay && !isWaiting ? `a model call to ${lastSent.backend}` : undefined
     const doing = this.#hook ?? tools.doing ?? asking
     this.cutOffIn = doing
-    const [serverAway] = this.#awayBecause
+    // What is known last says most.
+    const serverAway = this.#awayBecause.at(-1)
     // During `setup` the clock stands still as well, without a wait for the model.
     const waitsForModel = isWaiting && this.#hook !== 'setup' && !serverAway
     this.scope.abort(timeUp(what, { lastSent, doing, waitsForModel, heldUpBy: this.#heldUpBy, serverAway }))

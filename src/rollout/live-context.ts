@@ -67,7 +67,7 @@ export interface ContextHost {
   readonly messages: readonly Message[]
   readonly answer: string | null
   readonly tally: { readonly toolRepairs: number }
-  /** A call of the agent waits for a tool server that is away. Returns what to call when the wait is over. */
+  /** A call of the agent waits for a tool server to be opened again. Returns what to call when the wait is over. */
   onServerAway(why: MillraceError): () => void
   readonly requests: {
     /** `asking` is the tool call that asks for the child, if one does. */

@@ -59,7 +59,7 @@ export class NotedServers implements ServerCalls {
     this.#parts = parts
   }
 
-  /** The same servers for one agent, which hears when a call of its own waits for a server that is away. */
+  /** The same servers for one agent, which hears when a call of its own waits for a server to be opened again. */
   heardBy(onAway: NonNullable<ServerCall['onAway']>): NotedServers {
     const direct: ServerCalls = { call: (server, call) => this.direct.call(server, { ...call, onAway }) }
     return new NotedServers(direct, this.#parts)

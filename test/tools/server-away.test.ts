@@ -55,6 +55,36 @@ test.for(['shared', 'session'] as const)(
   },
 )
 
+test.for(['shared', 'session'] as const)(
+  'rollouts wait for a %s server that listens and starts for longer than a call may last',
+  async (sharing) => {
+    const first = await HttpMcpServer.start({ answers: 'json' })
+    const { url, port } = first
+    const { script, letGo } = threeCalls('look')
+    const config = { url, sharing, onRestart: 'tell', callTimeoutMs: 1_000, startTimeoutMs: 2_000 } as const
+    await using run = await startRollouts(environmentWith({ web: config }, { count: 12 }), script, { concurrency: 8 })
+    const ended = Array.fromAsync(run.evaluation)
+    const servers = () => run.evaluation.progress().servers
+    await expect.poll(() => first.calls.length).toBe(8)
+    await first.close()
+    const started = Promise.withResolvers<void>()
+    await using _again = await HttpMcpServer.start({ port, answers: 'json', ready: started.promise })
+    letGo()
+    await expect.poll(servers, { timeout: 10_000 }).toMatchObject([{ server: 'web', state: 'away', waiting: 8 }])
+    expect(servers()[0]?.awayBecause).toContain('did not initialise and list its tools within 2000 ms')
+    started.resolve()
+    const records = await ended
+    expect(records.map(({ outcome, attempt, reward }) => [outcome, attempt, reward])).toEqual(
+      Array.from({ length: 12 }, () => ['completed', 1, 1]),
+    )
+    using reader = await run.reader()
+    const [back] = Array.from(reader.events('mcp.back'), ({ data }) => data as { readonly ms: number })
+    // The opening that found out that the server is away is no working time either.
+    const longest = Math.max(...records.map(({ timing }) => timing.waitMs))
+    expect(longest).toBeGreaterThanOrEqual(config.startTimeoutMs + (back?.ms ?? Infinity) - 2)
+  },
+)
+
 test('so do rollouts on worker processes, also on one that starts while the server is away', async () => {
   await using runs = await temporaryRuns()
   const first = await HttpMcpServer.start({ answers: 'json' })

@@ -73,8 +73,8 @@ test.each<[string, ServerConfig, Partial<ServerTool>, boolean]>([
 })
 
 test('the tool box waits a little longer than the session, also for a server that is away', () => {
-  expect(toolOf(command).timeoutMs).toBe(725_000)
-  expect(toolOf({ ...command, callTimeoutMs: 1_000, awayTimeoutMs: 2_000 }).timeoutMs).toBe(8_000)
+  expect(toolOf(command).timeoutMs).toBe(785_000)
+  expect(toolOf({ ...command, callTimeoutMs: 1_000, startTimeoutMs: 500, awayTimeoutMs: 2_000 }).timeoutMs).toBe(9_000)
   expect(toolOf({ ...command, required: false }).timeoutMs).toBe(125_000)
 })
 

@@ -3,7 +3,7 @@ import { jsonSchemaParameters, type JsonSchemaParameters } from '../json-schema-
 import { ToolAnswer } from '../tool-answer.ts'
 import type { Tool } from '../tool.ts'
 import { exposedNames } from './_exposed-names.ts'
-import { awayTimeoutOf, serverDefaults } from './config/server-defaults.ts'
+import { longestWaitOf, serverDefaults } from './config/server-defaults.ts'
 import type { ServerAnswer } from './session/server-call.ts'
 import type { ServerConfig } from './config/server-config.ts'
 import { sharingOf } from './config/sharing-of.ts'
@@ -47,7 +47,7 @@ function toTool(tool: ServerTool, config: ServerConfig): McpTool {
     parameters: jsonSchemaParameters(tool.inputSchema),
     ...(!isParallel && { exclusive: true }),
     resume: config.resume ?? (isRepeatable ? 'reuse' : 'restart'),
-    timeoutMs: (config.callTimeoutMs ?? serverDefaults.callTimeoutMs) + awayTimeoutOf(config) + sessionLeadMs,
+    timeoutMs: (config.callTimeoutMs ?? serverDefaults.callTimeoutMs) + longestWaitOf(config) + sessionLeadMs,
     origin: { server, name },
     async run(args, { servers, signal, budget }) {
       const timeoutMs = budget ? Math.min(budget.workingMsLeft, budget.wallMsLeft) : Number.POSITIVE_INFINITY

@@ -32,6 +32,8 @@ export interface HttpMcpServerOptions {
   readonly changesList?: boolean
   /** Any free port if not given. */
   readonly port?: number
+  /** Nobody who begins a session is answered before this, as by a server that listens and still starts. */
+  readonly ready?: Promise<void>
   /** A goodbye is never answered. */
   readonly isDeafToGoodbyes?: boolean
 }
@@ -145,8 +147,11 @@ export class HttpMcpServer extends Resource {
       this.#sessions.set(session, response)
       response.writeHead(200, { 'content-type': 'text/event-stream' }).flushHeaders()
       response.on('close', () => this.#sessions.has(session) && this.#sessions.set(session, undefined))
-    } else if (request.method === 'POST') this.#post(session, await bodyOf(request), response)
-    else response.writeHead(404).end('no such session')
+    } else if (request.method === 'POST') {
+      const message = await bodyOf(request)
+      if (message.method === 'initialize') await this.#options.ready
+      this.#post(session, message, response)
+    } else response.writeHead(404).end('no such session')
   }
 
   #post(session: string, message: Message, response: ServerResponse): void {

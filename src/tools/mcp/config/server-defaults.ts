@@ -17,3 +17,13 @@ export const serverDefaults: Defaults = {
 export function awayTimeoutOf({ awayTimeoutMs, required = true }: ServerOptions): number {
   return awayTimeoutMs ?? (required ? serverDefaults.awayTimeoutMs : 0)
 }
+
+/**
+ * How long a call may wait for its server to be opened again: until an opening has found that the server is away, as long as it may
+ * be away, and for the end of a probe that began just before.
+ */
+export function longestWaitOf(config: ServerOptions): number {
+  const awayTimeoutMs = awayTimeoutOf(config)
+  if (awayTimeoutMs === 0) return 0
+  return awayTimeoutMs + 2 * (config.startTimeoutMs ?? serverDefaults.startTimeoutMs)
+}

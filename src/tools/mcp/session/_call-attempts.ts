@@ -15,7 +15,7 @@ export class CallAttempts {
   readonly #startedAt = performance.now()
   #failed: readonly FailedAttempt[] = []
   #waitedMs = 0
-  #waitStartedAt: number | undefined
+  #waitStartedAt = 0
 
   constructor(call: ServerCall, hold: SessionHold, limitMs: number) {
     this.call = call
@@ -36,19 +36,13 @@ export class CallAttempts {
     return this.limitMs - this.elapsedMs + this.#waitedMs
   }
 
-  /** Whether the call waits for a server that is away. `leftMs` then counts the wait until it ends. */
-  get isWaiting(): boolean {
-    return this.#waitStartedAt !== undefined
-  }
-
-  /** The call begins to wait for a server that is away, on the time of its rollout and not on its own. */
+  /** The call begins to wait for its server, on the time of its rollout and not on its own: `leftMs` counts that when it ends. */
   startWait(): void {
     this.#waitStartedAt = performance.now()
   }
 
   endWait(): void {
-    this.#waitedMs += performance.now() - (this.#waitStartedAt ?? 0)
-    this.#waitStartedAt = undefined
+    this.#waitedMs += performance.now() - this.#waitStartedAt
   }
 
   /** The failure before the present attempt, if there was one. */

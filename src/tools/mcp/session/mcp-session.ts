@@ -229,7 +229,7 @@ export class McpSession extends Resource {
       : `${said}. The call may have run, so it was not repeated. See first why the server failed. Only if each of its tools may run twice, retry: 'always' has such calls repeated.`
   }
 
-  /** A connection for a call that found none. Waits no longer than the call may last. */
+  /** A connection for a call that found none. */
   async #reach(attempts: CallAttempts): Promise<Connection> {
     const { call, hold, lastFailure } = attempts
     if (this.#options.config.onRestart === 'fail' && this.#keepsState && hold.hasToldAnything) {
@@ -259,34 +259,33 @@ export class McpSession extends Resource {
     }
   }
 
-  /** Waits at the gate while the server is away. */
+  /**
+   * At a gate, all of it is a wait for the server, on the time of the rollout: a server that is slow to start again is not known
+   * to be away before its time to start has passed. Without a gate the call waits no longer than it may last.
+   */
   async #connectionFor(attempts: CallAttempts): Promise<Connection> {
     const { call } = attempts
     const { gate } = this.#options
-    if (!gate?.waits) return await this.#connectInTime(attempts, call.signal)
+    if (!gate?.waits) return await this.#connectInTime(attempts)
     using scope = new AbortScope(call.signal)
     const { signal } = scope
-    const onAway = (why: MillraceError): (() => void) => {
-      attempts.startWait()
-      const resume = call.onAway?.(why)
-      return () => {
-        attempts.endWait()
-        resume?.()
-      }
-    }
+    const { onAway } = call
+    const resume = onAway?.(new MillraceError('tool_infra', `server '${this.name}' is opened again: ${this.#lossText}`))
+    attempts.startWait()
     try {
-      const opening = gate.open(() => this.#connectInTime(attempts, signal), { signal, onAway })
+      const opening = gate.open(() => this.#kept.reach(signal), { signal, onAway })
       return await raced(opening, this.closedSignal)
     } finally {
       scope.abort(undefined)
+      attempts.endWait()
+      resume?.()
     }
   }
 
-  /** Opens a connection within the time that the call has left. A server that is away may take its time to open. */
-  async #connectInTime({ isWaiting, leftMs, limitMs }: CallAttempts, signal: AbortSignal): Promise<Connection> {
+  async #connectInTime({ call, leftMs, limitMs }: CallAttempts): Promise<Connection> {
     const reason = (): Error =>
       new Error(`server '${this.name}' was not there within the ${Math.round(limitMs)} ms of the call`)
-    using scope = new AbortScope(signal, isWaiting ? undefined : leftMs, reason)
+    using scope = new AbortScope(call.signal, leftMs, reason)
     return await this.#kept.reach(scope.signal)
   }
 
@@ -294,7 +293,7 @@ export class McpSession extends Resource {
   #forgotten(attempts: CallAttempts): MillraceError {
     const { call, lastFailure } = attempts
     const when = lastFailure ? `was lost during '${call.tool}'` : 'was lost'
-    const cause = lastFailure?.cause ?? new Error(this.#kept.trouble ?? 'it was closed')
+    const cause = lastFailure?.cause ?? new Error(this.#lossText)
     const forgot = 'It has forgotten what this rollout told it; set "onRestart": "tell" to let the model know and go on'
     return this.#errors.infra(
       `server '${this.name}' ${when}: ${this.#errors.text(cause)}. ${forgot}.`,
@@ -324,6 +323,10 @@ export class McpSession extends Resource {
     const isForgotten = hold.isForgottenBy(generation)
     hold.tell(generation)
     return isForgotten && this.#keepsState ? true : undefined
+  }
+
+  get #lossText(): string {
+    return this.#kept.trouble ?? 'it was closed'
   }
 
   get #keepsState(): boolean {

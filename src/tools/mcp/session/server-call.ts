@@ -8,8 +8,8 @@ export interface ServerCall {
   /** The time that the rollout has left; the server's own limit counts too. */
   readonly timeoutMs?: number
   /**
-   * Called when the call begins to wait for a server that is away, which does not count as time of the call. Returns what to call
-   * when the wait is over.
+   * Called when the call begins to wait for its server to be opened again, and once more if the server turns out to be away. None
+   * of this counts as time of the call. Returns what to call when the wait is over.
    */
   readonly onAway?: (why: MillraceError) => () => void
   readonly onProgress?: (progress: {

@@ -1,3 +1,4 @@
+import { setTimeout } from 'node:timers/promises'
 import { inspect } from 'node:util'
 import { expect, test } from 'vitest'
 import { HttpMcpServer } from '../_testing/http-mcp-server.ts'
@@ -161,6 +162,29 @@ test.each([502, 503, 504])('a proxy that answers %i for its server means that th
   server.gatewayStatus = undefined
   expect(await waiting).toMatchObject({ content: 'hi in session-2' })
   expect(servers.status()).toEqual([{ server: 'web', state: 'open', waiting: 0, awayMs: 0 }])
+})
+
+test('a call has all of its time after its server was opened again, however long that took', async () => {
+  const first = await HttpMcpServer.start()
+  const { url, port } = first
+  const config = { url, sharing: 'shared', callTimeoutMs: 400 } as const
+  await using servers = serversOf({ web: config })
+  await using lease = await servers.lease({ signal })
+  await first.close()
+  const started = Promise.withResolvers<void>()
+  await using _again = await HttpMcpServer.start({ port, ready: started.promise })
+  const waits: string[] = []
+  const onAway = ({ rawMessage }: MillraceError) => {
+    waits.push(rawMessage)
+    return () => waits.push('over')
+  }
+  const answer = lease.call('web', { ...call('look', { message: 'hi' }), onAway })
+  await setTimeout(2 * config.callTimeoutMs)
+  started.resolve()
+  expect(await answer).toMatchObject({ content: 'hi in session-1', isError: false })
+  // It was never away, only slow.
+  expect(waits).toEqual([expect.stringMatching(/^server 'web' is opened again: /), 'over'])
+  expect(servers.events.filter(({ name }) => name === 'mcp.away')).toEqual([])
 })
 
 test('a call that waits for a server that is away is refused when the servers close', async () => {
