@@ -1,8 +1,19 @@
 import { once } from 'node:events'
-import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
+import {
+  closeSync,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs'
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import { runFiles } from './run-folder.ts'
+import { RunPresence } from './run-presence.ts'
 import { RunStore } from './run-store.ts'
 import { newRun, rolloutEntries, temporaryFolder } from '../../test/store/_fixtures.ts'
 
@@ -98,3 +109,33 @@ test.concurrent.each(ways)('a deleted run is noticed though nothing is written (
   await failed
   expect(store.failure.reason).toMatchObject({ code: 'run_gone' })
 })
+
+test.runIf(existsSync('/proc/self/fd'))('a folder of which the file system knows nothing any more is gone', () => {
+  using root = temporaryFolder()
+  const folder = join(root.path, 'run')
+  mkdirSync(folder)
+  writeFileSync(join(folder, runFiles.database), '')
+  const presence = new RunPresence(folder)
+  expect(presence.absence()).toBeUndefined()
+  const descriptor = descriptorOf(folder)
+  rmSync(folder, { recursive: true })
+  // From now on it cannot be asked, as on NFS (ESTALE).
+  closeSync(descriptor)
+  expect(presence.absence()).toMatchObject({
+    code: 'run_gone',
+    rawMessage: expect.stringMatching(
+      /run was deleted or moved while the run was under way; if you have the folder, put/,
+    ),
+  })
+})
+
+function descriptorOf(path: string): number {
+  for (const name of readdirSync('/proc/self/fd')) {
+    try {
+      if (readlinkSync(`/proc/self/fd/${name}`) === path) return Number(name)
+    } catch {
+      // It was closed meanwhile.
+    }
+  }
+  throw new Error(`${path} is not open`)
+}

@@ -46,12 +46,16 @@ export class RunPresence implements Disposable {
     if (this.#descriptor === undefined) throw new MillraceError('internal', 'the watch over the run has ended')
     const folder = this.#folder
     if (isSame(statsOf(folder), this.#folderStats)) this.#awaitDeletion()
-    if (fstatSync(this.#descriptor).nlink === 0) {
+    const next = 'put it back, then run the same again'
+    const links = linksOf(this.#descriptor)
+    if (links === undefined) {
+      return gone(folder, `${folder} was deleted or moved while the run was under way; if you have the folder, ${next}`)
+    }
+    if (links === 0) {
       return gone(folder, `${folder} was deleted while the run was under way: nothing of the run is kept`)
     }
     if (isSame(statsOf(folder), this.#folderStats)) return this.#describeFiles()
     const place = placeOf(this.#descriptor)
-    const next = 'put it back, then run the same again'
     if (place !== undefined && isSame(statsOf(place), this.#folderStats)) {
       return gone(
         folder,
@@ -117,6 +121,15 @@ function statsOf(path: string): Stats | 'unknown' | undefined {
 function isSame(found: Stats | 'unknown' | undefined, known: Stats): boolean {
   if (found === undefined) return false
   return found === 'unknown' || (found.ino === known.ino && found.dev === known.dev)
+}
+
+/** How many names an open folder has by now: none once it is deleted. Network file systems may not know it then (ESTALE). */
+function linksOf(descriptor: number): number | undefined {
+  try {
+    return fstatSync(descriptor).nlink
+  } catch {
+    return undefined
+  }
 }
 
 /** The path that an open folder has by now. Known on Linux only. */
