@@ -17,13 +17,13 @@ const model = (given: Partial<ModelStatus>): ModelStatus => ({
 async function looksUntilTold(
   statusAt: (look: number) => readonly ModelStatus[],
   work = 2,
-  waitingForServer = 0,
+  waiting: readonly number[] = [],
 ): Promise<number> {
   let looks = 0
   const { promise, resolve } = Promise.withResolvers<void>()
   using _watch = new StrandedWatch({
     work: () => work,
-    servers: () => [{ waiting: waitingForServer }],
+    servers: () => waiting.map((each) => ({ waiting: each })),
     models: () => {
       looks += 1
       if (looks === 100) resolve()
@@ -44,9 +44,14 @@ test('tells when all that runs is parked, or goes as a probe', async () => {
 })
 
 test('tells when all that runs waits for a tool server, or for a server and a backend', async () => {
-  expect(await looksUntilTold(() => [model({})], 2, 2)).toBe(15)
-  expect(await looksUntilTold(() => [model({ parked: 1 })], 2, 1)).toBe(15)
-  expect(await looksUntilTold(() => [model({ inFlight: 1 })], 2, 1)).toBe(100)
+  expect(await looksUntilTold(() => [model({})], 2, [2])).toBe(15)
+  expect(await looksUntilTold(() => [model({ parked: 1 })], 2, [1])).toBe(15)
+  expect(await looksUntilTold(() => [model({ inFlight: 1 })], 2, [1])).toBe(100)
+})
+
+test('a rollout that waits for two tool servers is one, and another may be at work', async () => {
+  expect(await looksUntilTold(() => [model({})], 2, [1, 1])).toBe(100)
+  expect(await looksUntilTold(() => [model({})], 2, [2, 2])).toBe(15)
 })
 
 test('each backend of a model may be probed at a time, also by the last of those that run', async () => {

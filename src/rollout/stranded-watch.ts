@@ -1,5 +1,5 @@
 import type { ModelStatus } from '../inference/index.ts'
-import type { ToolServerStatus } from '../tools/index.ts'
+import { rolloutsWaiting, type ToolServerStatus } from '../tools/index.ts'
 
 interface StrandedWatchOptions {
   /** How many rollouts run and groups are scored. */
@@ -18,8 +18,8 @@ const patienceTicks = 15
 
 /**
  * Calls `onStranded`, once, when all work has waited for a while for nothing but backends that are overloaded or gone, or tool
- * servers that are away. The time
- * is counted in ticks, so that a process that was itself held up does not take that for the backends' silence.
+ * servers that are away. The time is counted in ticks, so that a process that was itself held up does not take that for the
+ * backends' silence.
  */
 export class StrandedWatch implements Disposable {
   readonly #options: StrandedWatchOptions
@@ -37,7 +37,8 @@ export class StrandedWatch implements Disposable {
 
   #look(): void {
     const { work, models, servers, onStranded } = this.#options
-    const awaitingServers = servers().reduce((sum, { waiting }) => sum + waiting, 0)
+    // Too few rather than too many: what still works must not be taken for stranded.
+    const awaitingServers = rolloutsWaiting(servers())
     this.#ticks = areStranded(work(), models(), awaitingServers) ? this.#ticks + 1 : 0
     if (this.#ticks < patienceTicks) return
     this[Symbol.dispose]()

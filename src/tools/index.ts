@@ -35,6 +35,7 @@ export {
   refusedAtGate,
   refuseTaken,
   refuseUnlisted,
+  rolloutsWaiting,
   serverConfigsOf,
   serverFetch,
   ServerProcess,

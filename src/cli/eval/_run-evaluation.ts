@@ -2,7 +2,7 @@ import { MillraceError } from '../../errors/index.ts'
 import type { Evaluation, Progress, RunInfo, Summary } from '../../eval/index.ts'
 import { tellOfBlockedLoops } from './_blocked-loops.ts'
 import type { EvalOutput } from './output/eval-output.ts'
-import { parkedCount, waitingForServers } from './output/progress-lines.ts'
+import { parkedCount } from './output/progress-lines.ts'
 import { startupText } from './output/startup-text.ts'
 import { exitCodes, type ExitCode } from '../process/exit-codes.ts'
 import { formatCount, formatQuantity } from '../format/count.ts'
@@ -10,6 +10,7 @@ import { Interrupts } from '../process/interrupts.ts'
 import type { CommandIo } from '../process/io.ts'
 import { resumeCommand, withoutFlag } from './_resume-command.ts'
 import { StrayErrors } from '../process/stray-errors.ts'
+import { rolloutsWaiting } from '../../tools/index.ts'
 
 /** Follows a run to its end: shows it, passes on Ctrl-C, and says how to continue if it is not complete. */
 export async function runEvaluation(options: {
@@ -92,7 +93,7 @@ function exitCode(summary: Summary, interrupted: ExitCode | undefined): ExitCode
 }
 
 function drainNotice({ active, models, servers }: Progress, again: string): string {
-  const parked = parkedCount(models) + waitingForServers(servers)
+  const parked = parkedCount(models) + rolloutsWaiting(servers)
   const waiting =
     parked > 0
       ? ` ${formatCount(parked)} wait for a backend or tool server that is overloaded or gone; if it stays so, they are left for later.`

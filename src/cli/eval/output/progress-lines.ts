@@ -198,11 +198,6 @@ function awayLines(servers: readonly ToolServerStatus[], frame: Frame): readonly
     })
 }
 
-/** How many rollouts wait for tool servers that are away. */
-export function waitingForServers(servers: readonly ToolServerStatus[]): number {
-  return servers.reduce((sum, { waiting }) => sum + waiting, 0)
-}
-
 export function parkedCount(models: readonly ModelStatus[]): number {
   return models.reduce((sum, { parked }) => sum + parked, 0)
 }

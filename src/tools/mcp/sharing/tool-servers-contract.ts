@@ -22,6 +22,14 @@ export interface ToolServerStatus {
   readonly awayBecause?: string
 }
 
+/**
+ * How many rollouts wait for servers that are away, at least: one that waits for two servers is counted by both, and which rollouts
+ * they are is not known here.
+ */
+export function rolloutsWaiting(servers: readonly Pick<ToolServerStatus, 'waiting'>[]): number {
+  return servers.reduce((most, { waiting }) => Math.max(most, waiting), 0)
+}
+
 /** One rollout's hold on the tool servers of its environment. Disposing of it gives back the rollout's own sessions. */
 export interface ServerLease extends ServerCalls, AsyncDisposable {
   /** In the order of the configuration. The same array for as long as no server's list changes. */

@@ -8,6 +8,7 @@ import { activeResources, leftSince } from '../../../kit/_testing/active-resourc
 import { readServerConfigs } from '../config/read-server-configs.ts'
 import type { ServerConfig } from '../config/server-config.ts'
 import type { ServerEvent } from '../session/server-events.ts'
+import { rolloutsWaiting } from './tool-servers-contract.ts'
 import { ToolServers } from './tool-servers.ts'
 
 const { signal } = new AbortController()
@@ -185,6 +186,26 @@ test('a call has all of its time after its server was opened again, however long
   // It was never away, only slow.
   expect(waits).toEqual([expect.stringMatching(/^server 'web' is opened again: /), 'over'])
   expect(servers.events.filter(({ name }) => name === 'mcp.away')).toEqual([])
+})
+
+test('a rollout that waits for two servers is one that waits', async () => {
+  const [one, two] = [await HttpMcpServer.start(), await HttpMcpServer.start()]
+  await using servers = serversOf({
+    one: { url: one.url, sharing: 'shared' },
+    two: { url: two.url, sharing: 'shared' },
+    three: shared(),
+  })
+  await using lease = await servers.lease({ signal })
+  expect(rolloutsWaiting(servers.status())).toBe(0)
+  await Promise.all([one.close(), two.close()])
+  const left = new AbortController()
+  const waiting = ['one', 'two'].map((server) => lease.call(server, { ...call('look'), signal: left.signal }))
+  const ended = Promise.allSettled(waiting)
+  const away = { state: 'away', waiting: 1 }
+  await expect.poll(() => servers.status()).toMatchObject([away, away, { state: 'open', waiting: 0 }])
+  expect(rolloutsWaiting(servers.status())).toBe(1)
+  left.abort()
+  await ended
 })
 
 test('a call that waits for a server that is away is refused when the servers close', async () => {
