@@ -43,6 +43,8 @@ export interface CallsHost {
 interface CallsAtWork {
   readonly calls: readonly WrittenCall[]
   readonly startedAt: number
+  /** How long the rollout had waited by then. */
+  readonly waitedMs: number
   answers?: Promise<readonly Message[]>
 }
 
@@ -71,7 +73,7 @@ export class AgentCalls implements AgentTools {
     // After the end, the state that tools work on may be torn down.
     if (budget.isStopped) return Promise.reject(afterTheEnd())
     const { outputs } = liveRollout
-    const atWork: CallsAtWork = { calls, startedAt: performance.now() }
+    const atWork: CallsAtWork = { calls, startedAt: performance.now(), waitedMs: budget.waitedMs }
     this.#atWork = [...this.#atWork, atWork]
     const { cutOff } = this.#host.session
     const made = cutOff ? this.#cutOffAgain(calls, cutOff) : this.#toolBox.call(calls, this.#optionsFor(calls))
@@ -134,7 +136,9 @@ export class AgentCalls implements AgentTools {
   #end(atWork: CallsAtWork): void {
     if (!this.#atWork.includes(atWork)) return
     this.#atWork = this.#atWork.filter((each) => each !== atWork)
-    this.#host.tally.addToolTime(performance.now() - atWork.startedAt)
+    // A wait for a tool server that is away is counted as such.
+    const waitedMs = this.#host.budget.waitedMs - atWork.waitedMs
+    this.#host.tally.addToolTime(Math.max(0, performance.now() - atWork.startedAt - waitedMs))
   }
 
   /** The tools that were called and have not all answered; undefined while none is at work. */

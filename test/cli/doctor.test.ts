@@ -39,6 +39,11 @@ async function writeHinderedRun(root: string): Promise<void> {
   note('limit-change', { model: 'big', kind: 'concurrency', from: 80, to: 85, why: 'it keeps up' })
   note('limit-change', { model: 'big', kind: 'parked', from: 85, to: 1, why: 'connection refused' })
   note('limit-change', { of: 'another version' })
+  note('mcp.away', { server: 'web', cause: 'timed out' })
+  note('mcp.back', { server: 'web', ms: 8_600 })
+  note('mcp.away', { server: 'web', cause: 'ECONNREFUSED' })
+  note('mcp.back', { server: 'web', ms: 1_200 })
+  note('mcp.away', { server: 'files', cause: 'it exited' })
   note('attempt-abandoned', { why: 'its worker died' })
   await journal.durable()
 }
@@ -81,7 +86,7 @@ describe('millrace doctor', () => {
 })
 
 describe('millrace doctor <run>', () => {
-  test('shows which functions blocked, how limits moved and what infrastructure ended', async () => {
+  test('shows which functions blocked, how limits moved, which tool servers were away and what infrastructure ended', async () => {
     await using runs = await temporaryRuns()
     await writeHinderedRun(runs.root)
     const { code, stdout } = await doctor(runs.root, 'hindered')
@@ -90,6 +95,8 @@ describe('millrace doctor <run>', () => {
     expect(stdout).toMatch(/reward "tidy" of shop +1 +300ms +– +just now/)
     expect(stdout).toMatch(/something that could not be named +1 +2\.0s +2 /)
     expect(stdout).toMatch(/big +1 +80 +1 +connection refused/)
+    expect(stdout).toMatch(/web +2 +8\.6s +yes +ECONNREFUSED/)
+    expect(stdout).toMatch(/files +1 +– +no +it exited/)
     expect(stdout).toMatch(/worker_lost +2 +40% +(npx )?millrace show hindered --outcome worker_lost/)
     expect(stdout).not.toContain('cancelled')
     expect(stdout).toContain('1 attempt started over; the last one because its worker died')
@@ -104,6 +111,10 @@ describe('millrace doctor <run>', () => {
       run: 'hindered',
       ended: 5,
       limits: [{ model: 'big', cuts: 1, lowest: 80, parked: 1 }],
+      servers: [
+        { server: 'web', times: 2, longestMs: 8_600, isBack: true, lastWhy: 'ECONNREFUSED' },
+        { server: 'files', times: 1, longestMs: 0, isBack: false, lastWhy: 'it exited' },
+      ],
       outcomes: { model_error: 1, worker_lost: 2 },
       abandoned: { attempts: 1 },
     })
@@ -115,7 +126,7 @@ describe('millrace doctor <run>', () => {
     writeRun({ root: runs.root, name: 'smooth', rollouts: [{ record: { id: '0-0' } }] })
     const { code, stdout } = await doctor(runs.root, 'smooth')
     expect(code).toBe(0)
-    expect(stdout.match(/^ {2}none$/gm)).toHaveLength(3)
+    expect(stdout.match(/^ {2}none$/gm)).toHaveLength(4)
     expect(await doctor(runs.root, 'smoot')).toMatchObject({ code: 1, stderr: expect.stringContaining('smooth') })
   })
 })

@@ -52,6 +52,9 @@ test.for(['shared', 'session'] as const)(
     const [{ ms }] = back as [{ ms: number }]
     const longest = Math.max(...records.map(({ timing }) => timing.waitMs))
     expect(longest).toBeGreaterThanOrEqual(ms - 1)
+    for (const { timing } of records) {
+      expect(timing.toolMs + timing.waitMs + timing.modelMs).toBeLessThanOrEqual(timing.wallMs + 10)
+    }
   },
 )
 

@@ -23,11 +23,23 @@ export interface LimitHistory {
   readonly lastWhy: string
 }
 
+/** A tool server that was open and then could not be reached. */
+export interface ServerOutages {
+  readonly server: string
+  /** How often it went away, over all workers: each finds out for itself. */
+  readonly times: number
+  readonly longestMs: number
+  /** Whether it was back after the last time. */
+  readonly isBack: boolean
+  readonly lastWhy: string
+}
+
 export interface RunDiagnosis {
   readonly ended: number
   /** The worst function first. */
   readonly blocked: readonly BlockingFunction[]
   readonly limits: readonly LimitHistory[]
+  readonly servers: readonly ServerOutages[]
   /** The outcomes that were not caused by the policy. */
   readonly outcomes: Readonly<Partial<Record<Outcome, number>>>
   /** Attempts that were abandoned and started over. */
@@ -49,6 +61,7 @@ export function diagnoseRun(reader: RunReader): RunDiagnosis {
     ended,
     blocked: blockingFunctions(reader.events(loopBlockedEvent)),
     limits: limitHistories(reader.events('limit-change')),
+    servers: serverOutages(reader.events('mcp.away'), reader.events('mcp.back')),
     outcomes: faults,
     abandoned: abandonedAttempts(reader.events('attempt-abandoned')),
   }
@@ -105,6 +118,29 @@ function limitHistories(events: Iterable<StoredEvent>): LimitHistory[] {
     })
   }
   return [...models.values()]
+}
+
+const awaySchema = z.object({ server: z.string(), cause: z.string() })
+const backSchema = z.object({ server: z.string(), ms: z.number() })
+
+function serverOutages(away: Iterable<StoredEvent>, back: Iterable<StoredEvent>): ServerOutages[] {
+  const servers = new Map<string, ServerOutages & { readonly returns: number }>()
+  for (const { data } of away) {
+    const parsed = awaySchema.safeParse(data)
+    if (!parsed.success) continue
+    const { server, cause } = parsed.data
+    const times = (servers.get(server)?.times ?? 0) + 1
+    servers.set(server, { server, times, longestMs: 0, isBack: false, lastWhy: cause, returns: 0 })
+  }
+  for (const { data } of back) {
+    const parsed = backSchema.safeParse(data)
+    const known = parsed.success ? servers.get(parsed.data.server) : undefined
+    if (!parsed.success || !known) continue
+    const returns = known.returns + 1
+    const longestMs = Math.max(known.longestMs, parsed.data.ms)
+    servers.set(known.server, { ...known, longestMs, returns, isBack: returns === known.times })
+  }
+  return Array.from(servers.values(), ({ returns: _, ...outages }) => outages)
 }
 
 const abandonedSchema = z.object({ why: z.string() })

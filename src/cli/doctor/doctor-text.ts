@@ -43,6 +43,7 @@ export function diagnosisText(
   return [
     ...section('Functions that blocked a loop', blockedLines(diagnosis, now, frame), frame),
     ...section('Limits that moved', limitLines(diagnosis, frame), frame),
+    ...section('Tool servers that were away', serverLines(diagnosis, frame), frame),
     ...section('Outcomes that infrastructure or the environment caused', outcomeLines(diagnosis, show, frame), frame),
     ...abandonedLines(diagnosis),
   ]
@@ -101,6 +102,26 @@ function limitLines({ limits }: RunDiagnosis, frame: Frame): readonly string[] {
       formatCount(cuts),
       formatCount(lowest),
       formatCount(parked),
+      printableLine(lastWhy),
+    ]),
+  )
+}
+
+function serverLines({ servers }: RunDiagnosis, frame: Frame): readonly string[] {
+  return table(
+    frame,
+    [
+      { title: 'server', shrinks: true },
+      { title: 'times', align: 'right' },
+      { title: 'longest', align: 'right' },
+      { title: 'back' },
+      { title: 'because', shrinks: true },
+    ],
+    servers.map(({ server, times, longestMs, isBack, lastWhy }) => [
+      printableLine(server),
+      formatCount(times),
+      longestMs === 0 ? '–' : formatDuration(longestMs),
+      isBack ? 'yes' : frame.style.bad('no'),
       printableLine(lastWhy),
     ]),
   )

@@ -71,7 +71,8 @@ export async function showRollouts(query: RolloutQuery, { found, reader, io, asJ
   if (matches.length === 0) {
     const { outcome, reward, turns } = query
     const which = outcome === undefined ? '' : ` as ${outcome}`
-    const filtered = reward || turns ? ' with that reward and those turns' : ''
+    const filters = [...(reward ? ['that reward'] : []), ...(turns ? ['those turns'] : [])]
+    const filtered = filters.length > 0 ? ` with ${filters.join(' and ')}` : ''
     void io.stdout.line(`no rollout of ${found.name} has ended${which}${filtered}`)
     return
   }
