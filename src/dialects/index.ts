@@ -17,6 +17,7 @@ export type {
   ServerDialect,
   WireEvent,
 } from './server-dialect.ts'
-export { argumentsKey, sameArguments, withoutClientChanges } from './tool-input.ts'
+export { changedInput, changesOf, inputOf } from './claude-code-calls.ts'
+export { argumentsKey, sameArguments } from './tool-input.ts'
 export { replyDeltas } from './reply-deltas.ts'
 export { eventText } from './wire-event.ts'

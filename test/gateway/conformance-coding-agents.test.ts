@@ -338,3 +338,37 @@ test('calls that Claude Code changes before it sends them back are those of the 
   expect(JSON.stringify(rows.flatMap(({ messages }) => messages))).toContain('Tool loaded: WebFetch')
   expect(simulator.simulator.emitted().replies).toHaveLength(4)
 })
+
+/** An agent of Chat that has Claude Code's command tool. */
+const chatAgent: Pick<CodingAgent, 'path' | 'body' | 'reply'> = {
+  path: '/v1/chat/completions',
+  body: (said) => ({
+    model: 'any',
+    messages: said,
+    tools: [{ type: 'function', function: { name: 'Bash', parameters: commandSchema } }],
+  }),
+  reply: ({ choices }) => (choices as { message: JsonObject }[]).map(({ message: reply }) => reply),
+}
+
+test.each(['Chat', 'Messages'] as const)('the backend is sent a call as a client of %s edited it', async (api) => {
+  await using both = await startBoth({ reasoning: false })
+  const { gateway, simulator } = both
+  const session = await gateway.startSession()
+  const agent = api === 'Chat' ? chatAgent : claudeCode
+  const asked = { role: 'user', content: 'Call `Bash` with `{"command":"cd /prod && rm -rf x"}`\nRun `make`' }
+  const first = await gateway.ask(agent.path, { body: agent.body([asked]), key: session.key })
+  const reply = agent.reply(readObject(first.text))
+  expect(JSON.stringify(reply)).toContain('cd /prod && rm')
+  const edited = JSON.parse(JSON.stringify(reply).replace('/prod', '/staging')) as JsonObject[]
+  const id = JSON.stringify(edited).match(/"id":"((?:call|toolu)[^"]*)"/)?.[1] ?? ''
+  const next =
+    api === 'Chat'
+      ? [...edited, { role: 'tool', tool_call_id: id, content: 'done' }]
+      : claudeCode.next(edited, [{ id, output: 'done' }])
+  const second = await gateway.ask(agent.path, { body: agent.body([asked, ...next]), key: session.key })
+  expect(second.status, second.text).toBe(200)
+  const rows = await samplesOf(gateway, session.id)
+  expect(rows.map(recordedTruth)).toEqual((await emittedIn(simulator, session.id)).map(emittedTruth))
+  const [call] = rows.at(-1)?.messages.filter(({ role }) => role === 'assistant') ?? []
+  expect(JSON.stringify(call)).toContain('cd /staging && rm')
+})

@@ -1,4 +1,4 @@
-import { argumentsKey, withoutClientChanges } from '../../dialects/index.ts'
+import { changedInput, changesOf, inputOf } from '../../dialects/index.ts'
 import {
   isJsonList,
   isJsonObject,
@@ -13,6 +13,8 @@ import {
 
 /** Fields of a Responses item that the server sets about it, and that many clients leave out. */
 const itemNames: ReadonlySet<string> = new Set(['id', 'status', 'created_by'])
+
+type CalledFunction = ToolCall['function']
 
 /** What a message says, in two pieces, so that a long text is compared in place and not copied behind its head first. */
 export interface Meaning {
@@ -36,8 +38,21 @@ export function meaningOf(message: Message): Meaning {
  */
 export function looseMeaningOf(message: Message): Meaning | undefined {
   if (message.role !== 'assistant' || !message.tool_calls?.length) return undefined
-  const calls = message.tool_calls.toSorted(byId)
-  return assistantMeaning({ ...message, tool_calls: calls }, canonicalArguments)
+  return anewMeaning(message, inputOf)
+}
+
+/** What the loose meaning of a reply may become when Claude Code sends it back, because it changes calls of some tools. */
+export function changedMeaningsOf(message: AssistantMessage): Meaning[] {
+  const calls = (message.tool_calls ?? []).map(({ function: called }) => called)
+  return changesOf(calls).map((change) =>
+    anewMeaning(message, (called) => changedInput(called.name, inputOf(called), change)),
+  )
+}
+
+/** The meaning with all arguments in one spelling, and the calls in one order. */
+function anewMeaning(message: AssistantMessage, input: (called: CalledFunction) => JsonObject): Meaning {
+  const calls = message.tool_calls?.toSorted(byId) ?? []
+  return assistantMeaning({ ...message, tool_calls: calls }, (called) => JSON.stringify(sorted(input(called))))
 }
 
 function byId(one: ToolCall, other: ToolCall): number {
@@ -60,7 +75,7 @@ function speakerOf(message: Exclude<Message, AssistantMessage>): string {
   return `${message.role} `
 }
 
-function assistantMeaning(message: AssistantMessage, written: (text: string) => string): Meaning {
+function assistantMeaning(message: AssistantMessage, written: (called: CalledFunction) => string): Meaning {
   // Clients of Messages get a refusal as text and can send it back only as text, so it counts as text.
   const said = (message.content ?? '') + (message.refusal ?? '')
   const head = `assistant ${said.length} `
@@ -83,8 +98,8 @@ function otherMeaning({ api, value }: OtherPart): string {
   return `other ${api} ${sized(JSON.stringify(sorted(Object.fromEntries(said)), leaveOutNull))}`
 }
 
-function callMeaning({ id, function: called }: ToolCall, written: (text: string) => string): string {
-  return `call ${sized(id)}${sized(called.name)}${sized(written(called.arguments))}`
+function callMeaning({ id, function: called }: ToolCall, written: (called: CalledFunction) => string): string {
+  return `call ${sized(id)}${sized(called.name)}${sized(written(called))}`
 }
 
 function partsMeaning(content: readonly ContentPart[]): string {
@@ -110,13 +125,8 @@ function sized(text: string): string {
   return `${text.length} ${text}`
 }
 
-function exactly(text: string): string {
-  return text
-}
-
-/** Arguments in one spelling, however they were written. */
-function canonicalArguments(written: string): string {
-  return JSON.stringify(sorted(withoutClientChanges(JSON.parse(argumentsKey(written)) as JsonObject)))
+function exactly({ arguments: written }: CalledFunction): string {
+  return written
 }
 
 /** Leaves out fields that are null; in a list null has a place and stays. */

@@ -1,5 +1,5 @@
-import { sameArguments } from '../../dialects/index.ts'
-import type { AssistantMessage, Message, ToolCall } from '../../schema/index.ts'
+import { changedInput, changesOf, sameArguments } from '../../dialects/index.ts'
+import type { AssistantMessage, JsonObject, Message, ToolCall } from '../../schema/index.ts'
 import type { TextAllowance } from './_text-allowance.ts'
 
 /**
@@ -61,9 +61,11 @@ export function withRecordedArguments(message: AssistantMessage, recorded: reado
   return { ...message, tool_calls: calls }
 }
 
-function inSpellingOf({ function: { arguments: recorded } }: ToolCall, sent: ToolCall): ToolCall {
-  if (!sameArguments(recorded, sent.function.arguments)) return sent
-  return { ...sent, function: { ...sent.function, arguments: recorded } }
+function inSpellingOf({ function: recorded }: ToolCall, sent: ToolCall): ToolCall {
+  const { name } = recorded
+  const changes = changesOf([recorded]).map((change) => (input: JsonObject) => changedInput(name, input, change))
+  if (!sameArguments(recorded.arguments, sent.function.arguments, changes)) return sent
+  return { ...sent, function: { ...sent.function, arguments: recorded.arguments } }
 }
 
 /** The calls of a message. */

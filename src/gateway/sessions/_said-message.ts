@@ -1,6 +1,6 @@
 import { hash } from 'node:crypto'
 import type { Message } from '../../schema/index.ts'
-import { looseMeaningOf, meaningOf, type Meaning } from './_meaning.ts'
+import { changedMeaningsOf, looseMeaningOf, meaningOf, type Meaning } from './_meaning.ts'
 
 /** A message with the digests that tell it from others, each worked out once, when it is first asked for. */
 export class SaidMessage {
@@ -30,6 +30,11 @@ export class SaidMessage {
       this.#looseDigest = loose && digestOf(loose)
     }
     return this.#looseDigest
+  }
+
+  /** The loose digests that it may have when Claude Code sends it back. */
+  changedDigests(): string[] {
+    return this.message.role === 'assistant' ? changedMeaningsOf(this.message).map(digestOf) : []
   }
 
   /** A digest of the message with its reasoning, which does not count for the others. */

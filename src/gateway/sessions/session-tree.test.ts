@@ -63,6 +63,20 @@ const calling = (args: string, id = 'c1'): AssistantMessage => ({
   tool_calls: [{ id, type: 'function', function: { name: 'f', arguments: args } }],
 })
 
+function bash(command: string, edit: string): AssistantMessage {
+  const written = { Bash: JSON.stringify({ command }), Edit: edit }
+  const calls = Object.entries(written).map(([name, args]) => ({
+    id: name,
+    type: 'function' as const,
+    function: { name, arguments: args },
+  }))
+  return { role: 'assistant', content: null, tool_calls: calls }
+}
+
+function editOf(replacement: string): string {
+  return JSON.stringify({ replace_all: false, file_path: 'a', old_string: 'b', new_string: replacement })
+}
+
 describe('what a message means', () => {
   const same: [string, Message, Message][] = [
     [
@@ -99,6 +113,17 @@ describe('what a message means', () => {
   test.each(written)('%s of arguments make no difference, only more work', (_, one, other) => {
     expect(meaningOf(calling(one))).not.toEqual(meaningOf(calling(other)))
     expect(looseMeaningOf(calling(one))).toEqual(looseMeaningOf(calling(other)))
+  })
+
+  const edited: [string, string, string][] = [
+    ['a command', '{"command":"cd /prod && rm -rf x"}', '{"command":"cd /staging && rm -rf x"}'],
+    ['a folder', '{"command":"cd /prod && rm -rf x"}', '{"command":"rm -rf x"}'],
+    ['a field that is false', '{"dry_run":false,"path":"a"}', '{"path":"a"}'],
+    ['a field that is null', '{"limit":null,"path":"a"}', '{"path":"a"}'],
+    ['spaces at the ends of lines', '{"text":"a  \\nb"}', '{"text":"a\\nb"}'],
+  ]
+  test.each(edited)('%s of arguments makes a difference', (_, one, other) => {
+    expect(looseMeaningOf(calling(one))).not.toEqual(looseMeaningOf(calling(other)))
   })
 
   test('nor does the order of calls', () => {
@@ -153,6 +178,34 @@ describe('a session', () => {
       [1, false],
       [3, false],
     ])
+  })
+
+  const worked = bash('cd /work && make', '{"file_path":"a","old_string":"b","new_string":"c "}')
+  const changes: [string, AssistantMessage, boolean][] = [
+    ['as Claude Code changes it', bash('make', editOf('c')), true],
+    ['in the folder it named', bash('cd /work && make', editOf('c')), true],
+    ['with the spaces of a file that is not there', bash('make', editOf('c ')), true],
+    ['in another folder', bash('cd /staging && make', editOf('c')), false],
+    ['in a folder that was not said', bash('cd /work && cd /a && make', editOf('c')), false],
+    ['with more spaces', bash('make', editOf('c  ')), false],
+    ['with another field', bash('make', '{"file_path":"a","old_string":"b","new_string":"c","keep":false}'), false],
+  ]
+  test.each(changes)('that gets calls back %s', (_, sent, isKnown) => {
+    for (const api of ['messages', 'chat', 'responses'] as const) {
+      const recorded = new Recorded()
+      const before: Message[] = [system, user('a')]
+      recorded.tree.addSample(recorded.say(...before), worked, { call: { ...call, api } })
+      const conversation = [...before, sent, user('b')]
+      for (const time of ['at once', 'restored']) {
+        const found = recorded.tree.match(conversation)
+        const known = isKnown && api === 'messages' ? 3 : 2
+        expect({ api, time, known: found.known }).toEqual({ api, time, known })
+        if (known === 2) continue
+        const read = new Map([[2, worked.tool_calls ?? []]])
+        expect(recorded.tree.inRecordedSpelling(conversation, found, read)[2]).toEqual(worked)
+        recorded.restore()
+      }
+    }
   })
 
   test('forks where two texts were cut in the middle of another character', () => {

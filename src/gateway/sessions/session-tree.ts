@@ -28,7 +28,7 @@ export interface Match {
 /** The most bytes of memory for a node. With tool calls it is 345 in plain conversations, 430 with forks, 480 with other spellings. */
 const bytesPerNode = 480
 
-/** Bytes of memory for the name of a reply or of an item, with its entry in a table. Measured over 400,000 of 54 characters. */
+/** Bytes of memory for the name of a reply or of an item, or for a digest, with its entry in a table. Measured over 400,000 of 54 characters. */
 const bytesPerName = 140
 
 /**
@@ -64,6 +64,8 @@ export class SessionTree {
   #hasTwins = false
   /** How many other spellings of known messages have an entry. */
   #spellings = 0
+  /** How many digests of replies as Claude Code may send them back have an entry: ten of a reply at most. */
+  #changed = 0
 
   constructor(recorder: Recorder, allowance: TextAllowance) {
     this.#recorder = recorder
@@ -77,7 +79,7 @@ export class SessionTree {
 
   /** The approximate memory of the tree, text aside. */
   get bytes(): number {
-    const names = this.#replies.size + this.#items.size + this.#servedCalls.size
+    const names = this.#replies.size + this.#items.size + this.#servedCalls.size + this.#changed
     return this.#size * bytesPerNode + names * bytesPerName
   }
 
@@ -97,6 +99,7 @@ export class SessionTree {
     if (parent) {
       parent.isContinued = true
       this.#enter(parent, restored, node.sampled)
+      if (reply) this.#enterChanged(parent, said, reply)
     }
     this.#name(restored, reply)
   }
@@ -189,6 +192,7 @@ export class SessionTree {
     const node = new TreeNode(seq, hash, told)
     if (origin.discarded) return node
     this.#enter(before, node, true)
+    this.#enterChanged(before, told, origin.call)
     this.#recordedCalls.keep(seq, callsIn(message))
     if (!this.#hasTwins) this.#lastPath.extend(before, told, node)
     this.#name(node, origin.call)
@@ -337,6 +341,13 @@ export class SessionTree {
     if (isSampled) twins.unshift(node)
     else twins.push(node)
     if (twins.length > maxTwins) twins.splice(leastLikely(twins), 1)
+  }
+
+  /** Lets a reply be found as Claude Code sends it back, which changes calls. Clients of other APIs are not taken for it. */
+  #enterChanged(parent: TreeNode, said: SaidMessage, call: CallRecord | undefined): void {
+    const { looseDigest } = said
+    if (call?.api !== 'messages' || looseDigest === undefined) return
+    for (const digest of said.changedDigests()) if (parent.addSpelling(digest, looseDigest)) this.#changed += 1
   }
 }
 

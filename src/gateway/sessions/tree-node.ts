@@ -51,11 +51,13 @@ export class TreeNode {
     return twins
   }
 
-  /** Lets the nodes of a loose digest be found by the digest of another spelling. */
-  addSpelling(digest: string, looseDigest: string): void {
+  /** Lets the nodes of a loose digest be found by the digest of another spelling. False if that is known to the node. */
+  addSpelling(digest: string, looseDigest: string): boolean {
+    if (this.following(digest).length > 0) return false
     const table = this.#wholeTable()
     const nodes = table.get(looseDigest)
     if (nodes) table.set(digest, nodes)
+    return nodes !== undefined
   }
 
   /** How far a client's repetition is from what was said: 0 word for word, 1 without its reasoning, 2 in another spelling. */
