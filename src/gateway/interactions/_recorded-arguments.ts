@@ -26,7 +26,7 @@ interface Place {
  * The body with the arguments of its tool calls in their recorded spelling; all else keeps its bytes. The calls of the body are
  * those of the conversation, in the same order. A body of which that is not so is left as it is.
  */
-export function withRecordedArguments(body: Buffer, api: ApiName, { sent, recorded }: Spellings): Buffer {
+export function bodyInRecordedSpelling(body: Buffer, api: ApiName, { sent, recorded }: Spellings): Buffer {
   const places = argumentPlaces(body, api)
   const before = callsOf(sent)
   const after = callsOf(recorded)

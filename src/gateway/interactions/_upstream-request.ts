@@ -8,7 +8,7 @@ import { asksForTokens, ChatView, type ClientView } from './_client-view.ts'
 import { leftOutOf } from './_read-request.ts'
 import { templateRoles } from './_template-roles.ts'
 import { upstreamBody } from './_upstream-body.ts'
-import { withRecordedArguments } from './_recorded-arguments.ts'
+import { bodyInRecordedSpelling } from './_recorded-arguments.ts'
 import { ContinuedView } from './_continued-view.ts'
 import type { IncomingRequest } from './incoming-request.ts'
 import type { GatewayModel } from '../gateway-models.ts'
@@ -185,7 +185,7 @@ export class UpstreamRequest {
     const { body } = this.#incoming.call
     const { request, messages, model } = this
     const bytes = this.#parts.isRespelled
-      ? withRecordedArguments(body, model.api, { sent: request.messages, recorded: messages })
+      ? bodyInRecordedSpelling(body, model.api, { sent: request.messages, recorded: messages })
       : body
     return upstreamBody({ bytes, members: request.body }, this.#additions())
   }

@@ -2,7 +2,7 @@ import { expect, test } from 'vitest'
 import { chatReply, ScriptedServer, sendJson } from '../../inference/_testing/scripted-server.ts'
 import type { ApiName, AssistantMessage, Json, Message, ToolCall } from '../../schema/index.ts'
 import { OpenGateway, type OpenGatewayOptions } from '../_testing/open-gateway.ts'
-import { withRecordedArguments } from './_recorded-arguments.ts'
+import { bodyInRecordedSpelling } from './_recorded-arguments.ts'
 
 const sampled = '{"path": "a.txt",  "id": 9007199254740993}'
 /** The same, as a client with doubles writes it that sorts keys. */
@@ -116,7 +116,7 @@ const bodies: [ApiName, string, string][] = [
 ]
 
 test.each(bodies)('a body of %s keeps all its bytes but those of the arguments', (api, body, expected) => {
-  expect(withRecordedArguments(Buffer.from(body), api, spellings).toString()).toBe(expected)
+  expect(bodyInRecordedSpelling(Buffer.from(body), api, spellings).toString()).toBe(expected)
 })
 
 test.each([
@@ -124,5 +124,5 @@ test.each([
   ['has no list', '{"messages":"none"}'],
   ['cannot be walked over', '{"messages":[{"tool_calls":[{"function":{"arguments":"{}"}},}]}'],
 ])('a body that %s stays as it is', (_, body) => {
-  expect(withRecordedArguments(Buffer.from(body), 'chat', spellings).toString()).toBe(body)
+  expect(bodyInRecordedSpelling(Buffer.from(body), 'chat', spellings).toString()).toBe(body)
 })
