@@ -51,12 +51,21 @@ export class Untranslatable {
     addTo(this.isTranslated ? this.hosted : this.names, name)
   }
 
-  /** Sets the lists of a request, after it was read. */
+  /**
+   * Sets the lists of a request, after it was read. A choice that forces a call is refused if no tool that is left can be
+   * called for it: the model would be free to answer, or be forced to call what does not exist.
+   */
   listIn(request: RequestDraft): void {
+    if (this.isTranslated && isUnmeetable(request)) this.add('tool_choice without a tool that can be called')
     if (this.held.length > 0) request.held = this.held
     if (this.dropped.length > 0) request.dropped = this.dropped
     if (this.hosted.length > 0) request.hosted = this.hosted
   }
+}
+
+function isUnmeetable({ tools, toolChoice }: RequestDraft): boolean {
+  if (toolChoice === undefined || toolChoice === 'auto' || toolChoice === 'none') return false
+  return !tools.some(({ function: { name } }) => toolChoice === 'required' || name === toolChoice.name)
 }
 
 function addTo(names: string[], name: string): void {

@@ -97,6 +97,21 @@ describe('Messages for a backend of another API', () => {
     expect(request.hosted).toEqual(['tools[0].type web_search_20250305', 'tools[1].type mcp_toolset', 'mcp_servers'])
   })
 
+  const search = { type: 'web_search_20250305', name: 'web_search' }
+  const custom = { name: 'read', input_schema: { type: 'object' } }
+  test.for<readonly [JsonObject, readonly JsonObject[], boolean]>([
+    [{ type: 'tool', name: 'web_search' }, [search], true],
+    [{ type: 'tool', name: 'web_search' }, [search, custom], true],
+    [{ type: 'tool', name: 'read' }, [search, custom], false],
+    [{ type: 'any' }, [search], true],
+    [{ type: 'any' }, [search, custom], false],
+    [{ type: 'auto' }, [search], false],
+    [{ type: 'none' }, [search], false],
+  ])('a choice of %j among %j is refused: %s', ([tool_choice, tools, isRefused]) => {
+    const refused = isRefused ? [expect.stringContaining('tool_choice')] : []
+    expect(messages({ tool_choice, tools }).untranslatable).toEqual(refused)
+  })
+
   test('for its own API nothing is left out', () => {
     const body = { model: 'm', max_tokens: 10, messages: [{ role: 'user', content: 'hello' }] }
     const request = messagesServer.read({
@@ -123,6 +138,19 @@ describe('Chat for a backend of another API', () => {
 })
 
 describe('Responses for a backend of another API', () => {
+  const search = { type: 'web_search' }
+  test.for<readonly [JsonObject | string, readonly JsonObject[], boolean]>([
+    [{ type: 'web_search' }, [search, read], true],
+    [{ type: 'function', name: 'web_search' }, [search, read], true],
+    [{ type: 'function', name: 'read' }, [search, read], false],
+    ['required', [search], true],
+    ['required', [search, read], false],
+    ['auto', [search], false],
+  ])('a choice of %j among %j is refused: %s', ([tool_choice, tools, isRefused]) => {
+    const refused = isRefused ? [expect.stringContaining('tool_choice')] : []
+    expect(responses({ tool_choice, tools }).untranslatable).toEqual(refused)
+  })
+
   test('leaves out labels and what only has an effect on tools of OpenAI', () => {
     const request = responses({
       client_metadata: { session_id: 's' },

@@ -41,8 +41,9 @@ test.for<[string, SamplingRecord, readonly string[] | undefined]>([
   ['nothing', asked({}), undefined],
   ['a free choice of tools', asked({ toolChoice: 'auto' }), undefined],
   ['no tools', asked({ toolChoice: 'none' }), undefined],
-  ['a call of any tool', asked({ toolChoice: 'required' }), ['tool_choice']],
-  ['a call of one tool', asked({ toolChoice: { name: 'f' } }), ['tool_choice']],
+  ['a call of any tool', asked({ tools: [tool()], toolChoice: 'required' }), ['tool_choice']],
+  ['a call of one tool', asked({ tools: [tool()], toolChoice: { name: 'f' } }), ['tool_choice']],
+  ['a call of any of no tools, which is not sent', asked({ toolChoice: 'required' }), undefined],
   ['a schema', asked({ responseFormat: { kind: 'json_object' } }), ['response_format']],
   ['fields of engines', withExtra({ guided_regex: '[0-9]+', logit_bias: { 5: -100 } }), ['logit_bias', 'guided_regex']],
   ['a length', withExtra({ min_tokens: 5, ignore_eos: true }), ['min_tokens', 'ignore_eos']],
@@ -56,6 +57,14 @@ test.for<[string, SamplingRecord, readonly string[] | undefined]>([
   ['a call, in an API’s own words', withExtra({ tool_choice: { type: 'function' } }), ['tool_choice']],
 ])('a reply is constrained by %s, or not', ([, record, constrainedBy]) => {
   expect(record.constrainedBy).toEqual(constrainedBy)
+})
+
+test('a choice of tools is recorded if it was sent', () => {
+  expect(asked({ toolChoice: 'auto' })).toEqual({})
+  expect(asked({ tools: [tool()], toolChoice: 'auto' })).toEqual({ toolChoice: 'auto' })
+  // A body that is passed on may have tools that are not read here.
+  const passed = samplingRecord({ sampling: {}, tools: [], toolChoice: 'required' }, {}, { isPassed: true })
+  expect(passed).toEqual({ toolChoice: 'required', constrainedBy: ['tool_choice'] })
 })
 
 test('strict tools are noted, and constrain only where a server says so', () => {

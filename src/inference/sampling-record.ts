@@ -47,16 +47,22 @@ const constraints = [
   'ignore_eos',
 ] as const
 
-/**
- * How a reply was sampled, as far as the request says so. `otherConstraints`: names of fields that restrict the reply and have no
- * place in our own shape.
- */
+/** What is known of a request beside its own shape. */
+interface SampledElsewhere {
+  /** Names of fields that restrict the reply and have no place in our own shape. */
+  readonly otherConstraints?: readonly string[]
+  /** Whether the backend got the client's own words, and so tools and a choice that we have no shape for. */
+  readonly isPassed?: boolean
+}
+
+/** How a reply was sampled, as far as the request says so. A choice among no tools is not sent, and not recorded. */
 export function samplingRecord(
-  { sampling, tools, toolChoice, responseFormat }: Sampled,
+  { sampling, tools, toolChoice: wanted, responseFormat }: Sampled,
   { logprobs, tokens }: Pick<CompleteReply, 'logprobs' | 'tokens'>,
-  otherConstraints: readonly string[] = [],
+  { otherConstraints = [], isPassed = false }: SampledElsewhere = {},
 ): SamplingRecord {
   const { temperature, topP, seed, extra = {} } = sampling
+  const toolChoice = tools.length > 0 || isPassed ? wanted : undefined
   const record: { -readonly [Field in keyof SamplingRecord]: SamplingRecord[Field] } = {}
   if (temperature !== undefined) record.temperature = temperature
   if (topP !== undefined) record.topP = topP

@@ -17,14 +17,15 @@ import type { UpstreamRequest } from './_upstream-request.ts'
 /** Records a complete reply under the ids that its client knows it by. */
 export function recordComplete(
   place: SessionPlace,
-  { dialect, capturesTokens, model, request, messages, dropped }: UpstreamRequest,
+  upstream: UpstreamRequest,
   { reply, replyId, itemIds }: { reply: CompleteReply; replyId: string; itemIds: ItemIds | undefined },
 ): void {
+  const { dialect, capturesTokens, model, request, messages, dropped } = upstream
   const { hasInstructions, promptIds } = request
   const name = {
     replyId,
     api: dialect.api,
-    sampling: samplingOf(request, reply),
+    sampling: samplingOf(upstream, reply),
     tools: namesOf(request),
     ...(itemIds && { itemIds }),
     ...(hasInstructions && { hasInstructions }),
@@ -47,15 +48,16 @@ interface LostReply {
 /** Records a lost reply, if there is anything of it. */
 export function recordLost(
   place: SessionPlace,
-  { dialect, model, request, messages, dropped }: UpstreamRequest,
+  upstream: UpstreamRequest,
   { reply, partial = nothingYet, replyId, wasSampling }: LostReply,
 ): void {
+  const { dialect, model, request, messages, dropped } = upstream
   const recorded = withPrompt(partial, request.promptIds)
   if (!wasSampling && isEmpty(recorded)) return
   const usage = untoldUsage(recorded, messages)
   const name = {
     api: dialect.api,
-    sampling: samplingOf(request, { ...reply, ...partial }),
+    sampling: samplingOf(upstream, { ...reply, ...partial }),
     tools: namesOf(request),
     ...(replyId !== undefined && { replyId }),
     ...(dropped.length > 0 && { dropped }),
@@ -65,13 +67,13 @@ export function recordLost(
 
 /** Fields of a client's API that restrict its reply and cannot be translated restrict it all the same where they are passed on. */
 function samplingOf(
-  request: DialectRequest,
+  { request, isSameApi }: UpstreamRequest,
   reply: Pick<CompleteReply, 'logprobs' | 'tokens'>,
 ): ReturnType<typeof samplingRecord> {
-  const restricting = request.untranslatable.filter((name) =>
+  const otherConstraints = request.untranslatable.filter((name) =>
     /^(?:response_format|text\.format|tool_choice)\b/.test(name),
   )
-  return samplingRecord(request, reply, restricting)
+  return samplingRecord(request, reply, { otherConstraints, isPassed: isSameApi })
 }
 
 function namesOf({ tools }: DialectRequest): string[] {
