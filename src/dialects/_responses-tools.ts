@@ -48,6 +48,11 @@ export function readTools(body: JsonObject, untranslatable: Untranslatable): Res
   return { tools: reader.names.functions, toolNames: reader.names }
 }
 
+interface Namespace {
+  readonly name: string
+  readonly description: string
+}
+
 /** Reads tools of all kinds as functions, for an API that has no others. */
 class ToolReader {
   readonly names = new ToolNames()
@@ -57,17 +62,15 @@ class ToolReader {
     this.#untranslatable = untranslatable
   }
 
-  read(tools: readonly Json[], place: string, namespace?: string): void {
+  read(tools: readonly Json[], place: string, namespace?: Namespace): void {
     for (const [index, value] of tools.entries()) {
       const at = `${place}[${index}]`
       const tool = typedObject(value, at)
       const { type } = tool
       if (type === 'function') {
-        const described = readFunction(tool, at, this.#untranslatable)
-        this.names.declare({ kind: 'function', name: described.function.name, namespace }, described)
+        this.#declare('function', readFunction(tool, at, this.#untranslatable), namespace)
       } else if (type === 'custom') {
-        const described = readFreeform(tool, at, this.#untranslatable)
-        this.names.declare({ kind: 'custom', name: described.function.name, namespace }, described)
+        this.#declare('custom', readFreeform(tool, at, this.#untranslatable), namespace)
       } else if (type === 'namespace' && namespace === undefined) {
         this.#readNamespace(tool, at)
       } else if (hostedTools.test(type)) {
@@ -78,13 +81,23 @@ class ToolReader {
     }
   }
 
-  /** Reads the tools of a namespace. Its description is left out: the tools have their own. */
+  /** Declares a tool. A function has no namespace, so the model reads the namespace's description before the tool's own. */
+  #declare(kind: 'function' | 'custom', tool: ToolDefinition, namespace: Namespace | undefined): void {
+    const { name, description = '' } = tool.function
+    const texts = [namespace?.description ?? '', description].filter((text) => text !== '')
+    const described = texts.length > 0 ? { description: texts.join('\n\n') } : {}
+    this.names.declare(
+      { kind, name, namespace: namespace?.name },
+      { ...tool, function: { ...tool.function, ...described } },
+    )
+  }
+
   #readNamespace(tool: TypedObject, at: string): void {
     const name = requiredText(tool, 'name', `${at}.`)
     const { tools } = tool
     if (!isList(tools)) throw rejected(`${at}.tools`, 'must be a list of tools')
-    if (tool['description']) this.#untranslatable.addDropped(`${at}.description`)
-    this.read(tools, `${at}.tools`, name)
+    const description = optionalText(tool, 'description', `${at}.`) ?? ''
+    this.read(tools, `${at}.tools`, { name, description })
   }
 }
 

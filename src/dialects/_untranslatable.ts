@@ -2,11 +2,13 @@ import type { ApiName, JsonObject } from '../schema/index.ts'
 import { isEmpty } from './_json.ts'
 import type { RequestDraft } from './_request-draft.ts'
 
-/** The number of names that are listed: a few are enough to refuse a request with. */
+/** The most names of a list: a few are enough to refuse a request with, and there are few kinds of what is left out. */
 const maxNames = 16
 
 /** The length at which a name is cut: part of it may be the client's own text. */
 const maxNameChars = 120
+
+const listIndex = /\[\d+\]/g
 
 /**
  * Collects the names of parts and fields that only the client's API knows. If the request is translated (`isTranslated`),
@@ -18,9 +20,9 @@ export class Untranslatable {
   readonly names: string[] = []
   /** The names among them that stand for a part of the conversation which only the provider has. */
   readonly held: string[] = []
-  /** The names that are left out. */
+  /** The names that are left out, each kind once: of `tools[0].async` and `tools[1].async` there is `tools[].async`. */
   readonly dropped: string[] = []
-  /** The names of tools that only the provider runs. */
+  /** The names of tools that only the provider runs, each kind once. */
   readonly hosted: string[] = []
 
   constructor(api: ApiName, backendApi: ApiName = api) {
@@ -38,7 +40,7 @@ export class Untranslatable {
 
   /** Adds a setting of what only the client's provider does, or one that has no effect. */
   addDropped(name: string): void {
-    addTo(this.isTranslated ? this.dropped : this.names, name)
+    this.#addKind(this.dropped, name)
   }
 
   /** Adds the fields among `labels` that the body has. Labels are about the request, and never keep it from translation. */
@@ -48,7 +50,12 @@ export class Untranslatable {
   }
 
   addHosted(name: string): void {
-    addTo(this.isTranslated ? this.hosted : this.names, name)
+    this.#addKind(this.hosted, name)
+  }
+
+  #addKind(kinds: string[], name: string): void {
+    if (this.isTranslated) addTo(kinds, name.replaceAll(listIndex, '[]'))
+    else this.add(name)
   }
 
   /**

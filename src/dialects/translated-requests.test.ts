@@ -50,12 +50,12 @@ describe('Messages for a backend of another API', () => {
       tools: [{ function: { name: 'f' } }],
       untranslatable: [],
       dropped: [
-        'system[0] x-anthropic-billing-header',
+        'system[] x-anthropic-billing-header',
         'cache_control',
-        'tools[0].defer_loading',
+        'tools[].defer_loading',
         'thread',
         'speed',
-        'context_management.edits[0].type clear_thinking_20251015',
+        'context_management.edits[].type clear_thinking_20251015',
       ],
     })
     expect(request.sampling.extra).toEqual({ user: 'u' })
@@ -85,6 +85,19 @@ describe('Messages for a backend of another API', () => {
     expect(own.messages.at(-1)?.content).toMatchObject([{ type: 'other', value: { tool_name: 'WebFetch' } }])
   })
 
+  test('lists each kind of what is left out once, however many tools have it', () => {
+    const tools = Array.from({ length: 40 }, (_, index) => ({
+      ...(index % 2 === 0
+        ? { type: 'web_search_20250305' }
+        : { defer_loading: true, input_schema: { type: 'object' } }),
+      name: `t${index}`,
+    }))
+    const search = { type: 'web_fetch_20250910', name: 'web_fetch' }
+    const request = messages({ tools: [...tools, search], speed: 'fast', user_profile_id: 'u' })
+    expect(request.dropped).toEqual(['tools[].defer_loading', 'speed', 'user_profile_id'])
+    expect(request.hosted).toEqual(['tools[].type web_search_20250305', 'tools[].type web_fetch_20250910'])
+  })
+
   test('lists the tools that Anthropic runs', () => {
     const request = messages({
       mcp_servers: [{ name: 'x' }],
@@ -94,7 +107,7 @@ describe('Messages for a backend of another API', () => {
       ],
     })
     expect(request).toMatchObject({ tools: [], untranslatable: [] })
-    expect(request.hosted).toEqual(['tools[0].type web_search_20250305', 'tools[1].type mcp_toolset', 'mcp_servers'])
+    expect(request.hosted).toEqual(['tools[].type web_search_20250305', 'tools[].type mcp_toolset', 'mcp_servers'])
   })
 
   const search = { type: 'web_search_20250305', name: 'web_search' }
@@ -171,16 +184,16 @@ describe('Responses for a backend of another API', () => {
     expect(request).toMatchObject({
       messages: [{ role: 'user', content: 'hello' }],
       untranslatable: [],
-      hosted: ['tools[0].type web_search'],
+      hosted: ['tools[].type web_search'],
       sampling: { reasoningEffort: 'low', extra: { prompt_cache_key: 'k' } },
     })
     expect(request.dropped?.toSorted()).toEqual([
       'client_metadata',
       'include web_search_call.action.sources',
-      'input[1].type configuration_update',
+      'input[].type configuration_update',
       'max_tool_calls',
       'reasoning.context',
-      'tools[1].output_schema',
+      'tools[].output_schema',
       'truncation auto',
     ])
   })
@@ -205,7 +218,7 @@ describe('Responses for a backend of another API', () => {
       ],
     })
     const freeform = {
-      description: 'Changes files.\n\nThe text in `input` must match this lark grammar:\nstart: "x"',
+      description: 'Files.\n\nChanges files.\n\nThe text in `input` must match this lark grammar:\nstart: "x"',
       parameters: { type: 'object', required: ['input'], additionalProperties: false },
     }
     expect(tools).toMatchObject([
@@ -216,6 +229,27 @@ describe('Responses for a backend of another API', () => {
       { function: { name: 'mcp__disk__patch' } },
     ])
     expect(said).toEqual([{ role: 'user', content: 'hello' }])
+  })
+
+  test('puts the description of a namespace before those of its tools', () => {
+    const { tools, dropped } = responses({
+      tools: [
+        {
+          ...files,
+          description: 'Works on files.',
+          tools: [read, { type: 'function', name: 'list', parameters: schema }],
+        },
+        { ...files, name: 'disk', description: '', tools: [read] },
+        { type: 'namespace', name: 'bare', tools: [{ type: 'function', name: 'list', parameters: schema }] },
+      ],
+    })
+    expect(tools.map((tool) => tool.function.description)).toEqual([
+      'Works on files.\n\nReads a file.',
+      'Works on files.',
+      'Reads a file.',
+      undefined,
+    ])
+    expect(dropped).toBeUndefined()
   })
 
   test('gives tools of different namespaces different names, and a tool that is declared twice one', () => {

@@ -215,13 +215,13 @@ const agents = { 'Claude Code': claudeCode, Codex: codex }
 const tools = { 'Claude Code': 'Bash', Codex: 'functions.exec' }
 const dropped = {
   'Claude Code': [
-    'system[0] x-anthropic-billing-header',
+    'system[] x-anthropic-billing-header',
     'cache_control',
-    'tools[3].defer_loading',
-    'context_management.edits[0].type clear_thinking_20251015',
-    'tools[4].type web_search_20250305',
+    'tools[].defer_loading',
+    'context_management.edits[].type clear_thinking_20251015',
+    'tools[].type web_search_20250305',
   ],
-  Codex: ['input[5].type configuration_update', 'reasoning.context', 'client_metadata', 'tools[0].type web_search'],
+  Codex: ['input[].type configuration_update', 'reasoning.context', 'client_metadata', 'tools[].type web_search'],
 }
 
 /** The session is one conversation, and its row has the tokens that the backend saw and sampled. */
