@@ -1,4 +1,5 @@
 import { describe, expect, test } from 'vitest'
+import type { ModelFacts } from '../../src/gateway/index.ts'
 import type { Json, JsonObject } from '../../src/schema/index.ts'
 import { SimulatorServer, type SimulatorServerOptions } from '../../src/simulator/index.ts'
 import { readEvents, readObject } from './_stream-events.ts'
@@ -182,7 +183,7 @@ function message(role: string, text: string): JsonObject {
 }
 
 /** A simulator that imitates vLLM, and a gateway that has it answer to every name. */
-async function startBoth(options: SimulatorServerOptions = {}) {
+async function startBoth(options: SimulatorServerOptions = {}, facts: ModelFacts = {}) {
   await using ends = new AsyncDisposableStack()
   const simulator = ends.use(
     await SimulatorServer.start({ imitate: 'vllm', recordEmitted: 10, reasoning: true, ...options }),
@@ -191,6 +192,7 @@ async function startBoth(options: SimulatorServerOptions = {}) {
     await TestGateway.start({
       models: [{ name: 'policy', backends: [{ url: simulator.url, engine: 'vllm' }] }],
       aliases: { '*': 'policy' },
+      facts: { policy: facts },
     }),
   )
   const owned = ends.move()
@@ -286,6 +288,25 @@ describe.each(['Claude Code', 'Codex'] as const)('the requests of %s, on a Chat 
     const refused = await gateway.ask(agent.path, { body: long, key: session.key })
     expect(refused.status).toBe(400)
     expect(refused.text).toContain('4000 tokens')
+  })
+
+  test('are asked once if their limit of a reply is more than the context that the backend has told of', async () => {
+    await using both = await startBoth({ contextLength: 40_000 }, { contextLength: 40_000 })
+    const { gateway, simulator } = both
+    const session = await gateway.startSession()
+    const said: Json[] = [...agent.opening(task)]
+    const limit = name === 'Codex' ? 'max_output_tokens' : 'max_tokens'
+    for (let turn = 0; turn < 3; turn += 1) {
+      const body = { ...agent.body(said), [limit]: 128_000 }
+      const { status, text } = await gateway.ask(agent.path, { body, key: session.key })
+      expect(status, text).toBe(200)
+      const reply = agent.reply(readObject(text))
+      const results = agent.calls(reply).map(({ id }) => ({ id, output: 'done' }))
+      said.push(...agent.next(reply, results))
+      expect(simulator.stats.requests).toBe(turn + 1)
+    }
+    expect(await droppedFirst(gateway, session)).toContain(limit)
+    await expectOneRow(both, session)
   })
 
   test('are refused with a hosted tool, if the gateway is set to do so', async () => {

@@ -54,14 +54,17 @@ export class UpstreamRequest {
   readonly #way: Way
 
   constructor(incoming: IncomingRequest, parts: UpstreamRequestParts, way?: Way) {
-    const { request, model, isRecorded } = parts
+    const { model, isRecorded } = parts
     this.#incoming = incoming
     this.#parts = parts
     this.dialect = incoming.dialect
-    this.request = request
     this.model = model
     this.messages = parts.messages
     this.#isGenerate = incoming.dialect.api === 'generate'
+    // A limit of the whole context leaves no room for a prompt, so a backend would refuse it each time.
+    const { maxTokens = 0 } = parts.request.sampling
+    const request = maxTokens >= (model.contextLength ?? Infinity) ? this.#unlimited(parts.request) : parts.request
+    this.request = request
     this.dropped = this.isSameApi ? [] : leftOutOf(request, model)
     this.capturesTokens = isRecorded && (this.#isGenerate || model.capturesTokens)
     const needsWhole = this.capturesTokens && request.stream && !this.#isGenerate && !model.tokenRequest.inStreams
@@ -75,7 +78,12 @@ export class UpstreamRequest {
    * name what it refuses: then the additions are suspected, until it has accepted all of them once.
    */
   plainer(refusal: MillraceError): UpstreamRequest | undefined {
-    if (refusal.code === 'context_length') return this.#unlimited()
+    if (refusal.code === 'context_length') {
+      const request = this.#unlimited(this.request)
+      return request === this.request
+        ? undefined
+        : new UpstreamRequest(this.#incoming, { ...this.#parts, request }, this.#way)
+    }
     if (refusal.code !== 'model_rejected' || this.#way === 'plain' || !this.#isAdding) return undefined
     const said = `${refusal.message} ${String(refusal.data['said'])} ${String(refusal.data['param'])}`
     const { body, stream } = this.request
@@ -90,14 +98,14 @@ export class UpstreamRequest {
   /**
    * The translated request without the most tokens that its reply may have, because these and the prompt do not fit into the
    * context: then what is left of the context is less. Agents ask for as much as their own models can write (Claude Code for
-   * 128,000 tokens), and engines refuse that. Undefined where the limit has to be said, or was said in the backend's own API.
+   * 128,000 tokens), and engines refuse that. The same request where the limit has to be said, or was said in the backend's own
+   * API.
    */
-  #unlimited(): UpstreamRequest | undefined {
-    const { maxTokens, ...sampling } = this.request.sampling
-    if (maxTokens === undefined || this.isSameApi || this.model.api === 'messages') return undefined
+  #unlimited(request: DialectRequest): DialectRequest {
+    const { maxTokens, ...sampling } = request.sampling
+    if (maxTokens === undefined || this.isSameApi || this.model.api === 'messages') return request
     const name = this.dialect.api === 'responses' ? 'max_output_tokens' : 'max_tokens'
-    const request = { ...this.request, sampling, dropped: [...(this.request.dropped ?? []), name] }
-    return new UpstreamRequest(this.#incoming, { ...this.#parts, request }, this.#way)
+    return { ...request, sampling, dropped: [...(request.dropped ?? []), name] }
   }
 
   /** Called when the request was answered: remembers for the model what had to be asked differently. */
