@@ -147,8 +147,11 @@ describe('a request for several choices', () => {
     expect(inOrder(seeds)).toEqual([40, 41, 42])
     const recorded = (await open.nodes(id)).flatMap(({ call }) => call?.sampling?.seed ?? [])
     expect(inOrder(recorded)).toEqual([40, 41, 42])
-    const tooLarge = await open.ask(caller, { ...hello, n: 2, seed: 2 ** 53 - 1 })
-    expect([tooLarge.status, tooLarge.document]).toMatchObject([400, { error: { param: 'seed' } }])
+    for (const seed of [2 ** 53 - 1, -(2 ** 53)]) {
+      const { status, document } = await open.ask(caller, { ...hello, n: 2, seed })
+      const message = expect.stringContaining('choice i is sent seed + i') as unknown
+      expect([status, document]).toMatchObject([400, { error: { param: 'seed', message } }])
+    }
   })
 
   test.each([0, 129, -1, 1.5, '2'])('with n %j is refused by name', async (n) => {

@@ -44,7 +44,7 @@ export function membersWithChoices({ api, body }: InteractionCall): JsonObject |
 /** Refuses several choices where they cannot be asked for one by one. */
 export function refuseChoices({ choices = 1 }: DialectRequest): void {
   if (choices === 1) return
-  const message = `n above 1 takes a seed between ${-Number.MAX_SAFE_INTEGER} and ${Number.MAX_SAFE_INTEGER - maxChoices}, or none: each choice gets the next seed`
+  const message = `\`seed\` is out of range for \`n\` choices: choice i is sent seed + i, an integer of at most ${Number.MAX_SAFE_INTEGER} in size. Send a seed nearer to 0, or none.`
   throw new MillraceError('model_rejected', message, { data: { status: 400, param: 'seed' } })
 }
 
