@@ -70,7 +70,8 @@ describe('Session', () => {
     const session = new Session({ id: '0-0', model: new Echo(), recorder })
     session.append({ role: 'user', content: 'hello' })
     const sampling = { temperature: 0.7, seed: 3, extra: { top_k: 20 } }
-    await session.turn({ ...request, sampling, toolChoice: 'required' }, hooks)
+    const tools = [{ type: 'function', function: { name: 'f', parameters: {} } }] as const
+    await session.turn({ ...request, sampling, tools, toolChoice: 'required' }, hooks)
     expect(recorder.nodes.map(({ call }) => call?.sampling)).toEqual([
       undefined,
       { temperature: 0.7, seed: 3, topK: 20, toolChoice: 'required', constrainedBy: ['tool_choice'] },
