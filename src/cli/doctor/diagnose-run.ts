@@ -140,7 +140,7 @@ function serverOutages(away: Iterable<StoredEvent>, back: Iterable<StoredEvent>)
     const longestMs = Math.max(known.longestMs, parsed.data.ms)
     servers.set(known.server, { ...known, longestMs, returns, isBack: returns === known.times })
   }
-  return Array.from(servers.values(), ({ returns: _, ...outages }) => outages)
+  return Array.from(servers.values(), ({ returns: _returns, ...outages }) => outages)
 }
 
 const abandonedSchema = z.object({ why: z.string() })
