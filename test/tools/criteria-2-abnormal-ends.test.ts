@@ -35,6 +35,8 @@ const points = {
 }
 const endings = ['throws', 'is cancelled', 'times out'] as const
 const outcomeOf = { throws: 'agent_error', 'is cancelled': 'cancelled', 'times out': 'agent_timeout' }
+/** The agent's clock stands still while it waits for a server, and the wall clock does not. The other rollout needs the tail. */
+const wallLimits = (ms: number) => ({ wallTimeoutMs: ms + 120_000, tailMs: 120_000 })
 const never = new Promise<never>(() => {})
 
 const cases = Object.keys(points).flatMap((at) => endings.map((ending) => ({ at: at as keyof typeof points, ending })))
@@ -51,6 +53,7 @@ test.concurrent.for(cases)('V2.1 a rollout that $ending $at leaves no server', a
 async function endsThere({ at, ending, timeoutMs }: (typeof cases)[number] & { readonly timeoutMs: number }) {
   using log = new ServerLog()
   const { modes, tool, isReached } = points[at]
+  const isWaiting = at === 'during a reconnect'
   const reached = () => vi.waitUntil(() => isReached(log), patience)
   /** The first rollout comes to its end; the second one keeps the run going, with a server of its own. */
   const agent: Agent = async ({ messages, turn, tools, append }) => {
@@ -74,7 +77,7 @@ async function endsThere({ at, ending, timeoutMs }: (typeof cases)[number] & { r
         if (messages[0]?.content !== 'task 0') await isFirstGone.promise
         return 1
       },
-      limits: ending === 'times out' ? { timeoutMs } : {},
+      limits: ending === 'times out' ? (isWaiting ? wallLimits(timeoutMs) : { timeoutMs }) : {},
     },
   )
   await using run = await startRollouts(environment, () => calls({ [tool]: { ms: 600_000 } }))
@@ -95,7 +98,8 @@ async function endsThere({ at, ending, timeoutMs }: (typeof cases)[number] & { r
     await running
   } else {
     await running
-    expect(ended).toEqual([outcomeOf[ending], 'completed'])
+    const outcome = isWaiting && ending === 'times out' ? 'infra_timeout' : outcomeOf[ending]
+    expect(ended).toEqual([outcome, 'completed'])
   }
   await run.evaluation.summary()
   expect(survivors(log)).toEqual([])
