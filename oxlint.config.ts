@@ -5,8 +5,10 @@ export const layers = [
   'errors',
   'kit',
   'schema',
+  'process',
+  'http',
+  'apis',
   'inference',
-  'dialects',
   'simulator',
   'tools',
   'env',
@@ -68,11 +70,11 @@ export default defineConfig({
   overrides: [
     ...layerRules,
     {
-      files: ['src/cli/**', 'bench/**', 'examples/**', 'bin/**'],
+      files: ['src/cli/**', 'bench/**', 'scripts/**', 'examples/**', 'bin/**'],
       rules: { 'no-console': 'off', 'typescript/no-base-to-string': 'error' },
     },
     {
-      files: ['*.config.ts', 'examples/**', 'test/fixtures/**', 'bench/_*environment.ts'],
+      files: ['*.config.ts', 'examples/**', 'test/fixtures/**', 'bench/**/*environment.ts'],
       rules: { 'import/no-default-export': 'off' },
     },
     {

@@ -1,16 +1,16 @@
 /**
  * npm run bench -- <name> [--quick] [--json]
- * Runs bench/<name>.ts: a readable table on the way, and with --json one JSON object as the last line.
+ * Runs bench/<name>/run.ts: a readable table on the way, and with --json one JSON object as the last line.
  */
 import { execFileSync } from 'node:child_process'
 import { readdirSync } from 'node:fs'
 import { arch, cpus, loadavg, platform, totalmem } from 'node:os'
 import { parseArgs } from 'node:util'
-import type { Benchmark } from './_benchmark.ts'
+import type { Benchmark } from './shared/benchmark.ts'
 
-const names = readdirSync(import.meta.dirname)
-  .filter((file) => file.endsWith('.ts') && !file.startsWith('_') && file !== 'run.ts')
-  .map((file) => file.slice(0, -3))
+const names = readdirSync(import.meta.dirname, { withFileTypes: true })
+  .filter((entry) => entry.isDirectory() && entry.name !== 'shared')
+  .map(({ name: folder }) => folder)
 
 const { values, positionals } = parseArgs({
   allowPositionals: true,
@@ -22,7 +22,7 @@ if (!name || !names.includes(name)) {
   process.exit(2)
 }
 
-const { benchmark } = (await import(`./${name}.ts`)) as { benchmark: Benchmark }
+const { benchmark } = (await import(`./${name}/run.ts`)) as { benchmark: Benchmark }
 // Progress goes to stderr, so that stdout ends with the one JSON object.
 const say = (line: string): void => void process.stderr.write(`${line}\n`)
 const loadBefore = loadavg()[0] ?? 0

@@ -5,8 +5,8 @@ export {
   csv,
   defineEnvironment,
   heavy,
-  judge,
   jsonl,
+  judge,
   keepToolResults,
   summariseContext,
 } from './env/index.ts'
@@ -79,26 +79,28 @@ export type {
 } from './eval/index.ts'
 export type {
   Backend,
-  BackendConfig,
-  BackendFacts,
-  BackendKind,
   BackendReply,
   BackendRequest,
-  LimitChange,
-  ModelConfig,
-  ModelConfigInput,
   ModelRequest,
-  ModelStatus,
-  NamedModelInput,
   PartialReply,
-  Price,
   RawReply,
   ReplyEvent,
   ReplySink,
   ResponseFormat,
+  ToolChoice,
+} from './apis/index.ts'
+export type {
+  BackendConfig,
+  BackendFacts,
+  BackendKind,
+  LimitChange,
+  ModelConfig,
+  ModelConfigInput,
+  ModelStatus,
+  NamedModelInput,
+  Price,
   ServedModel,
   TokenFields,
-  ToolChoice,
 } from './inference/index.ts'
 export { outcomes, textOf } from './schema/index.ts'
 export type {
@@ -134,8 +136,8 @@ export type {
   ToolFault,
   ToolMessage,
   ToolRecord,
-  ToolReports,
   ToolRepair,
+  ToolReports,
   ToolStatus,
   ToolThrow,
   Usage,
@@ -229,6 +231,7 @@ export type { LoopLagWindow } from './kit/index.ts'
 export type { WorkerStatus } from './rollout/index.ts'
 export type { LoggedRequest } from './telemetry/index.ts'
 export type { Supervision, WorkerHeap } from './worker/index.ts'
+export { loadServerConfigs, miroThinkerRepairs, standardRepairs, ToolAnswer } from './tools/index.ts'
 export type {
   HttpServerConfig,
   RepairRules,
@@ -246,4 +249,3 @@ export type {
   ToolServerStatus,
   WrittenCall,
 } from './tools/index.ts'
-export { loadServerConfigs, miroThinkerRepairs, standardRepairs, ToolAnswer } from './tools/index.ts'

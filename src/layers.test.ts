@@ -2,7 +2,7 @@ import { existsSync, globSync, readdirSync, readFileSync } from 'node:fs'
 import { basename, dirname, join, relative, sep } from 'node:path'
 import { expect, test } from 'vitest'
 import { layers } from '../oxlint.config.ts'
-import { page, tableRows } from '../test/_pages.ts'
+import { page, tableRows } from '../test/support/pages.ts'
 
 const root = import.meta.dirname
 const relativeImport = /\b(?:from|import)\s*\(?\s*'(\.[^']+)'/g
@@ -58,7 +58,7 @@ test('every folder is a layer that has its place', () => {
   const folders = readdirSync(root, { withFileTypes: true }).filter((each) => each.isDirectory())
   expect(layers.toSorted()).toEqual(folders.map(({ name }) => name).toSorted())
   // What finds imports finds them.
-  expect(imports.length).toBeGreaterThan(3000)
+  expect(imports.length).toBeGreaterThan(1000)
 })
 
 test('people read of the order that lint keeps', async () => {
@@ -101,7 +101,7 @@ function layersLoadedWith(file: string): Set<string> {
   return loaded
 }
 
-test.each(globSync('cli/commands/*-command.ts', { cwd: root }))(
+test.each(globSync('cli/commands/*/*-command.ts', { cwd: root }))(
   'the help of a command loads neither a database nor an HTTP client: %s',
   (file) => {
     expect(layersLoadedWith(file).difference(new Set(['errors', 'kit', 'schema']))).toEqual(new Set())

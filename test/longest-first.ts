@@ -2,12 +2,12 @@ import { BaseSequencer, type TestSpecification } from 'vitest/node'
 
 /** Stories that take longest, by the end of their path. One that started last would run alone while the other cores idle. */
 const longest = [
-  'test/flat-memory.test.ts',
+  'test/eval/flat-memory.test.ts',
   'test/workers/faults.test.ts',
-  'test/fault-storm.test.ts',
+  'test/eval/fault-storm.test.ts',
   'test/workers/lifecycle.test.ts',
-  'test/kill-and-resume.test.ts',
-  'test/package.test.ts',
+  'test/eval/kill-and-resume.test.ts',
+  'test/package/package.test.ts',
   'test/tools/long-task-killed.test.ts',
   'test/store/leaks.test.ts',
 ]

@@ -1,8 +1,7 @@
 import assert from 'node:assert/strict'
 import { mkdir, readFile, symlink, writeFile } from 'node:fs/promises'
 import { delimiter, join } from 'node:path'
-import { markedBlocks, type MarkedBlock } from '../../test/_marked-blocks.ts'
-import { page } from '../../test/_pages.ts'
+import { type MarkedBlock, markedBlocks, page } from '../../test/support/pages.ts'
 import type { Bench } from './bench.ts'
 import { runProgram } from './run-program.ts'
 

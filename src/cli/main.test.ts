@@ -3,8 +3,8 @@ import { join } from 'node:path'
 import { Writable } from 'node:stream'
 import { describe, expect, it } from 'vitest'
 import { temporaryRuns } from '../testing/index.ts'
-import { fakeProcess } from './_testing/fake-terminal.ts'
-import { loadEnvFile } from './process/load-env-file.ts'
+import { fakeProcess } from '../../test/support/cli/fake-terminal.ts'
+import { loadEnvFile } from './terminal/io.ts'
 import { main } from './main.ts'
 
 async function run(...words: string[]) {

@@ -1,71 +1,39 @@
-import { MillraceError } from '../errors/index.ts'
+import { usageError } from './command-line/flag-value.ts'
 import { nearestName, packageVersion } from '../kit/index.ts'
 import { commandHelp } from './command-line/command-help.ts'
 import type { Command } from './command-line/command.ts'
-import { exitCodes, type ExitCode } from './process/exit-codes.ts'
-import { openIo, type CommandIo, type ProcessParts } from './process/io.ts'
-import { loadEnvFile } from './process/load-env-file.ts'
+import { type ExitCode, exitCodes, reportError } from './terminal/exit-codes.ts'
+import { type CommandIo, loadEnvFile, openIo, type ProcessParts } from './terminal/io.ts'
 import { parseCommandLine } from './command-line/parse-command-line.ts'
-import { reportError } from './process/report-error.ts'
 
 /** The commands. Each is loaded only when it is used: `millrace --help` must not load a database and an HTTP client. */
-const commands: Readonly<Record<string, { readonly summary: string; load(): Promise<Command> }>> = {
-  eval: {
-    summary: 'Run an environment against a model and score it',
-    load: async () => (await import('./commands/eval-command.ts')).evalCommand,
-  },
-  serve: {
-    summary: 'Serve rollouts of an environment over HTTP',
-    load: async () => (await import('./commands/serve-command.ts')).serveCommand,
-  },
-  gateway: {
-    summary: 'Serve models to agents in any language, and record what they say',
-    load: async () => (await import('./commands/gateway-command.ts')).gatewayCommand,
-  },
-  tools: {
-    summary: 'Look at tool servers (MCP), call a tool, or serve an environment’s own',
-    load: async () => (await import('./commands/tools-command.ts')).toolsCommand,
-  },
-  show: {
-    summary: 'Show the results of a run, or one transcript',
-    load: async () => (await import('./commands/show-command.ts')).showCommand,
-  },
-  replay: {
-    summary: 'Run stored rollouts again against their recording, and compare',
-    load: async () => (await import('./commands/replay-command.ts')).replayCommand,
-  },
-  rescore: {
-    summary: 'Run new rewards over the rollouts of a run',
-    load: async () => (await import('./commands/rescore-command.ts')).rescoreCommand,
-  },
-  fork: {
-    summary: 'Go on from a turn of a stored rollout, with another model or prompt',
-    load: async () => (await import('./commands/fork-command.ts')).forkCommand,
-  },
-  list: {
-    summary: 'List runs',
-    load: async () => (await import('./commands/list-command.ts')).listCommand,
-  },
-  export: {
-    summary: 'Write the rollouts of a run as JSON lines',
-    load: async () => (await import('./commands/export-command.ts')).exportCommand,
-  },
-  prune: {
-    summary: 'Delete old runs',
-    load: async () => (await import('./commands/prune-command.ts')).pruneCommand,
-  },
-  doctor: {
-    summary: 'Show what this machine offers, or what held up a run',
-    load: async () => (await import('./commands/doctor-command.ts')).doctorCommand,
-  },
-  sim: {
-    summary: 'Serve the simulated model over HTTP',
-    load: async () => (await import('./commands/sim-command.ts')).simCommand,
-  },
-  init: {
-    summary: 'Write a small environment that runs at once',
-    load: async () => (await import('./commands/init-command.ts')).initCommand,
-  },
+const commands: Readonly<Record<string, [summary: string, load: () => Promise<{ readonly command: Command }>]>> = {
+  eval: ['Run an environment against a model and score it', () => import('./commands/eval/eval-command.ts')],
+  serve: ['Serve rollouts of an environment over HTTP', () => import('./commands/serve/serve-command.ts')],
+  gateway: [
+    'Serve models to agents in any language, and record what they say',
+    () => import('./commands/gateway/gateway-command.ts'),
+  ],
+  tools: [
+    'Look at tool servers (MCP), call a tool, or serve an environment’s own',
+    () => import('./commands/tools/tools-command.ts'),
+  ],
+  show: ['Show the results of a run, or one transcript', () => import('./commands/show/show-command.ts')],
+  replay: [
+    'Run stored rollouts again against their recording, and compare',
+    () => import('./commands/replay/replay-command.ts'),
+  ],
+  rescore: ['Run new rewards over the rollouts of a run', () => import('./commands/rescore/rescore-command.ts')],
+  fork: [
+    'Go on from a turn of a stored rollout, with another model or prompt',
+    () => import('./commands/fork/fork-command.ts'),
+  ],
+  list: ['List runs', () => import('./commands/list/list-command.ts')],
+  export: ['Write the rollouts of a run as JSON lines', () => import('./commands/export/export-command.ts')],
+  prune: ['Delete old runs', () => import('./commands/prune/prune-command.ts')],
+  doctor: ['Show what this machine offers, or what held up a run', () => import('./commands/doctor/doctor-command.ts')],
+  sim: ['Serve the simulated model over HTTP', () => import('./commands/sim/sim-command.ts')],
+  init: ['Write a small environment that runs at once', () => import('./commands/init/init-command.ts')],
 }
 
 /** The command line: the words after `millrace` in, the exit code out. Never throws. */
@@ -107,13 +75,13 @@ async function runCommand(command: Command, words: readonly string[], io: Comman
   return command.run(invocation, io)
 }
 
-function loadCommand(name: string): Promise<Command> {
-  const entry = Object.hasOwn(commands, name) ? commands[name] : undefined
-  if (entry) return entry.load()
+async function loadCommand(name: string): Promise<Command> {
+  const [, load] = (Object.hasOwn(commands, name) && commands[name]) || []
+  if (load) return (await load()).command
   const near = nearestName(name, [...Object.keys(commands), 'help'])
   const what = name.startsWith('-') ? 'flag' : 'command'
   const hint = near ? `did you mean millrace ${near}?` : 'millrace --help lists all commands'
-  throw new MillraceError('usage', `unknown ${what} ${name}; ${hint}`)
+  throw usageError(`unknown ${what} ${name}; ${hint}`)
 }
 
 function showHelp(command: Command, io: CommandIo): ExitCode {
@@ -123,7 +91,7 @@ function showHelp(command: Command, io: CommandIo): ExitCode {
 
 function rootHelp(io: CommandIo): ExitCode {
   const { style } = io.stdout
-  const names = Object.entries(commands).map(([name, { summary }]) => `  ${style.accent(name.padEnd(10))}${summary}`)
+  const names = Object.entries(commands).map(([name, [summary]]) => `  ${style.accent(name.padEnd(10))}${summary}`)
   void io.stdout.write(
     `${[
       `${style.bold('millrace')} ${packageVersion()}: runs agent rollouts, fast and without losing any.`,

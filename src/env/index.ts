@@ -1,47 +1,62 @@
-export type { Agent, AgentContext, AgentTools, Turn, TurnOptions } from './agent.ts'
-export type { Budget } from './budget-view.ts'
-export type { ChildRequest, ChildResult } from './child.ts'
-export { commandReward } from './command-reward.ts'
-export type { CommandRewardOptions } from './command-reward.ts'
 export type {
+  Agent,
+  AgentContext,
+  AgentTools,
+  Budget,
+  ChildRequest,
+  ChildResult,
+  ContextPolicy,
+  ContextView,
   JudgeRequest,
   RewardContext,
   RolloutContext,
   RolloutIdentity,
   SetupContext,
+  Turn,
+  TurnOptions,
   Update,
   UpdateContext,
-} from './context.ts'
-export type { ContextPolicy, ContextView } from './context-policy.ts'
-export { csv } from './csv.ts'
-export type { CsvOptions } from './csv.ts'
-export { defineEnvironment } from './define-environment.ts'
-export type { Environment, EnvironmentSpec, TaskInput, ToolOutputOptions } from './define-environment.ts'
-export { environmentCode } from './environment-code.ts'
-export type { EnvironmentCode } from './environment-code.ts'
-export { environmentOf } from './environment-of.ts'
-export type { LoadedEnvironment, RawOptions } from './environment-of.ts'
-export { exampleNames } from './example-names.ts'
-export type { GroupMember, GroupPolicy } from './group.ts'
-export { heavy } from './heavy.ts'
-export type { HeavyRewardContext, HeavyRewardFunction, HeavyRewardOptions } from './heavy.ts'
-export { jsonl } from './jsonl.ts'
-export { judge } from './judge.ts'
-export type { JudgeOptions, JudgeText } from './judge.ts'
-export { keepToolResults } from './keep-tool-results.ts'
-export type { KeepToolResultsOptions } from './keep-tool-results.ts'
-export { loadEnvironment } from './load-environment.ts'
-export { rewardClock } from './reward-clock.ts'
-export type { TimedContext } from './reward-clock.ts'
-export type { GroupRewardContext, GroupRewardFunction, Reward, RewardFunction } from './reward.ts'
-export { readTasks } from './read-tasks.ts'
-export { registerResolver } from './register-resolver.ts'
-export { groupRewardNames, hasGroupReward, ownRewardNames, scoreGroup } from './score-group.ts'
-export { hasHeavyReward, scoreHeavy, scoreRollout } from './score-rollout.ts'
-export type { ScoreResult, ScoringPlace } from './score-rollout.ts'
-export type { TaskRow, TaskSource } from './task-source.ts'
-export { taskName } from './task-name.ts'
-export { TaskStream } from './task-stream.ts'
-export type { InvalidTask, TaskItem, ValidTask } from './task-stream.ts'
-export { summariseContext } from './summarise-context.ts'
-export type { SummariseContextOptions } from './summarise-context.ts'
+} from './define/context.ts'
+export { commandReward, type CommandRewardOptions } from './rewards/command-reward.ts'
+export { csv, type CsvOptions } from './tasks/csv.ts'
+export {
+  defineEnvironment,
+  type Environment,
+  type EnvironmentSpec,
+  type TaskInput,
+  type TaskRow,
+  type TaskSource,
+  type ToolOutputOptions,
+} from './define/define-environment.ts'
+export { environmentOf, type LoadedEnvironment, type RawOptions } from './load/environment-of.ts'
+export { exampleNames } from './load/locate-environment.ts'
+export {
+  type GroupMember,
+  type GroupPolicy,
+  type GroupRewardContext,
+  type GroupRewardFunction,
+  heavy,
+  type HeavyRewardContext,
+  type HeavyRewardFunction,
+  type HeavyRewardOptions,
+  type Reward,
+  rewardClock,
+  type RewardFunction,
+  type TimedContext,
+} from './rewards/reward.ts'
+export { jsonl } from './tasks/jsonl.ts'
+export { judge, type JudgeOptions, type JudgeText } from './rewards/judge.ts'
+export { keepToolResults, type KeepToolResultsOptions } from './context/keep-tool-results.ts'
+export { loadEnvironment } from './load/load-environment.ts'
+export { readTasks } from './tasks/read-tasks.ts'
+export { environmentCode, type EnvironmentCode, registerResolver } from './load/module-hooks.ts'
+export { groupRewardNames, hasGroupReward, ownRewardNames, scoreGroup } from './rewards/score-group.ts'
+export {
+  hasHeavyReward,
+  scoreHeavy,
+  type ScoreResult,
+  scoreRollout,
+  type ScoringPlace,
+} from './rewards/score-rollout.ts'
+export { type InvalidTask, type TaskItem, taskName, TaskStream, type ValidTask } from './tasks/task-stream.ts'
+export { summariseContext, type SummariseContextOptions } from './context/summarise-context.ts'

@@ -1,5 +1,1 @@
-export { errorCodes } from './codes.ts'
-export type { ErrorCode } from './codes.ts'
-export { MillraceError } from './millrace-error.ts'
-export type { WireError } from './millrace-error.ts'
-export { ownFaults } from './own-faults.ts'
+export { type ErrorCode, errorCodes, MillraceError, ownFaults, type WireError } from './millrace-error.ts'

@@ -1,15 +1,21 @@
 import { MillraceError } from '../errors/index.ts'
 import { AsyncQueue, type Draft, LoopLag } from '../kit/index.ts'
-import type { RolloutRecord } from '../schema/index.ts'
-import type { EvaluateOptions, Evaluation, RunInfo } from './evaluation.ts'
-import { knownEvaluateOptions, requireKnownOptions } from './known-options.ts'
-import { openSitting, type SittingParts } from './_open-sitting.ts'
+import { emptyUsage, type RolloutRecord } from '../schema/index.ts'
+import { openSitting, type Sitting, type SittingParts, workThrough } from './launch.ts'
+import {
+  type EvaluateOptions,
+  evaluateOptionsSchema,
+  type Evaluation,
+  requireOptions,
+  type RunInfo,
+} from './options.ts'
 import type { Progress } from './progress.ts'
-import { RunControl } from './_run-control.ts'
-import { progressOf } from './_run-progress.ts'
-import { summaryOf } from './_run-summary.ts'
+import { originOf } from './replay/fork.ts'
+import { keptChanges } from './resume/code-change.ts'
+import { RunControl } from './run-control.ts'
+import { perSecondOf } from './stats/run-sums.ts'
+import { triesOfRun, unacceptedSpending } from './stats/spending.ts'
 import type { Summary } from './summary.ts'
-import { workThrough } from './_work-through.ts'
 
 /** Runs an environment's tasks against a model and hands out every rollout as it ends. */
 export function evaluate(options: EvaluateOptions): Evaluation {
@@ -69,17 +75,42 @@ class RunningEvaluation implements Evaluation {
   }
 
   progress(): Progress {
-    return progressOf(this.#parts, {
-      control: this.#control,
+    const { resolved, opened, executor, sums, taken } = this.#parts
+    const accumulator = sums?.accumulator
+    const config = resolved?.config
+    const ended = sums?.ended ?? 0
+    const resumed = taken?.info.resumed ?? 0
+    const perSecond = perSecondOf(ended - resumed, sums?.work.elapsedMs ?? 0)
+    const total = totalOf(this.#parts)
+    return {
+      run: opened?.store.run.name ?? '',
+      environment: config?.environment.name ?? '',
+      model: config?.model ?? '',
+      hasToolServers: resolved?.loaded.environment.mcpServers !== undefined,
       elapsedMs: performance.now() - this.#startedAt,
+      total,
+      ended,
+      resumed,
       unread: this.#results.size,
+      active: this.#control.active,
+      perSecond,
+      etaMs: total && perSecond > 0 ? (Math.max(0, total.count - ended) / perSecond) * 1000 : undefined,
+      score: accumulator?.estimate(),
+      outcomes: accumulator?.outcomes ?? {},
+      usage: accumulator ? { ...accumulator.usage } : emptyUsage(),
+      cost: accumulator ? accumulator.cost : 0,
       lag: this.#lag.snapshot(),
-    })
+      storeLag: opened?.store.lag() ?? { p99Ms: 0, maxMs: 0, meanMs: 0, utilization: 0 },
+      models: executor?.models() ?? [],
+      servers: executor?.servers() ?? [],
+      workers: executor?.workers() ?? [],
+      state: this.#control.state,
+    }
   }
 
   async #carryOut(options: EvaluateOptions, onStarted: (info: RunInfo) => void): Promise<Summary> {
     using _lag = this.#lag
-    requireKnownOptions(options, 'evaluate()', knownEvaluateOptions)
+    requireOptions(evaluateOptionsSchema, options, 'evaluate()')
     const control = this.#control
     using _signal = control.follow(options.signal)
     await using sitting = await openSitting(options, control, this.#parts)
@@ -91,5 +122,41 @@ class RunningEvaluation implements Evaluation {
   async #onReaderGone(): Promise<void> {
     this.stop()
     await this.#summary.promise.catch(() => {})
+  }
+}
+
+function totalOf({ resolved, tasks, sums }: Partial<SittingParts>): Progress['total'] {
+  if (!resolved) return undefined
+  const { attempts, forkedFrom } = resolved.config
+  if (forkedFrom) return { count: attempts, exact: true }
+  const total = tasks?.total()
+  if (!total) return undefined
+  // If a run is continued with fewer tasks, more rollouts may have ended than are to do now.
+  return { count: Math.max(total.count * attempts, sums?.accumulator.rollouts ?? 0), exact: total.exact }
+}
+
+function summaryOf(
+  { opened: { store, name, folder }, resolved: { config, loaded }, sums, tasks, fork }: Sitting,
+  { end, isWhole }: { readonly end: Summary['end']; readonly isWhole: boolean },
+): Summary {
+  const { accumulator, unreadable, wallMs } = sums
+  return {
+    ...accumulator.snapshot(),
+    ...unacceptedSpending(store.reader),
+    run: name,
+    folder,
+    environment: config.environment.name,
+    model: config.model,
+    ...(fork && { forkedFrom: originOf(fork) }),
+    end,
+    state: isWhole ? 'complete' : 'unfinished',
+    missingTasks: tasks.missing(),
+    // Without `taskId` each task is named by its index, so no id is repeated.
+    repeatedTaskIds: loaded.environment.taskId ? store.reader.repeatedTaskIds() : [],
+    changedCode: keptChanges(store.run),
+    ...unreadable.snapshot(),
+    wallMs,
+    perSecond: perSecondOf(accumulator.rollouts, wallMs),
+    tries: triesOfRun(store.run),
   }
 }

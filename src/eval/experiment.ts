@@ -34,16 +34,11 @@ export function experimentOf(config: RunConfig): Record<string, Json> {
   return sorted(JSON.parse(JSON.stringify(experiment)) as Record<string, Json>)
 }
 
-/** Tells two experiments apart. */
 export function experimentDigest(config: RunConfig): string {
   return hash('sha256', JSON.stringify(experimentOf(config))).slice(0, 16)
 }
 
-/**
- * Names the module of an environment by its path in its project, with the package's name before it if it has one. So the
- * module is the same one from every working directory, and after its project was moved. A project is the nearest folder with a
- * `package.json` or a `.git`; a module without one has its whole path.
- */
+/** Its path in its project, so that it is the same one from every working directory, and after a move. */
 export function moduleName(specifier: string): string {
   const path = realPath(fileURLToPath(specifier))
   for (let folder = dirname(path); ; folder = dirname(folder)) {
@@ -74,7 +69,6 @@ function packageName(description: string): readonly string[] {
   }
 }
 
-/** The same value with the members of every object in one order. */
 function sorted<Value extends Json>(value: Value): Value
 function sorted(value: Json): Json {
   if (Array.isArray(value)) return value.map((member: Json) => sorted(member))

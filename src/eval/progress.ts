@@ -3,6 +3,7 @@ import type { LoopLagWindow } from '../kit/index.ts'
 import type { WorkerStatus } from '../rollout/index.ts'
 import type { Outcome, Usage } from '../schema/index.ts'
 import type { ToolServerStatus } from '../tools/index.ts'
+import type { ScoreEstimate } from './stats/clustered-mean.ts'
 
 /** A run at a glance, as of now: the live view draws it. */
 export interface Progress {
@@ -30,22 +31,8 @@ export interface Progress {
   readonly lag: LoopLagWindow
   readonly storeLag: LoopLagWindow
   readonly models: readonly ModelStatus[]
-  /** The tool servers of the environment. */
   readonly servers: readonly ToolServerStatus[]
   /** Empty where rollouts run on the caller's own thread. */
   readonly workers: readonly WorkerStatus[]
   readonly state: 'running' | 'draining' | 'stopping' | 'ended'
-}
-
-/**
- * A mean with its 95% interval, clustered by task. If every reward is 0 or 1, the interval is within 0 and 1, and the mean need
- * not be in its middle. `low`, `high` and `standardError` are NaN with fewer than two tasks.
- */
-export interface ScoreEstimate {
-  readonly mean: number
-  readonly low: number
-  readonly high: number
-  readonly standardError: number
-  readonly rollouts: number
-  readonly tasks: number
 }

@@ -1,26 +1,17 @@
 import { availableParallelism } from 'node:os'
-import { environmentOf, hasGroupReward, loadEnvironment, type LoadedEnvironment } from '../env/index.ts'
+import type { z } from 'zod'
+import { environmentOf, hasGroupReward, type LoadedEnvironment, loadEnvironment } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
-import { priceOf } from '../inference/index.ts'
+import { type ModelConfig, priceOf, resolveModelConfig } from '../inference/index.ts'
 import type { Variables } from '../kit/index.ts'
 import type { RunSettings } from '../rollout/index.ts'
-import {
-  defaultLimits,
-  describeIssues,
-  limitsSchema,
-  samplingSchema,
-  type Limits,
-  type Sampling,
-} from '../schema/index.ts'
-import { toolFormatNames } from '../tools/index.ts'
+import { defaultLimits, describeIssues, type Limits, limitsSchema, safeParse, samplingSchema } from '../schema/index.ts'
 import { parseSimulatorOptions } from '../simulator/index.ts'
+import { toolFormatNames } from '../tools/index.ts'
 import { maxWorkers, resolveSupervision, type Supervision } from '../worker/index.ts'
-import type { EvaluateOptions, RunOptions } from './evaluation.ts'
 import { experimentDigest, moduleName } from './experiment.ts'
-import { choiceOption, numberOption, wholeOption } from './option-values.ts'
-import type { RunConfig } from './run-config.ts'
-import { runModels } from './_run-models.ts'
-import { runSettings } from './run-settings.ts'
+import type { EvaluateOptions } from './options.ts'
+import { type RunConfig, runSettings } from './run-config.ts'
 
 export interface ResolvedRun {
   /** The variables of the process, read once by the caller; everything that is opened uses these. */
@@ -32,20 +23,17 @@ export interface ResolvedRun {
   readonly supervision: Supervision
 }
 
-const resumeRules = ['auto', 'never', 'required'] as const satisfies readonly RunOptions['resume'][]
-
-/** Loads the environment, resolves the models and checks every number, before anything is opened or spent. */
+/** Loads the environment and resolves the models, before anything is opened or spent. */
 export async function resolveRun(options: EvaluateOptions, env: Variables, signal?: AbortSignal): Promise<ResolvedRun> {
   const loaded =
     typeof options.environment === 'string'
       ? await loadEnvironment(options.environment, options.options ?? {}, { signal })
       : environmentOf(options.environment, options.options ?? {})
   requireFittingWorkers(options, loaded)
-  choiceOption('run.resume', options.run?.resume ?? 'auto', resumeRules)
-  const concurrency = wholeOption('concurrency', options.concurrency ?? 64, 1)
+  const concurrency = options.concurrency ?? 64
   const { policy, models, asked } = runModels(options, env, concurrency)
   const { environment } = loaded
-  const attempts = wholeOption('attempts', options.attempts ?? 1, 1)
+  const attempts = options.attempts ?? 1
   const config: RunConfig = {
     environment: {
       name: environment.name,
@@ -63,16 +51,16 @@ export async function resolveRun(options: EvaluateOptions, env: Variables, signa
       isScored: hasGroupReward(environment),
     },
     concurrency,
-    judgeConcurrency: wholeOption('judgeConcurrency', options.judgeConcurrency ?? Math.min(concurrency, 32), 1),
-    limit: options.limit === undefined ? null : wholeOption('limit', options.limit, 1),
+    judgeConcurrency: options.judgeConcurrency ?? Math.min(concurrency, 32),
+    limit: options.limit ?? null,
     limits: limitsOf({ ...defaultLimits, ...environment.limits, ...options.limits }),
-    sampling: samplingOf({ ...environment.sampling, ...options.sampling }),
-    seed: options.seed === undefined ? null : wholeOption('seed', options.seed),
+    sampling: fitting(samplingSchema, { ...environment.sampling, ...options.sampling }, 'sampling does not fit'),
+    seed: options.seed ?? null,
     ...toolFormatOf(options.toolFormat ?? environment.toolFormat ?? 'native'),
     captureTokens: options.captureTokens ?? false,
-    retries: wholeOption('retries', options.retries ?? 2, 0),
-    maxCostUsd: options.maxCostUsd === undefined ? null : numberOption('maxCostUsd', options.maxCostUsd, 0),
-    passThreshold: numberOption('passThreshold', options.passThreshold ?? 1),
+    retries: options.retries ?? 2,
+    maxCostUsd: options.maxCostUsd ?? null,
+    passThreshold: options.passThreshold ?? 1,
     workers: workerCount(options.workers),
     ...(options.fork && { forkedFrom: options.fork.from }),
   }
@@ -104,10 +92,7 @@ function requireFittingWorkers({ workers, backends, supervision }: EvaluateOptio
   }
 }
 
-/**
- * A limit in dollars needs prices, or it would never hold. All models need one: any may be asked, by a judge or a child, and then
- * the cost of that rollout would be unknown.
- */
+/** A limit in dollars needs the prices of all models: any may be asked, by a judge or a child. */
 function requirePrices({ models, model }: RunConfig): void {
   const unpriced = models.find(
     ({ name, upstreamName, price, simulator }) => !price && !simulator && !priceOf(upstreamName ?? name),
@@ -124,7 +109,7 @@ function requirePrices({ models, model }: RunConfig): void {
 function workerCount(workers: EvaluateOptions['workers']): number | null {
   if (workers === undefined) return null
   if (workers === 'auto') return Math.min(availableParallelism(), maxWorkers)
-  if (workers <= maxWorkers) return wholeOption('workers', workers, 1)
+  if (workers <= maxWorkers) return workers
   throw new MillraceError('config_invalid', `there can be at most ${maxWorkers} workers, not ${workers}`)
 }
 
@@ -136,20 +121,44 @@ function toolFormatOf(name: string): Pick<RunConfig, 'toolFormat'> {
   throw new MillraceError('config_invalid', `there is no tool format "${name}"; there are: ${known}`)
 }
 
-function limitsOf(limits: Limits): Limits {
-  const checked = limitsSchema.safeParse(limits)
-  if (!checked.success) {
-    throw new MillraceError('config_invalid', `limits do not fit: ${describeIssues(checked.error.issues)}`)
-  }
-  if (limits.tailMs >= limits.wallTimeoutMs) {
-    // A short wall limit still leaves a fifth of itself to reward and teardown.
-    return { ...limits, tailMs: limits.wallTimeoutMs / 5 }
-  }
-  return limits
+function limitsOf(given: Limits): Limits {
+  const limits = fitting(limitsSchema, given, 'limits do not fit')
+  // A short wall limit still leaves a fifth of itself to reward and teardown.
+  return limits.tailMs < limits.wallTimeoutMs ? limits : { ...limits, tailMs: limits.wallTimeoutMs / 5 }
 }
 
-function samplingOf(sampling: Sampling): Sampling {
-  const checked = samplingSchema.safeParse(sampling)
+function fitting<Value>(schema: z.ZodType<Value>, value: Value, problem: string): Value {
+  const checked = safeParse(schema, value)
   if (checked.success) return checked.data
-  throw new MillraceError('config_invalid', `sampling does not fit: ${describeIssues(checked.error.issues)}`)
+  throw new MillraceError('config_invalid', `${problem}: ${describeIssues(checked.error.issues)}`)
+}
+
+/** All models, the evaluated one first. Only those that are known to be asked need their key now. */
+function runModels(
+  { model: policyModel, models: named, judge, backends, fork }: EvaluateOptions,
+  env: Variables,
+  maxConcurrency: number,
+): { readonly policy: ModelConfig; readonly models: readonly ModelConfig[]; readonly asked: readonly string[] } {
+  const resolve = (model: EvaluateOptions['model'], isUnasked = false): ModelConfig =>
+    resolveModelConfig({
+      model,
+      env,
+      isUnasked,
+      defaults: { maxConcurrency },
+      ...(named && { models: named }),
+      ...(backends && { standIns: backends }),
+    })
+  const policy = resolve(policyModel)
+  if (judge?.trim() === '') {
+    const message = 'the judge has no name. Name a model with --judge (judge), or leave it out: then the policy judges.'
+    throw new MillraceError('config_invalid', message)
+  }
+  const judges = judge === undefined ? [] : [judge]
+  const asked = fork?.asked ?? new Set(judges)
+  const models = new Map([[policy.name, policy]])
+  for (const name of [...Object.keys(named ?? {}), ...judges]) {
+    if (!models.has(name)) models.set(name, resolve(name, !asked.has(name)))
+  }
+  const askedJudges = judges.filter((name) => name !== policy.name && asked.has(name))
+  return { policy, models: [...models.values()], asked: [policy.name, ...askedJudges] }
 }

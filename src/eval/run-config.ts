@@ -1,5 +1,5 @@
 import type { ModelConfig } from '../inference/index.ts'
-import type { GroupRules } from '../rollout/index.ts'
+import type { GroupRules, RunSettings } from '../rollout/index.ts'
 import type { Limits, Sampling } from '../schema/index.ts'
 import type { ToolFormatName } from '../tools/index.ts'
 import type { Fork } from './replay/fork.ts'
@@ -32,6 +32,29 @@ export interface RunConfig {
   readonly passThreshold: number
   /** Null where rollouts run on the caller's own thread. */
   readonly workers: number | null
-  /** The rollout that this run was forked from, if it was. */
   readonly forkedFrom?: Fork['from']
+}
+
+/** The settings of a run's rollouts. `asked` names the models that are known to be asked. */
+export function runSettings(
+  config: Omit<RunSettings, 'asked' | 'sendSeed'> & Pick<RunConfig, 'models' | 'seed'>,
+  asked: readonly string[],
+): RunSettings {
+  const { model, judge, judgeConcurrency, limits, sampling, captureTokens, seed, toolFormat } = config
+  return {
+    model,
+    judge,
+    asked,
+    judgeConcurrency,
+    limits,
+    sampling,
+    captureTokens,
+    ...(toolFormat && { toolFormat }),
+    // A simulator always answers one conversation alike, so without a seed all attempts at a task would be the same.
+    sendSeed: seed !== null || isSimulated(config),
+  }
+}
+
+export function isSimulated({ models, model }: Pick<RunConfig, 'models' | 'model'>): boolean {
+  return models.some(({ name, simulator }) => name === model && simulator !== undefined)
 }

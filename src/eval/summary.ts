@@ -1,29 +1,10 @@
 import type { Outcome, ToolFault, Usage } from '../schema/index.ts'
 import type { ForkOrigin } from './replay/fork.ts'
-import type { ScoreEstimate } from './progress.ts'
-import type { Spending } from './run-spending.ts'
+import type { ScoreEstimate } from './stats/clustered-mean.ts'
 
-/** The results of a run. Every figure says over how many rollouts or tasks it was taken. */
-export interface Summary {
-  readonly run: string
-  readonly folder: string
-  readonly environment: string
-  readonly model: string
+/** What the rollouts of a run come to. Every figure says over how many rollouts or tasks it was taken. */
+export interface RolloutSummary {
   readonly attemptsPerTask: number
-  /** The rollout that this run was forked from, if it was. */
-  readonly forkedFrom?: ForkOrigin
-  /** How this sitting ended. */
-  readonly end: 'complete' | 'drained' | 'stopped' | 'max_cost' | 'failed'
-  /** The state of the run: a sitting that did all it was asked for may leave it open, if the run has more tasks. */
-  readonly state: 'complete' | 'unfinished'
-  /** Tasks of the run that its source does not have any more, as far as their number is known. */
-  readonly missingTasks: number
-  /** Ids that several tasks share, up to ten of them: such tasks cannot be told apart by it, and one may be there twice. */
-  readonly repeatedTaskIds: readonly string[]
-  /** Files of the environment's code that changed between sittings: the results are not all of the same code. */
-  readonly changedCode: readonly string[]
-  /** Results of earlier sittings whose records are damaged, the first of them by name. They are in no figure here. */
-  readonly unreadable?: { readonly rollouts: number; readonly ids: readonly string[] }
   readonly tasks: number
   readonly rollouts: number
   /** Rollouts that carry a reward: the denominator of `score`. */
@@ -59,6 +40,39 @@ export interface Summary {
   readonly durations: Readonly<
     Record<'wall' | 'model' | 'tools' | 'reward' | 'wait', { readonly p50Ms: number; readonly p95Ms: number }>
   >
+}
+
+/** What was spent on attempts that are no results: it was paid for, and is in no figure of the results. */
+export interface Spending {
+  readonly attempts: number
+  /** The usage of judges is included. */
+  readonly usage: Usage
+  /** US dollars, as far as prices are known. */
+  readonly costUsd: number
+  /** Attempts whose cost is not known, and so not in `costUsd`. */
+  readonly costUnknown: number
+}
+
+/** The results of a run. */
+export interface Summary extends RolloutSummary {
+  readonly run: string
+  readonly folder: string
+  readonly environment: string
+  readonly model: string
+  /** The rollout that this run was forked from, if it was. */
+  readonly forkedFrom?: ForkOrigin
+  /** How this sitting ended. */
+  readonly end: 'complete' | 'drained' | 'stopped' | 'max_cost' | 'failed'
+  /** The state of the run: a sitting that did all it was asked for may leave it open, if the run has more tasks. */
+  readonly state: 'complete' | 'unfinished'
+  /** Tasks of the run that its source does not have any more, as far as their number is known. */
+  readonly missingTasks: number
+  /** Ids that several tasks share, up to ten of them: such tasks cannot be told apart by it, and one may be there twice. */
+  readonly repeatedTaskIds: readonly string[]
+  /** Files of the environment's code that changed between sittings: the results are not all of the same code. */
+  readonly changedCode: readonly string[]
+  /** Results of earlier sittings whose records are damaged, the first of them by name. They are in no figure here. */
+  readonly unreadable?: { readonly rollouts: number; readonly ids: readonly string[] }
   /** Attempts that were retried, replaced, given up or taken back: they were paid for, and are in no other figure. */
   readonly discarded: Spending
   /**

@@ -1,35 +1,32 @@
+import { MillraceError } from '../errors/index.ts'
 import type { LimitChange, ModelStatus } from '../inference/index.ts'
-import { Resource } from '../kit/index.ts'
+import { Resource, Secret } from '../kit/index.ts'
 import { recordLimitChange } from '../rollout/index.ts'
 import type { RunStore } from '../store/index.ts'
-import { choicesOf, membersWithChoices } from './interactions/choices.ts'
-import { Interactions } from './interactions/interactions.ts'
-import { JoinedChoices } from './interactions/joined-choices.ts'
-import { KeyRing, type AdminKey } from './_keys.ts'
-import type { OpenSession } from './sessions/open-session.ts'
-import { draining, stopped } from './_refusals.ts'
-import { OpenSessions } from './sessions/open-sessions.ts'
+import { draining, stopped } from './errors.ts'
+import type { InteractionOutcome } from './events.ts'
 import {
-  Sessions,
+  type GatewayModel,
+  GatewayModels,
+  type GatewayModelsOptions,
+  type HostedTools,
+  type ModelOffer,
+} from './models.ts'
+import { choicesOf, JoinedChoices } from './requests/choices.ts'
+import type { ClientReply } from './requests/client-reply.ts'
+import { type InteractionCall, membersWithChoices } from './requests/incoming-request.ts'
+import { Requests } from './requests/requests.ts'
+import { OpenSessions } from './sessions/open-sessions.ts'
+import { type Caller, keyDigest, type OpenSession, sessionPrefix } from './sessions/session-memory.ts'
+import { defaultSessionBounds, type SessionBounds, type SessionOptionsInput } from './sessions/session-options.ts'
+import type { SessionView } from './sessions/session-view.ts'
+import {
   type RewardOptions,
   type SessionList,
   type SessionListQuery,
+  Sessions,
   type StartedSessions,
 } from './sessions/sessions.ts'
-import type { InteractionCall } from './interactions/incoming-request.ts'
-import type { Caller } from './caller.ts'
-import type { ClientReply } from './interactions/client-reply.ts'
-import type { InteractionOutcome } from './gateway-events.ts'
-import {
-  GatewayModels,
-  type GatewayModel,
-  type GatewayModelsOptions,
-  type ModelOffer,
-  type HostedTools,
-} from './gateway-models.ts'
-import { defaultSessionBounds, type SessionBounds } from './sessions/session-bounds.ts'
-import type { SessionOptionsInput } from './sessions/session-options.ts'
-import type { SessionView } from './sessions/session-view.ts'
 
 export interface GatewayOptions extends Omit<GatewayModelsOptions, 'onLimitChange' | 'waits'> {
   /** The store that sessions are recorded in. It stays open when the gateway closes. */
@@ -42,7 +39,6 @@ export interface GatewayOptions extends Omit<GatewayModelsOptions, 'onLimitChang
   readonly onLimitChange?: (change: LimitChange) => void
 }
 
-/** A name that clients can ask for. */
 export interface OfferedModel {
   readonly id: string
   readonly contextLength?: number
@@ -51,9 +47,7 @@ export interface OfferedModel {
 export interface GatewayStatus {
   readonly state: 'open' | 'draining' | 'closed'
   readonly openSessions: number
-  /** The open sessions that are in memory although nobody uses them. */
   readonly idleSessions: number
-  /** Requests under way. */
   readonly running: number
   readonly interactions: Readonly<Record<InteractionOutcome, number>>
   /** Sessions that ended with nothing captured, or without the tokens that were asked for. */
@@ -62,19 +56,17 @@ export interface GatewayStatus {
 }
 
 /**
- * The recording gateway: everything that clients say to models in a session becomes a tree of messages in the store, with
- * tokens. No client is told that a reply is complete before it is recorded. The gateway itself has no network: a door gives
- * it one.
+ * The recording gateway, without a network: everything that clients say to models in a session becomes a tree of messages in
+ * the store, with tokens. No client is told that a reply is complete before it is recorded.
  */
 export class Gateway extends Resource {
-  /** The folder of the gateway's run. */
   readonly folder: string
   readonly #journal: RunStore['journal']
   readonly #keys: KeyRing
   readonly #models: GatewayModels
   readonly #openSessions: OpenSessions
   readonly #sessions: Sessions
-  readonly #interactions: Interactions
+  readonly #requests: Requests
   #isDraining = false
   /** Ends of expired sessions: no caller awaits them. */
   readonly #expiring = new Set<Promise<void>>()
@@ -94,13 +86,10 @@ export class Gateway extends Resource {
     })
     const parts = { store, models: this.#models, openSessions: this.#openSessions, bounds }
     this.#sessions = new Sessions(parts)
-    this.#interactions = new Interactions({ ...parts, hostedTools })
+    this.#requests = new Requests({ ...parts, hostedTools })
   }
 
-  /**
-   * Opens a gateway, with the sessions that an earlier process left open. If a step fails, everything that was opened before
-   * is closed when this rejects.
-   */
+  /** Opens a gateway, with the sessions that an earlier process left open. */
   static async open(options: GatewayOptions): Promise<Gateway> {
     const { store, adminKeys: _keys, hostedTools: _tools, bounds = {}, onLimitChange, ...offered } = options
     const { maxWaitMs, maxRateLimitWaitMs } = { ...defaultSessionBounds, ...bounds }
@@ -121,7 +110,6 @@ export class Gateway extends Resource {
     return gateway
   }
 
-  /** The caller that a key belongs to; undefined if it is no valid key. */
   callerFor(token: string | undefined): Caller | undefined {
     return this.#keys.callerFor(token)
   }
@@ -133,13 +121,13 @@ export class Gateway extends Resource {
     // Outside of sessions nothing is recorded, so a server that takes `n` may sample all choices from one request.
     const name = members?.['model']
     const isPassed = isOutside && typeof name === 'string' && this.#models.known(name)?.takesChoices === true
-    const choices = isPassed ? [call] : choicesOf(call, members)
+    const choices = isPassed || !members ? [call] : choicesOf(call, members)
     if (choices.length === 1) {
-      await this.#interactions.begin(call, reply)
+      await this.#requests.begin(call, reply)
       return
     }
     const joined = new JoinedChoices(reply, choices.length)
-    await Promise.all(choices.map((choice, index) => this.#interactions.begin(choice, joined.choice(index))))
+    await Promise.all(choices.map((choice, index) => this.#requests.begin(choice, joined.choice(index))))
   }
 
   /** Starts all sessions of a group, or none. They are on disk when this resolves. */
@@ -148,7 +136,6 @@ export class Gateway extends Resource {
     return this.#sessions.start(caller, options)
   }
 
-  /** Throws unless the session exists and the caller may see it. */
   requireSession(caller: Caller, id: string): void {
     this.#sessions.find(caller, id)
   }
@@ -157,15 +144,11 @@ export class Gateway extends Resource {
     return this.#sessions.view(caller, id)
   }
 
-  /** Lists sessions in the order in which they were started. */
   sessions(caller: Caller, query: SessionListQuery): SessionList {
     return this.#sessions.list(caller, query)
   }
 
-  /**
-   * Seals a session: running requests are given up and recorded as lost, and nothing is added afterwards. Ending it again
-   * changes nothing.
-   */
+  /** Ends a session: running requests are aborted and recorded as lost. Ending it again changes nothing. */
   endSession(caller: Caller, id: string): Promise<SessionView> {
     return this.#sessions.end(caller, id)
   }
@@ -185,7 +168,6 @@ export class Gateway extends Resource {
     this.#models.offer(offer)
   }
 
-  /** Whether the backend at this url has requests under way, or answered one within so many milliseconds. */
   isActive(url: string, withinMs: number): boolean {
     return this.#models.isActive(url, withinMs)
   }
@@ -204,8 +186,8 @@ export class Gateway extends Resource {
       state: this.isClosed ? 'closed' : this.#isDraining ? 'draining' : 'open',
       openSessions: this.#openSessions.size,
       idleSessions: this.#openSessions.idle,
-      running: this.#interactions.running,
-      interactions: { ...this.#interactions.counts },
+      running: this.#requests.running,
+      interactions: { ...this.#requests.counts },
       alarms: this.#sessions.alarms,
       models: this.#models.status(),
     }
@@ -214,22 +196,23 @@ export class Gateway extends Resource {
   /** Refuses new requests and those that wait for a backend; resolves when all running ones have ended. Close afterwards. */
   drain(): Promise<void> {
     this.#isDraining = true
-    return this.#interactions.drain()
+    return this.#requests.drain()
   }
 
   /** Gives up running requests. Sessions stay open: the next process continues them. */
   protected async onClose(): Promise<void> {
-    await this.#interactions.abort(stopped())
+    await this.#requests.abort(stopped())
     this.#openSessions[Symbol.dispose]()
     await Promise.all(this.#expiring)
     await this.#models.close()
   }
 
   #expire(session: OpenSession): void {
+    if (this.isClosed) return
     // A store that failed reports that itself; the session then stays open for the next process.
     const sealing = this.#sessions.seal(session, 'expired').then(
       () => {},
-      () => this.#openSessions.keepOpen(session),
+      () => session.touch(),
     )
     const ending = sealing.finally(() => this.#expiring.delete(ending))
     this.#expiring.add(ending)
@@ -238,4 +221,58 @@ export class Gateway extends Resource {
 
 function offeredModel(id: string, { contextLength }: GatewayModel): OfferedModel {
   return { id, ...(contextLength !== undefined && { contextLength }) }
+}
+
+export interface AdminKey {
+  readonly tenant: string
+  readonly key: string
+}
+
+/** No key of ours is longer than this; a longer one is refused without a digest. */
+const maxKeyChars = 4096
+
+/** Refuses a key of two tenants. One tenant may name a key twice, in the configuration file and in the environment, say. */
+export function refuseSharedKeys(admins: readonly AdminKey[]): void {
+  const owners = new Map<string, string>()
+  for (const { tenant, key } of admins) {
+    const owner = owners.get(key) ?? tenant
+    if (owner !== tenant) {
+      const message = `tenants ${owner} and ${tenant} have the same admin key; give each a key of its own`
+      throw new MillraceError('config_invalid', message)
+    }
+    owners.set(key, tenant)
+  }
+}
+
+/** Finds the caller of a key: admins' keys are compared in constant time, sessions' keys are looked up by digest. */
+export class KeyRing {
+  readonly #admins: readonly { readonly secret: Secret; readonly caller: Caller }[]
+  readonly #sessionCaller: (digest: string) => Caller | undefined
+  /** The tenants that have an admin key. Session keys of other tenants are refused: nobody could look at those sessions. */
+  readonly #tenants: ReadonlySet<string>
+  constructor(admins: readonly AdminKey[], sessionCaller: (digest: string) => Caller | undefined) {
+    if (admins.length === 0) throw new MillraceError('config_invalid', 'a gateway needs at least one admin key')
+    refuseSharedKeys(admins)
+    this.#admins = admins.map(({ tenant, key }) => ({ secret: new Secret(key), caller: { kind: 'admin', tenant } }))
+    this.#sessionCaller = sessionCaller
+    this.#tenants = new Set(admins.map(({ tenant }) => tenant))
+  }
+
+  callerFor(token: string | undefined): Caller | undefined {
+    if (token === undefined || token === '' || token.length > maxKeyChars) return undefined
+    // An admin may have chosen a key that looks like a session's.
+    return (token.startsWith(sessionPrefix) ? this.#session(token) : undefined) ?? this.#admin(token)
+  }
+
+  #session(token: string): Caller | undefined {
+    const caller = this.#sessionCaller(keyDigest(token))
+    return caller && this.#tenants.has(caller.tenant) ? caller : undefined
+  }
+
+  #admin(token: string): Caller | undefined {
+    const sent = new Secret(token)
+    let caller: Caller | undefined
+    for (const admin of this.#admins) if (admin.secret.equals(sent)) caller = admin.caller
+    return caller
+  }
 }

@@ -1,29 +1,43 @@
-export type { Caller } from './caller.ts'
-export type { ClientReply } from './interactions/client-reply.ts'
-export { exportSessions } from './export/export-sessions.ts'
-export type { ExportSessionsOptions } from './export/export-sessions.ts'
-export { Gateway } from './gateway.ts'
-export type { GatewayOptions, GatewayStatus, OfferedModel } from './gateway.ts'
-export { gatewayEvents } from './gateway-events.ts'
-export type {
-  GatewayEvent,
-  InteractionEndEvent,
-  InteractionOutcome,
-  SessionEndEvent,
-  SessionStartEvent,
-  SessionUnreadableEvent,
-} from './gateway-events.ts'
-export { refuseUnknownAliases } from './gateway-models.ts'
-export type { ModelFacts, ModelOffer } from './gateway-models.ts'
-export type { InteractionCall } from './interactions/incoming-request.ts'
-export { goneStatus } from './interactions/live-interaction.ts'
-export { sessionDamaged } from './_refusals.ts'
-export { refuseSharedKeys } from './_keys.ts'
-export type { AdminKey } from './_keys.ts'
-export { defaultSessionBounds } from './sessions/session-bounds.ts'
-export type { SessionBounds } from './sessions/session-bounds.ts'
+export {
+  type AdminKey,
+  Gateway,
+  type GatewayOptions,
+  type GatewayStatus,
+  type OfferedModel,
+  refuseSharedKeys,
+} from './gateway.ts'
+export type { Caller } from './sessions/session-memory.ts'
+export { type ClientReply, goneStatus } from './requests/client-reply.ts'
+export { exportQuerySchema, exportSessions, type ExportSessionsOptions } from './export/export-sessions.ts'
+export {
+  type GatewayEvent,
+  gatewayEvents,
+  type InteractionEndEvent,
+  type InteractionOutcome,
+  type SessionEndEvent,
+  type SessionStartEvent,
+  type SessionUnreadableEvent,
+} from './events.ts'
+export { type ModelFacts, type ModelOffer, refuseUnknownAliases } from './models.ts'
+export type { InteractionCall } from './requests/incoming-request.ts'
+export { sessionDamaged } from './errors.ts'
+export {
+  defaultSessionBounds,
+  type SessionBounds,
+  type SessionLimits,
+  sessionLimitsSchema,
+  type SessionOptions,
+  type SessionOptionsInput,
+  sessionOptionsSchema,
+} from './sessions/session-options.ts'
 export type { RewardOptions, SessionListQuery, StartedSessions } from './sessions/sessions.ts'
-export { sessionLimitsSchema, sessionOptionsSchema } from './sessions/session-options.ts'
-export type { SessionLimits, SessionOptions, SessionOptionsInput } from './sessions/session-options.ts'
-export type { SessionAlarm, SessionState, SessionSummary, SessionTokens, SessionView } from './sessions/session-view.ts'
-export { storedView } from './sessions/stored-view.ts'
+export {
+  type SessionAlarm,
+  type SessionState,
+  sessionSummarySchema,
+  sessionViewSchema,
+  type SessionSummary,
+  type SessionTokens,
+  type SessionView,
+  storedView,
+} from './sessions/session-view.ts'

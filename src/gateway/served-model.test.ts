@@ -2,12 +2,12 @@ import { mkdtempDisposableSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
-import { FakeBackend, failure, goodReply } from '../inference/_testing/fake-backend.ts'
-import { FakeClock } from '../inference/_testing/fake-clock.ts'
-import { plainRequest } from '../inference/_testing/plain-request.ts'
-import { testCertificate } from '../inference/_testing/test-certificate.ts'
+import { FakeBackend, failure, goodReply } from '../../test/support/inference/fake-backend.ts'
+import { FakeClock } from '../../test/support/inference/fake-clock.ts'
+import { plainRequest } from '../../test/support/inference/plain-request.ts'
+import { testCertificate } from '../../test/support/inference/test-certificate.ts'
 import { decodePool, resolveModelConfig } from '../inference/index.ts'
-import { ServedModel } from './_served-model.ts'
+import { ServedModel } from './served-model.ts'
 
 test('one that nobody lists any more stays until a call that was told to wait has ended', async () => {
   using clock = new FakeClock()

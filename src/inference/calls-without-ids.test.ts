@@ -1,10 +1,10 @@
 import { expect, test } from 'vitest'
 import type { Message, MessageNode } from '../schema/index.ts'
-import { messagesEvents, messagesReply, type Block } from './_testing/messages-server.ts'
-import { openBackend } from './_testing/open-backend.ts'
-import { chatChunk, ScriptedServer, sendJson } from './_testing/scripted-server.ts'
-import { modelConfigSchema } from './model-config.ts'
-import { Model } from './model.ts'
+import { messagesEvents, messagesReply, type Block } from '../../test/support/inference/messages-server.ts'
+import { openBackend } from '../../test/support/inference/open-backend.ts'
+import { chatChunk, ScriptedServer, sendJson } from '../../test/support/inference/scripted-server.ts'
+import { modelConfigSchema } from './config.ts'
+import { Model } from './model/model.ts'
 import { Session } from './session.ts'
 
 const called = { name: 'look', arguments: '{}' }

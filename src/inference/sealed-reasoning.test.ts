@@ -1,11 +1,17 @@
 import { expect, test } from 'vitest'
 import type { JsonObject, Message, MessageNode } from '../schema/index.ts'
-import { faultIn, messagesEvents, messagesReply, eventText, type Block } from './_testing/messages-server.ts'
-import type { MessagesBody } from './_testing/messages-server.ts'
-import { ask, openBackend } from './_testing/open-backend.ts'
-import { chatChunk, ScriptedServer, sendJson, type Handler } from './_testing/scripted-server.ts'
-import { modelConfigSchema, type ModelConfigInput } from './model-config.ts'
-import { Model } from './model.ts'
+import {
+  type Block,
+  eventText,
+  faultIn,
+  type MessagesBody,
+  messagesEvents,
+  messagesReply,
+} from '../../test/support/inference/messages-server.ts'
+import { ask, openBackend } from '../../test/support/inference/open-backend.ts'
+import { chatChunk, ScriptedServer, sendJson, type Handler } from '../../test/support/inference/scripted-server.ts'
+import { modelConfigSchema, type ModelConfigInput } from './config.ts'
+import { Model } from './model/model.ts'
 import { Session } from './session.ts'
 
 const question: Message = { role: 'user', content: 'where?' }
@@ -29,7 +35,12 @@ async function converse(
   await using model = new Model(modelConfigSchema.parse({ name, maxTries: 1 }), [backend])
   const nodes = [...journalled]
   const recorder = { node: (node: MessageNode) => void nodes.push(node), synced: () => undefined }
-  const session = new Session({ id: 's', model, recorder, journalled })
+  const session = new Session({
+    id: 's',
+    model,
+    recorder,
+    recorded: { nodes: journalled, journalled: journalled.length },
+  })
   const turn = { tools: [], sampling: { extra }, captureTokens: false }
   session.append(question)
   await session.turn(turn, hooks)

@@ -1,11 +1,9 @@
 import { describe, expect, test } from 'vitest'
 import { MillraceError } from '../errors/index.ts'
 import type { MessageNode } from '../schema/index.ts'
-import type { ModelRequest } from './backend.ts'
-import type { ModelClient } from './model-contract.ts'
-import type { ModelReply } from './model-reply.ts'
-import type { Recorder } from './recorder.ts'
-import { Session } from './session.ts'
+import type { ModelRequest } from '../apis/backend.ts'
+import type { ModelClient, ModelReply } from './model-client.ts'
+import { type Recorder, Session } from './session.ts'
 
 class Echo implements ModelClient {
   readonly price = undefined
@@ -116,7 +114,12 @@ describe('Session', () => {
       const recorder = new Notebook()
       const model = new Echo()
       const journalled = first.nodes.slice(0, kept)
-      const session = new Session({ id: '0-0', model, recorder, journalled })
+      const session = new Session({
+        id: '0-0',
+        model,
+        recorder,
+        recorded: { nodes: journalled, journalled: journalled.length },
+      })
       await converse(session)
       expect(session.messages).toEqual(first.nodes.map(({ message }) => message))
       expect(recorder.nodes.map(({ hash }) => hash)).toEqual(first.nodes.slice(kept).map(({ hash }) => hash))
@@ -127,7 +130,12 @@ describe('Session', () => {
   test('an agent that says something else than its journal has diverged', async () => {
     const first = new Notebook()
     await converse(new Session({ id: '0-0', model: new Echo(), recorder: first }))
-    const session = new Session({ id: '0-0', model: new Echo(), recorder: new Notebook(), journalled: first.nodes })
+    const session = new Session({
+      id: '0-0',
+      model: new Echo(),
+      recorder: new Notebook(),
+      recorded: { nodes: first.nodes, journalled: first.nodes.length },
+    })
     expect(() => session.append({ role: 'user', content: 'good morning' })).toThrow(
       expect.objectContaining({ code: 'replay_diverged' }),
     )
@@ -136,7 +144,12 @@ describe('Session', () => {
   test('a turn where the journal has something else has diverged too', async () => {
     const first = new Notebook()
     await converse(new Session({ id: '0-0', model: new Echo(), recorder: first }))
-    const session = new Session({ id: '0-0', model: new Echo(), recorder: new Notebook(), journalled: first.nodes })
+    const session = new Session({
+      id: '0-0',
+      model: new Echo(),
+      recorder: new Notebook(),
+      recorded: { nodes: first.nodes, journalled: first.nodes.length },
+    })
     await expect(session.turn(request, hooks)).rejects.toMatchObject({ code: 'replay_diverged' })
   })
 

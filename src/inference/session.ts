@@ -1,31 +1,22 @@
+import { callRecord, hasAllTokens, samplingRecord, withUsage } from './call-record.ts'
 import { hash } from 'node:crypto'
+import { isSealed, keepSealed, messageJson, type ModelRequest } from '../apis/index.ts'
 import { MillraceError } from '../errors/index.ts'
 import type { Draft } from '../kit/index.ts'
 import type { AssistantMessage, CallRecord, Message, MessageNode } from '../schema/index.ts'
-import type { ModelRequest } from './backend.ts'
-import { messageJson } from './wire/message-json.ts'
-import { isSealed, keepSealed } from './wire/sealed-reply.ts'
-import type { CallHooks, ModelClient } from './model-contract.ts'
-import type { CompleteReply, ModelReply } from './model-reply.ts'
-import { requireReadable } from './_readable-message.ts'
-import type { Recorder } from './recorder.ts'
-import { samplingRecord } from './sampling-record.ts'
-import { TapeReader, type Tape } from './tape.ts'
-import { hasAllTokens, withUsage } from './untold-usage.ts'
+import type { CallHooks, ModelClient, ModelReply } from './model-client.ts'
+import { RecordedTurns, type RecordedSession } from './recorded-session.ts'
 
-export interface SessionOptions {
+interface SessionOptions {
   readonly id: string
   readonly model: ModelClient
   readonly recorder: Recorder
-  /** What an earlier sitting recorded for this very attempt, in order. The session repeats it before it goes on live. */
-  readonly journalled?: readonly MessageNode[]
-  /** What another rollout heard, to be heard again by this one. The journal takes precedence over it. */
-  readonly tape?: Tape | undefined
+  /** What is heard again before the session goes on live. */
+  readonly recorded?: RecordedSession | undefined
   /** The session starts in the middle of another one, whose turns must be on disk before its first turn. */
   readonly isChild?: boolean
 }
 
-/** `messages`, if given, are sent in place of the conversation. */
 type TurnRequest = Omit<ModelRequest, 'messages' | 'sessionId'> & { readonly messages?: readonly Message[] }
 
 /** Where a message that answers tool calls came from. */
@@ -33,9 +24,6 @@ export type ToolAnswers = Pick<MessageNode, 'tool' | 'tools'>
 
 /** Where a message came from: `call` is there if it was sampled, `tool` or `tools` if it answers calls. */
 type Origin = Pick<MessageNode, 'call' | 'tool' | 'tools'> & { readonly tokens?: MessageNode['tokens'] | undefined }
-
-/** The origin of a message that was neither sampled nor returned by a tool. */
-const nobody: Origin = {}
 
 export interface SessionReply {
   readonly message: AssistantMessage
@@ -55,66 +43,58 @@ export class Session {
   readonly #model: ModelClient
   readonly #recorder: Recorder
   readonly #journalled: readonly MessageNode[]
-  readonly #tape: TapeReader | undefined
+  readonly #recorded: RecordedTurns | undefined
   #seq = 0
   #leafHash = ''
   /** Whether there is a turn that a crash could lose. Before the first one there is only the prompt, which is made again. */
   #hasTurns: boolean
 
-  constructor({ id, model, recorder, journalled = [], tape, isChild = false }: SessionOptions) {
+  constructor({ id, model, recorder, recorded, isChild = false }: SessionOptions) {
     this.id = id
     this.#model = model
     this.#recorder = recorder
-    this.#journalled = journalled
-    this.#tape = tape && new TapeReader(tape)
+    this.#journalled = recorded?.journalled ? recorded.nodes.slice(0, recorded.journalled) : []
+    this.#recorded = recorded && new RecordedTurns(recorded)
     this.#hasTurns = isChild
   }
 
-  /** The node the conversation ends with. */
   get leaf(): number | null {
     return this.#seq === 0 ? null : this.#seq - 1
   }
 
   append(message: Message, answers?: ToolAnswers): void {
     requireReadable(message)
-    this.#add(message, answers ?? nobody)
-    if (answers) this.#tape?.noteAnswer(message)
+    this.#add(message, answers)
+    if (answers) this.#recorded?.noteAnswer(message)
   }
 
-  /** Whether answers to tool calls may be recorded already. */
+  get isRepeating(): boolean {
+    return this.#journalled.length > this.#seq
+  }
+
   get isRecalling(): boolean {
-    return this.#journalled.length > this.#seq || this.#tape?.isWithin === true
+    return this.#recorded?.isWithin === true
   }
 
-  /** The node recorded `offset` messages after the present end, if any: the answer to a tool call, perhaps. */
   recall(offset: number): MessageNode | undefined {
-    return this.#journalled[this.#seq + offset] ?? this.#tape?.answer(offset)
+    return this.#recorded?.answer(offset)
   }
 
-  /** See `TapeReader.cutOff`. */
   get cutOff(): MillraceError | undefined {
-    return this.#tape?.cutOff
+    return this.#recorded?.cutOff
   }
 
-  /** Promises are chained, not awaited: a rollout spends most of its life here, and an async frame would take 0.5 KB. */
-  turn(request: TurnRequest, hooks: CallHooks): Promise<SessionReply> {
-    const recorded = this.#journalled[this.#seq]
-    if (recorded ?? this.#tape) return Promise.try(() => this.#replay(recorded) ?? this.#live(request, hooks))
-    return this.#live(request, hooks)
-  }
-
-  #live(request: TurnRequest, hooks: CallHooks): Promise<SessionReply> {
-    const pending = this.#hasTurns ? this.#recorder.synced() : undefined
+  async turn(request: TurnRequest, hooks: CallHooks): Promise<SessionReply> {
+    const replayed = this.#recorded && this.#replay(this.#recorded)
+    if (replayed) return replayed
+    const hadTurns = this.#hasTurns
     this.#hasTurns = true
-    return pending ? pending.then(() => this.#ask(request, hooks)) : this.#ask(request, hooks)
-  }
-
-  #ask(request: TurnRequest, hooks: CallHooks): Promise<SessionReply> {
+    if (hadTurns) await this.#recorder.synced()
     const { messages: conversation, id: sessionId } = this
     const asked = request.messages
       ? { ...request, messages: request.messages, conversation, sessionId }
       : { ...request, messages: conversation, sessionId }
-    return this.#model.call(asked, hooks).then((reply) => this.#take(reply, asked))
+    return this.#take(await this.#model.call(asked, hooks), asked)
   }
 
   #take(reply: ModelReply, asked: ModelRequest): SessionReply {
@@ -124,25 +104,24 @@ export class Session {
     const usage = asked.captureTokens ? { ...counted.usage, captured: hasAllTokens(counted) ? 1 : 0 } : counted.usage
     const record = { ...callRecord({ ...counted, usage }), sampling: samplingRecord(asked, reply) }
     const call = original && isSealed(original) ? { ...record, original } : record
-    keepSealed(message, call)
+    if (call.original) keepSealed(message, call)
     this.#add(message, { call, tokens })
     return { message, call, replayed: false }
   }
 
-  /** The recorded reply to this turn, from the journal or else the tape; undefined if neither has one. */
-  #replay(journalled: MessageNode | undefined): SessionReply | undefined {
-    // The tape is always advanced, so that it stays in step with the turns.
-    const taped = this.#tape?.nextReply()
-    const recorded = journalled ?? taped
-    if (!recorded) return undefined
-    const { message, call, tokens } = recorded
-    if (message.role !== 'assistant' || !call) throw diverged(this.id, recorded.seq)
+  #replay(recorded: RecordedTurns): SessionReply | undefined {
+    const reply = recorded.nextReply()
+    const journalled = this.#journalled[this.#seq]
+    if (journalled && journalled !== reply) throw diverged(this.id, journalled.seq)
+    if (!reply) return undefined
+    const { message, call, tokens } = reply
+    if (message.role !== 'assistant' || !call) throw diverged(this.id, reply.seq)
     keepSealed(message, call)
     this.#add(message, { call, tokens })
     return { message, call, replayed: true }
   }
 
-  #add(message: Message, { call, tool, tools, tokens }: Origin): void {
+  #add(message: Message, { call, tool, tools, tokens }: Origin = {}): void {
     const json = messageJson(message)
     const node: Draft<MessageNode> = {
       seq: this.#seq,
@@ -171,25 +150,33 @@ export function chainHash(previous: string, json: string): string {
   return hash('sha256', `${previous}\n${json}`, 'base64url')
 }
 
-/** A complete reply as it is recorded. */
-export function callRecord(reply: CompleteReply): CallRecord {
-  return {
-    model: reply.model,
-    backend: reply.backend,
-    finishReason: reply.finishReason,
-    usage: reply.usage,
-    cost: reply.cost,
-    tries: reply.tries,
-    ms: round(reply.ms),
-    waitMs: round(reply.waitMs),
-    ...(reply.firstTokenMs !== undefined && { firstTokenMs: round(reply.firstTokenMs) }),
-  }
-}
-
-const round = (ms: number): number => Math.round(ms * 100) / 100
-
 function diverged(id: string, seq: number): MillraceError {
   return new MillraceError('replay_diverged', `rollout ${id} did not repeat message ${seq} of its journal`, {
     data: { rollout: id, seq },
   })
+}
+
+/** Keeps what a session says, in order. Declared here and implemented by the store, which stands above this layer. */
+export interface Recorder {
+  /** Queues the node; `json` is its message, already written. */
+  node(node: MessageNode, json: string): void
+  /** Resolves when every node so far is on disk; undefined if all are already. */
+  synced(): Promise<void> | undefined
+}
+
+/** Agents written without types may append anything, and everything downstream reads the conversation. */
+function requireReadable(message: Message): void {
+  // The fast path: the content of nearly all messages is text.
+  if (typeof message.content === 'string') return
+  const content: unknown = message.content ?? []
+  if (Array.isArray(content) && content.every(isPart)) return
+  const found = Array.isArray(content) ? 'a list of something else' : `a value of type ${typeof content}`
+  throw new MillraceError(
+    'agent_failed',
+    `the content of a message must be text, or a list of parts with a type, not ${found}`,
+  )
+}
+
+function isPart(part: unknown): boolean {
+  return typeof part === 'object' && part !== null && 'type' in part
 }

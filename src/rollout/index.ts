@@ -1,42 +1,50 @@
-export { agentOutcomeOf } from './agent-outcome.ts'
-export { attemptAbandoned } from './event-entries.ts'
-export type { Executor, GroupScores, OffloadStatus, WorkerStatus } from './executor.ts'
-export { setUp, setupFailure, tearDown } from './environment-life.ts'
-export { failedReward } from './failed-reward.ts'
-export { holdsGroups } from './group-keeper.ts'
-export type { GroupRules, HeldRollout } from './group-keeper.ts'
-export { InlineExecutor, judgePermits } from './inline-executor.ts'
-export type { InlineExecutorOptions } from './inline-executor.ts'
-export { askJudge } from './ask-judge.ts'
-export type { AttemptResult, GroupJob, Opening, RolloutJob, RunSettings } from './job.ts'
-export { loopBlockedEvent, loopLag, recordBlocked } from './record-blocked.ts'
-export type { BlockedLoop } from './record-blocked.ts'
-export { callStyleOf } from './call-style-of.ts'
-export { callsIn } from './calls-in.ts'
-export { contextEvent } from './context-copy.ts'
-export { journalledSpending, readJudgeCalls } from './journalled-spending.ts'
-export type { AttemptSpending } from './journalled-spending.ts'
-export { keptChildEvent, keptChildOf, keptChildrenOf, keptUntil } from './kept-children.ts'
-export type { KeptChild, KeptChildren } from './kept-children.ts'
-export { ModelSet } from './open-models.ts'
-export type { PaidVerdict, RecordedWork } from './recorded-work.ts'
-export { recordLimitChange } from './record-limit-change.ts'
-export { recordWithoutRun } from './record-without-run.ts'
-export { recordedSpending } from './unrepeated-work.ts'
-export type { Cassette } from './replay-cassette.ts'
-export { scoreGroupInTime } from './score-group-in-time.ts'
-export { StoredScorer } from './stored-scorer.ts'
-export { NotedServers, readServerCalls } from './replay-servers.ts'
-export type { RecordedAnswer } from './replay-servers.ts'
-export { questionDigest, VerdictReader } from './replay-verdicts.ts'
-export type { RecordedVerdict } from './replay-verdicts.ts'
-export { Tally } from './tally.ts'
-export { ToolFaults } from './tool-faults.ts'
-export { unopenedTools } from './unopened-tools.ts'
-export { unresumableCall } from './why-not-resumable.ts'
-export { rolloutEvents } from './rollout-events.ts'
-export type { RolloutEndEvent, RolloutStartEvent } from './rollout-events.ts'
-export type { PlannedAttempt, UsedTries } from './rollout-attempts.ts'
-export { Scheduler } from './scheduler.ts'
-export type { PlannedRollout, SchedulerOptions } from './scheduler.ts'
-export { applyGroupScores, totalReward, voidGroup } from './settle-group.ts'
+export { agentOutcomeOf, failedReward } from './result/outcome.ts'
+export { attemptAbandoned, type HeldRollout, recordLimitChange } from './schedule/journal-entries.ts'
+export type {
+  AttemptResult,
+  Executor,
+  GroupJob,
+  GroupScores,
+  OffloadStatus,
+  Opening,
+  RolloutJob,
+  RunSettings,
+  WorkerStatus,
+} from './schedule/executor.ts'
+export { setUp, setupFailure, tearDown } from './environment/setup-teardown.ts'
+export { applyGroupScores, type GroupRules, holdsGroups, totalReward, voidGroup } from './schedule/groups.ts'
+export { InlineExecutor, type InlineExecutorOptions, judgePermits } from './schedule/inline-executor.ts'
+export { askJudge, questionDigest } from './agent/judge.ts'
+export {
+  isReply,
+  NotedServers,
+  type RecordedAnswer,
+  type RecordedVerdict,
+  type Recording,
+  VerdictReader,
+} from './recording/recording.ts'
+export { type BlockedLoop, loopBlockedEvent, loopLag, recordBlocked } from './reward/blocked-loops.ts'
+export { callsIn, callStyleOf, recalledChildEvent, unresumableCall } from './agent/agent-calls.ts'
+export { contextEvent } from './agent/context-copy.ts'
+export {
+  type AttemptSpending,
+  journalledSpending,
+  readJudgeCalls,
+  readServerAnswers,
+  readSessions,
+  readVerdicts,
+  recordingToFork,
+  recordingToReplay,
+  recordingToResume,
+  type StoredSession,
+  wholeNodes,
+} from './recording/read-recording.ts'
+export { ModelSet } from './environment/model-set.ts'
+export { recordWithoutRun } from './result/record.ts'
+export { scoreGroupInTime } from './reward/score.ts'
+export { StoredScorer } from './reward/stored-scorer.ts'
+export { Tally, ToolFaults } from './agent/budget.ts'
+export { unopenedTools } from './environment/toolkit.ts'
+export { type RolloutEndEvent, rolloutEvents, type RolloutStartEvent } from './result/rollout-events.ts'
+export type { PlannedAttempt, UsedTries } from './schedule/attempts.ts'
+export { type PlannedRollout, Scheduler, type SchedulerOptions } from './schedule/scheduler.ts'

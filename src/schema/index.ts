@@ -1,52 +1,71 @@
-export type { ApiName, ClientApi } from './api-name.ts'
-export { apiPaths, countPaths } from './api-paths.ts'
-export { closedObject } from './closed-object.ts'
-export type { FinishReason } from './finish-reason.ts'
-export { jsonObjectSchema, jsonSchema } from './any-json.ts'
-export { isJsonList, isJsonObject } from './json.ts'
-export type { Json, JsonObject } from './json.ts'
-export { defaultLimits, limitsSchema } from './limits.ts'
-export type { Limits } from './limits.ts'
-export { messageSchema, partsText, textOf } from './message.ts'
-export type {
-  AssistantMessage,
-  ContentPart,
-  Message,
-  OtherPart,
-  SystemMessage,
-  ToolCall,
-  ToolDefinition,
-  ToolMessage,
-  UserMessage,
+export {
+  type ApiName,
+  apiPaths,
+  type AssistantMessage,
+  type ClientApi,
+  type ContentPart,
+  countPaths,
+  type Message,
+  messageSchema,
+  type OtherPart,
+  partsText,
+  type SystemMessage,
+  textOf,
+  type ToolCall,
+  type ToolDefinition,
+  type ToolMessage,
+  type UserMessage,
 } from './message.ts'
-export type {
-  CallRecord,
-  DiscardReason,
-  DiscardRecord,
-  ItemIds,
-  ItemKind,
-  LogprobsKind,
-  MessageNode,
-  OriginalReply,
-  RoutedExperts,
-  SamplingRecord,
-  TokenRecord,
-  ToolRecord,
-  ToolReports,
-  ToolStatus,
-  ToolThrow,
-  VersionSpan,
-  TextToolRecord,
+export {
+  closedObject,
+  describeIssue,
+  describeIssues,
+  jsonObjectSchema,
+  jsonSchema,
+  type OutputOf,
+  safeParse,
+  type StandardSchema,
+  validateStandard,
+  type ValidationIssue,
+  type ValidationResult,
+} from './validation.ts'
+export {
+  addUsage,
+  type CallRecord,
+  type DiscardReason,
+  type DiscardRecord,
+  emptyUsage,
+  type FinishReason,
+  type ItemIds,
+  type ItemKind,
+  type LogprobsKind,
+  maxOriginalDepth,
+  type MessageNode,
+  type OriginalReply,
+  type RepairRule,
+  type RoutedExperts,
+  type SamplingRecord,
+  type TextToolRecord,
+  type TokenRecord,
+  type ToolRecord,
+  type ToolRepair,
+  type ToolReports,
+  type ToolStatus,
+  type ToolThrow,
+  type Usage,
+  usageSchema,
+  type VersionSpan,
 } from './node.ts'
-export { maxOriginalDepth } from './node.ts'
-export { outcomeNames, outcomes } from './outcome.ts'
-export type { Outcome } from './outcome.ts'
-export { rolloutId } from './rollout-id.ts'
-export type { MissingServer, RewardComponent, RolloutRecord, RolloutTiming, ToolFault } from './rollout-record.ts'
-export { samplingSchema } from './sampling.ts'
-export type { Sampling } from './sampling.ts'
-export { describeIssue, describeIssues } from './describe-issues.ts'
-export type { OutputOf, StandardSchema, ValidationIssue, ValidationResult } from './standard-schema.ts'
-export type { RepairRule, ToolRepair } from './tool-repair.ts'
-export { addUsage, emptyUsage, usageSchema } from './usage.ts'
-export type { Usage } from './usage.ts'
+export { isJsonList, isJsonObject, type Json, type JsonObject } from '../kit/index.ts'
+export { defaultLimits, type Limits, limitsSchema, type Sampling, samplingSchema } from './rollout-options.ts'
+export {
+  type MissingServer,
+  type Outcome,
+  outcomeNames,
+  outcomes,
+  type RewardComponent,
+  rolloutId,
+  type RolloutRecord,
+  type RolloutTiming,
+  type ToolFault,
+} from './rollout-record.ts'

@@ -1,7 +1,6 @@
 import { z } from 'zod'
-import { jsonSchema } from './any-json.ts'
-import type { ClientApi } from './api-name.ts'
-import type { Json } from './json.ts'
+import type { Json } from '../kit/index.ts'
+import { jsonSchema } from './validation.ts'
 
 /**
  * A conversation is kept in the shape of OpenAI's Chat Completions, because every trainer, viewer and backend reads it: one and
@@ -9,16 +8,14 @@ import type { Json } from './json.ts'
  */
 export type Message = SystemMessage | UserMessage | AssistantMessage | ToolMessage
 
-export interface SystemMessage {
-  readonly role: 'system' | 'developer'
-  readonly content: string | readonly ContentPart[]
-  readonly name?: string
-}
-
 export interface UserMessage {
   readonly role: 'user'
   readonly content: string | readonly ContentPart[]
   readonly name?: string
+}
+
+export interface SystemMessage extends Omit<UserMessage, 'role'> {
+  readonly role: 'system' | 'developer'
 }
 
 export interface AssistantMessage {
@@ -62,7 +59,6 @@ export interface ToolCall {
   readonly function: { readonly name: string; readonly arguments: string }
 }
 
-/** A tool as the model sees it. */
 export interface ToolDefinition {
   readonly type: 'function'
   readonly function: {
@@ -88,25 +84,21 @@ const contentPartSchema = z.union([
   otherPartSchema,
 ])
 const contentSchema = z.union([z.string(), z.array(contentPartSchema)])
+const toolCallSchema = z.object({
+  id: z.string(),
+  type: z.literal('function'),
+  function: z.object({ name: z.string(), arguments: z.string() }),
+})
 
 /** Validates messages where they enter: in task files and in what an environment's prompt returns. */
 export const messageSchema: z.ZodType<Message> = z.discriminatedUnion('role', [
-  z.object({ role: z.enum(['system', 'developer']), content: contentSchema, name: z.string().exactOptional() }),
-  z.object({ role: z.literal('user'), content: contentSchema, name: z.string().exactOptional() }),
+  z.object({ role: z.enum(['system', 'developer', 'user']), content: contentSchema, name: z.string().exactOptional() }),
   z.object({
     role: z.literal('assistant'),
     content: z.string().nullable(),
     reasoning_content: z.string().exactOptional(),
     refusal: z.string().exactOptional(),
-    tool_calls: z
-      .array(
-        z.object({
-          id: z.string(),
-          type: z.literal('function'),
-          function: z.object({ name: z.string(), arguments: z.string() }),
-        }),
-      )
-      .exactOptional(),
+    tool_calls: z.array(toolCallSchema).exactOptional(),
     others: z.array(otherPartSchema).exactOptional(),
     name: z.string().exactOptional(),
   }),
@@ -123,10 +115,26 @@ export function textOf({ content }: Message): string {
   return content ? partsText(content) : ''
 }
 
-/** The text of a content, without images. */
 export function partsText(content: string | readonly ContentPart[]): string {
   if (typeof content === 'string') return content
-  let text = ''
-  for (const part of content) if (part.type === 'text') text += part.text
-  return text
+  return content.map((part) => (part.type === 'text' ? part.text : '')).join('')
+}
+
+/** The APIs in which a model can be asked for a turn, by us or by a client of ours. */
+export type ApiName = 'chat' | 'responses' | 'messages'
+
+/** The APIs of a gateway's clients. SGLang's own (`/generate`) can only be asked of a model that SGLang serves. */
+export type ClientApi = ApiName | 'generate'
+
+/** The path of each API below the base url of a server. */
+export const apiPaths: Readonly<Record<ApiName, string>> = {
+  chat: '/chat/completions',
+  responses: '/responses',
+  messages: '/messages',
+}
+
+/** The path to ask for the length of a prompt, in the APIs that have one. */
+export const countPaths: Readonly<Record<Exclude<ApiName, 'chat'>, string>> = {
+  responses: `${apiPaths.responses}/input_tokens`,
+  messages: `${apiPaths.messages}/count_tokens`,
 }

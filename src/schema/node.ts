@@ -1,16 +1,13 @@
-import type { ApiName, ClientApi } from './api-name.ts'
-import type { FinishReason } from './finish-reason.ts'
-import type { Json, JsonObject } from './json.ts'
-import type { Message } from './message.ts'
-import type { ToolRepair } from './tool-repair.ts'
-import type { Usage } from './usage.ts'
+import { z } from 'zod'
+import type { Json, JsonObject } from '../kit/index.ts'
+import type { ApiName, ClientApi, Message } from './message.ts'
 
 /**
  * One message of a rollout and how it came to be. Nodes form a tree: `parent` is the node before it, and `hash` covers the
  * message and everything before it, so two nodes with one hash are the same message after the same history.
  */
 export interface MessageNode {
-  /** The node's number, counted up within one attempt of one rollout. */
+  /** Counted up within one attempt of one rollout. */
   readonly seq: number
   readonly parent: number | null
   readonly hash: string
@@ -26,7 +23,6 @@ export interface MessageNode {
   readonly discarded?: DiscardRecord
 }
 
-/** How a sampled message was obtained. */
 export interface CallRecord {
   readonly model: string
   readonly backend: string
@@ -44,9 +40,9 @@ export interface CallRecord {
   readonly api?: ClientApi
   /** The key of the request in its session: a client that sends it again gets this reply. */
   readonly requestKey?: string
-  /** Whether the conversation began with a system message that the request gave as its own instructions. */
+  /** The conversation began with a system message that the request gave as its own instructions. */
   readonly hasInstructions?: true
-  /** The ids that a backend of Responses gave the items of the reply: clients may send these ids instead of the items. */
+  /** The ids that a backend of Responses gave the items: clients may send these instead of the items. */
   readonly itemIds?: ItemIds
   /** Names of what was left out of the client's request, because the model's API has no place for it. */
   readonly dropped?: readonly string[]
@@ -54,16 +50,13 @@ export interface CallRecord {
   readonly sampling?: SamplingRecord
   /** The names of the functions that the model could call. Only of a gateway; missing in records of earlier versions. */
   readonly tools?: readonly string[]
-  /** Whether tokens were asked for, and some or all did not come. */
+  /** Tokens were asked for, and some or all did not come. */
   readonly tokensMissing?: true
-  /** The request's stop sequence that ended the reply, where the server said so. */
+  /** The request's stop sequence that ended the reply. */
   readonly stopSequence?: string
   /** Why the reply ended, in Messages' own word, where that says more than `finishReason`. */
   readonly stopReason?: string
-  /**
-   * The reply in its API's own words. A gateway keeps it if a client that asks again could not be given all of it from the
-   * message; a rollout keeps it if it holds reasoning that the server takes back only in this form.
-   */
+  /** The reply in its API's own words, kept where the message cannot hold all that the client or server needs again. */
   readonly original?: OriginalReply
 }
 
@@ -80,10 +73,7 @@ export interface SamplingRecord {
   readonly toolChoice?: 'auto' | 'none' | 'required' | { readonly name: string }
   /** Whether a tool was offered as strict. Some servers then hold calls to its schema with a grammar, others ignore it. */
   readonly strictTools?: true
-  /**
-   * The fields of the request that kept the model from sampling freely (`tool_choice`, `response_format`, `guided_regex`): a mask
-   * was applied to its tokens, and log-probabilities may be those after it. Missing for a reply that was sampled freely.
-   */
+  /** The fields of the request that masked tokens (`tool_choice`, `guided_regex`): log-probabilities may be those after the mask. */
   readonly constrainedBy?: readonly string[]
   readonly logprobs?: LogprobsKind
 }
@@ -94,9 +84,9 @@ export type LogprobsKind = 'raw' | 'processed'
 /** How deep the output of an original may be nested: SQLite reads no JSON of a thousand levels, so it could not be read back. */
 export const maxOriginalDepth = 256
 
-/** The items of a response, the blocks of an Anthropic message, or the one message of a chat completion. */
 export interface OriginalReply {
   readonly api: ApiName
+  /** The items of a response, the blocks of an Anthropic message, or the one message of a chat completion. */
   readonly output: readonly JsonObject[]
 }
 
@@ -112,18 +102,14 @@ export interface DiscardRecord extends Omit<CallRecord, 'finishReason'> {
   readonly finishReason?: FinishReason
 }
 
-/**
- * `client_gone`: the client went away. `session_ended`: the session ended, or expired, first. `shutdown`: the gateway stopped
- * first. `truncated`, `failed`: the backend did not end the reply.
- */
+/** `truncated`, `failed`: the backend did not end the reply. The others ended before it did. */
 export type DiscardReason = 'client_gone' | 'session_ended' | 'shutdown' | 'truncated' | 'failed'
 
-/** How a tool message was obtained. */
 export interface ToolRecord {
   readonly name: string
   readonly status: ToolStatus
   readonly ms: number
-  /** What the tool's own code threw, if it did: the model sees only the message. */
+  /** The model sees only the message. */
   readonly threw?: ToolThrow
   /** Repairs of the call before it was made; the message with the call stays as it was sampled. */
   readonly repairs?: readonly ToolRepair[]
@@ -133,13 +119,11 @@ export interface ToolRecord {
   readonly reports?: ToolReports
 }
 
-/** What code says of a rollout with `metric` and `note`. */
 export interface ToolReports {
   metrics?: Record<string, number>
   notes?: Record<string, Json>
 }
 
-/** An exception of a tool. */
 export interface ToolThrow {
   /** The exception's class and place in the author's files, as `TypeError at environment.ts:41`: one fault has one kind. */
   readonly kind: string
@@ -147,13 +131,17 @@ export interface ToolThrow {
   readonly message: string
 }
 
-/** How one of the results in a user message was obtained. */
 export interface TextToolRecord extends ToolRecord {
   /** How many of the message's parts belong to this result. */
   readonly parts: number
 }
 
 export type ToolStatus = 'ok' | 'bad_arguments' | 'unknown_tool' | 'failed' | 'timeout'
+
+export interface VersionSpan {
+  readonly from: number
+  readonly version: string
+}
 
 /** Sampled tokens exactly as the engine returned them. */
 export interface TokenRecord {
@@ -169,15 +157,78 @@ export interface TokenRecord {
   readonly routedExperts?: RoutedExperts
 }
 
-export interface VersionSpan {
-  readonly from: number
-  readonly version: string
-}
-
 /** Which experts of a mixture each token went through. */
 export interface RoutedExperts {
   /** Tokens × layers × experts per token; only the total count, where the server does not say. */
   readonly shape: readonly number[]
   /** The last index runs fastest. The narrowest type that holds the numbers. */
   readonly experts: Uint8Array<ArrayBuffer> | Int16Array<ArrayBuffer> | Int32Array<ArrayBuffer>
+}
+
+/** Why a backend ended a reply. A reply without a reason did not end: it was cut off. */
+export type FinishReason = 'stop' | 'length' | 'tool_calls' | 'content_filter'
+
+export interface ToolRepair {
+  readonly rule: RepairRule
+  /** The parameter that was repaired, where the rule does not say. */
+  readonly at?: string
+  readonly before: Json
+  readonly after: Json
+  /** False in `log` mode: the repair was only noted, not made. */
+  readonly applied?: false
+}
+
+export type RepairRule =
+  | 'json'
+  | 'tool_alias'
+  | 'server_route'
+  | 'rename'
+  | 'default'
+  | 'value_fallback'
+  | 'value_rewrite'
+  | 'drop_nulls'
+  | 'coerce'
+  | 'retry_without'
+
+const count = z.number()
+
+/** The stored form of `Usage`. */
+export const usageSchema = z.object({
+  calls: count,
+  input: count,
+  cachedInput: count,
+  output: count,
+  reasoning: count,
+  estimated: count.exactOptional(),
+  captured: count.exactOptional(),
+})
+
+/**
+ * Tokens of one or more answered model calls; a call that failed or hung has none. `input` includes `cachedInput`; `output`
+ * includes `reasoning`.
+ */
+export interface Usage {
+  calls: number
+  input: number
+  cachedInput: number
+  output: number
+  reasoning: number
+  /** How many of the calls have estimated tokens, as their server did not report usage. Left out if none. */
+  estimated?: number
+  /** How many of the calls returned the ids and log-probabilities of all their tokens. Left out if none was asked to. */
+  captured?: number
+}
+
+export function emptyUsage(): Usage {
+  return { calls: 0, input: 0, cachedInput: 0, output: 0, reasoning: 0 }
+}
+
+export function addUsage(total: Usage, more: Readonly<Usage>): void {
+  total.calls += more.calls
+  total.input += more.input
+  total.cachedInput += more.cachedInput
+  total.output += more.output
+  total.reasoning += more.reasoning
+  if (more.estimated !== undefined) total.estimated = (total.estimated ?? 0) + more.estimated
+  if (more.captured !== undefined) total.captured = (total.captured ?? 0) + more.captured
 }

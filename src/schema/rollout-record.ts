@@ -1,9 +1,7 @@
 import type { WireError } from '../errors/index.ts'
-import type { Json } from './json.ts'
+import type { Json } from '../kit/index.ts'
 import type { Message } from './message.ts'
-import type { ToolThrow } from './node.ts'
-import type { Outcome } from './outcome.ts'
-import type { Usage } from './usage.ts'
+import type { ToolThrow, Usage } from './node.ts'
 
 /** The result of one rollout. A plain cloneable value: a line of `rollouts.jsonl`, an item of `evaluate()`. */
 export interface RolloutRecord {
@@ -25,7 +23,7 @@ export interface RolloutRecord {
   reward: number | null
   rewards: Record<string, RewardComponent>
   metrics: Record<string, number>
-  /** Set when a group policy took the reward away because a sibling failed. */
+  /** A group policy took the reward away because a sibling failed. */
   voided?: true
   answer: string | null
   messages: readonly Message[]
@@ -49,7 +47,6 @@ export interface RolloutRecord {
   info?: Record<string, Json>
 }
 
-/** One kind of exception in one tool. */
 export interface ToolFault extends ToolThrow {
   readonly tool: string
   readonly calls: number
@@ -77,4 +74,33 @@ export interface RolloutTiming {
   modelMs: number
   toolMs: number
   rewardMs: number
+}
+
+/** A closed set. An outcome that infrastructure caused never carries a reward: a broken server must not teach a model. */
+export const outcomes = {
+  completed: { scored: true, truncated: false, rule: 'none' },
+  max_turns: { scored: true, truncated: true, rule: 'none' },
+  max_tokens: { scored: true, truncated: true, rule: 'none' },
+  context_length: { scored: true, truncated: true, rule: 'none' },
+  agent_timeout: { scored: true, truncated: true, rule: 'none' },
+  max_cost: { scored: true, truncated: true, rule: 'none' },
+  agent_error: { scored: false, truncated: false, rule: 'none' },
+  model_error: { scored: false, truncated: false, rule: 'retry' },
+  tool_infra_error: { scored: false, truncated: false, rule: 'retry' },
+  sandbox_lost: { scored: false, truncated: false, rule: 'retry' },
+  env_error: { scored: false, truncated: false, rule: 'none' },
+  reward_error: { scored: false, truncated: false, rule: 'rescore' },
+  infra_timeout: { scored: false, truncated: false, rule: 'retry' },
+  worker_lost: { scored: false, truncated: false, rule: 'retry' },
+  poisoned: { scored: false, truncated: false, rule: 'none' },
+  cancelled: { scored: false, truncated: false, rule: 'none' },
+  stale: { scored: false, truncated: false, rule: 'none' },
+} as const satisfies Record<string, { scored: boolean; truncated: boolean; rule: 'none' | 'retry' | 'rescore' }>
+
+export type Outcome = keyof typeof outcomes
+
+export const outcomeNames = Object.keys(outcomes) as readonly Outcome[]
+
+export function rolloutId(task: number, sample: number): string {
+  return `${task}-${sample}`
 }

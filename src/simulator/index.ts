@@ -1,7 +1,10 @@
-export type { EmittedReply } from './_emitted-log.ts'
-export { SimulatorServer } from './simulator-server.ts'
-export type { SimulatorServerOptions } from './simulator-server.ts'
-export type { SimulatorStats } from './simulator-stats.ts'
-export { Simulator } from './simulator.ts'
-export { parseSimulatorOptions } from './simulator-options.ts'
-export type { ImitationName, SimulatorOptions, SimulatorSettings } from './simulator-options.ts'
+export type { EmittedReply } from './engine/emitted-log.ts'
+export { SimulatorServer, type SimulatorServerOptions } from './server/server.ts'
+export type { SimulatorStats } from './server/imitations.ts'
+export { Simulator } from './engine/simulator.ts'
+export {
+  type ImitationName,
+  parseSimulatorOptions,
+  type SimulatorOptions,
+  type SimulatorSettings,
+} from './engine/options.ts'

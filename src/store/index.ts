@@ -1,32 +1,36 @@
-export { AttemptRecorder } from './attempt-recorder.ts'
-export { exportRollouts, familyPieces } from './export-rollouts.ts'
-export type { ExportOptions } from './export-rollouts.ts'
-export { damagedRollout } from './damaged-rollout.ts'
-export type { DamagedRollout } from './damaged-rollout.ts'
-export { findRuns, latestUnfinished } from './find-runs.ts'
-export type { BrokenRun, FoundRun, FoundRuns } from './find-runs.ts'
-export { JournalClient } from './journal-client.ts'
-export type { JournalPort } from './journal-client.ts'
-export type { Journal } from './journal.ts'
-export type { AttemptEnd, AttemptStart, EventEntry, JournalEntry, NodeEntry, RolloutEnd } from './journal-entry.ts'
-export { provenance } from './provenance.ts'
-export type { Provenance } from './provenance.ts'
-export { pruneRuns } from './prune-runs.ts'
-export type { PrunedRun, PruneOptions } from './prune-runs.ts'
-export { isRedacted, redact } from './redact.ts'
-export type { Redacted } from './redact.ts'
-export { readRunFile } from './run-file.ts'
-export type { NewRun, RunFile, RunState } from './run-file.ts'
-export { defaultRunsRoot, reserveRunName, runFiles, runFolder } from './run-folder.ts'
-export { RunReader } from './run-reader.ts'
-export type { SessionEndReason, SessionStart } from './session-entry.ts'
-export { sessionAttempt } from './session-attempt.ts'
-export { damagedSession, isDamage, missingMessage, unlessDamaged } from './damage.ts'
-export { SessionReader } from './session-reader.ts'
-export type { SessionCounts, SessionQuery, StoredReward, StoredSession } from './session-reader.ts'
-export { RunStore, type OpenRunOptions } from './run-store.ts'
-export { spoolDamages } from './spool-damage.ts'
-export type { StoreStatus } from './store-status.ts'
+export { AttemptRecorder } from './write/node-format.ts'
+export { type ExportOptions, exportRollouts, familyPieces } from './read/export-rollouts.ts'
+export { damagedRollout, type DamagedRollout } from './read/rollout-line.ts'
+export { type BrokenRun, findRuns, type FoundRun, type FoundRuns, latestUnfinished } from './run/find-runs.ts'
+export { JournalClient, type JournalPort } from './write/journal-client.ts'
+export {
+  type AttemptEnd,
+  type AttemptStart,
+  type EventEntry,
+  type Journal,
+  type JournalEntry,
+  type NodeEntry,
+  type RolloutEnd,
+  sessionAttempt,
+  type SessionEndReason,
+  type SessionStart,
+} from './write/journal.ts'
+export { provenance } from './run/provenance.ts'
+export { type PrunedRun, type PruneOptions, pruneRuns } from './run/prune-runs.ts'
+export { isRedacted, redact, type Redacted } from './run/redact.ts'
+export { type NewRun, readRunFile, type RunFile, type RunState } from './run/run-file.ts'
+export { defaultRunsRoot, reserveRunName, runFiles, runFolder } from './run/run-folder.ts'
+export { RunReader } from './read/run-reader.ts'
+export { damagedSession, isDamage, missingMessage, unlessDamaged } from './read/damage.ts'
+export {
+  type SessionCounts,
+  type SessionQuery,
+  SessionReader,
+  type StoredReward,
+  type StoredSession,
+} from './read/session-reader.ts'
+export { RunStore } from './run-store.ts'
+export type { StoreStatus } from './write/writer-figures.ts'
 export type {
   BareRecord,
   RolloutFacts,
@@ -36,4 +40,4 @@ export type {
   StoredRollout,
   StoredTask,
   UnfinishedRollout,
-} from './stored-run.ts'
+} from './read/stored-run.ts'

@@ -5,15 +5,25 @@ import { DatabaseSync } from 'node:sqlite'
 import { setTimeout as pause } from 'node:timers/promises'
 import { Worker } from 'node:worker_threads'
 import { expect, test } from 'vitest'
-import { RunLock } from './_run-lock.ts'
-import { readRunFile } from './run-file.ts'
-import { runFiles } from './run-folder.ts'
-import { RunReader } from './run-reader.ts'
+import { RunLock } from './run/run-lock.ts'
+import { readRunFile } from './run/run-file.ts'
+import { runFiles } from './run/run-folder.ts'
+import { RunReader } from './read/run-reader.ts'
 import { RunStore } from './run-store.ts'
-import { JournalClient } from './journal-client.ts'
-import { runningThreads, threadsSince } from '../kit/_testing/running-threads.ts'
-import { newRun, nodeEntry, rolloutEntries, temporaryFolder } from '../../test/store/_fixtures.ts'
-import { appendRollouts } from '../../test/store/_stored-rollouts.ts'
+import { JournalClient } from './write/journal-client.ts'
+import {
+  newRun,
+  nodeEntry,
+  rolloutEntries,
+  temporaryFolder,
+  type RolloutShape,
+} from '../../test/support/store/fixtures.ts'
+import type { Journal } from './write/journal.ts'
+
+/** Appends all of one ended rollout for each of the tasks, none of them in parts. */
+function appendRollouts(journal: Journal, tasks: readonly number[], shape: RolloutShape = {}): void {
+  for (const task of tasks) journal.appendAll(rolloutEntries(task, shape))
+}
 
 /** How many transactions the write-ahead log holds: a frame that ends one carries the size of the database. */
 function commitsIn(path: string): number {
@@ -27,16 +37,10 @@ function commitsIn(path: string): number {
   return commits
 }
 
-/** A run that is written by a thread, and one whose rollouts run one at a time. */
-const ways = [
-  { way: 'by a thread', isLone: false },
-  { way: 'by this thread', isLone: true },
-]
-
-test.each(ways)('what is durable can be read at once, in the order it was appended ($way)', async ({ isLone }) => {
+test('what is durable can be read at once, in the order it was appended', async () => {
   using root = temporaryFolder()
   const folder = join(root.path, 'run')
-  await using store = await RunStore.open({ folder, create: newRun(), isLone })
+  await using store = await RunStore.open({ folder, create: newRun() })
   expect(store.isResumed).toBe(false)
   const start = { kind: 'attempt-start', attempt: 1, parent: null, task: 0, sample: 0, at: 1 } as const
   await Promise.all(
@@ -81,7 +85,7 @@ test.each([0.5, 0.001])(
     await expect(RunStore.open({ folder, create: newRun() })).rejects.toMatchObject({
       code: 'store_failed',
       rawMessage: expect.stringMatching(
-        /the database of the run in .* is damaged \(.*\); restore it from a copy, or start another run/,
+        /the database of the run in .* is damaged \(.*\); restore it from a copy, recover what .* with `sqlite3 journal\.sqlite "\.recover"`, or start/,
       ),
     })
   },
@@ -171,11 +175,11 @@ test('all that waits is committed together, whoever sent it', async () => {
   expect(commitsIn(path) - before).toBe(1)
 })
 
-test.each(ways)('a closed run is one database file, its lines and its description ($way)', async ({ isLone }) => {
+test('a closed run is one database file, its lines and its description', async () => {
   using root = temporaryFolder()
   const folder = join(root.path, 'run')
   {
-    await using store = await RunStore.open({ folder, create: newRun(), isLone })
+    await using store = await RunStore.open({ folder, create: newRun() })
     appendRollouts(store.journal, [1, 2])
     await store.finish('complete', { end: 'complete', provenance: { taskDigest: 'd' } })
   }
@@ -187,28 +191,25 @@ test.each(ways)('a closed run is one database file, its lines and its descriptio
   })
 })
 
-test.each(ways)(
-  'closing writes what was appended, leaves a run that can be resumed, and may be repeated ($way)',
-  async ({ isLone }) => {
-    using root = temporaryFolder()
-    const folder = join(root.path, 'run')
-    const store = await RunStore.open({ folder, create: newRun(), isLone })
-    appendRollouts(store.journal, [1, 2, 3])
-    const closing = store.close()
-    expect(store.close()).toBe(closing)
-    await closing
-    await store[Symbol.asyncDispose]()
-    expect(readRunFile(folder)?.state).toBe('unfinished')
-    expect(RunLock.isHeld(folder)).toBe(false)
-    await expect(store.journal.durable()).rejects.toMatchObject({ code: 'closed' })
-    expect(() => store.connect()).toThrow(expect.objectContaining({ code: 'closed' }))
+test('closing writes what was appended, leaves a run that can be resumed, and may be repeated', async () => {
+  using root = temporaryFolder()
+  const folder = join(root.path, 'run')
+  const store = await RunStore.open({ folder, create: newRun() })
+  appendRollouts(store.journal, [1, 2, 3])
+  const closing = store.close()
+  expect(store.close()).toBe(closing)
+  await closing
+  await store[Symbol.asyncDispose]()
+  expect(readRunFile(folder)?.state).toBe('unfinished')
+  expect(RunLock.isHeld(folder)).toBe(false)
+  await expect(store.journal.durable()).rejects.toMatchObject({ code: 'closed' })
+  expect(() => store.connect()).toThrow(expect.objectContaining({ code: 'closed' }))
 
-    await using again = await RunStore.open({ folder, create: newRun() })
-    expect(again.isResumed).toBe(true)
-    expect(again.reader.counts().ended).toBe(3)
-    expect(again.reader.integrity()).toEqual([])
-  },
-)
+  await using again = await RunStore.open({ folder, create: newRun() })
+  expect(again.isResumed).toBe(true)
+  expect(again.reader.counts().ended).toBe(3)
+  expect(again.reader.integrity()).toEqual([])
+})
 
 test('stopping while it opens leaves nothing held', async () => {
   using root = temporaryFolder()
@@ -270,28 +271,11 @@ test('another configuration, a missing run and a foreign folder are refused', as
   await expect(RunStore.open({ folder: below, create: newRun() })).rejects.toMatchObject({ code: 'folder_unwritable' })
 })
 
-test('a lone run has no thread; once it is continued, it has', async () => {
-  using root = temporaryFolder()
-  const folder = join(root.path, 'run')
-  const before = runningThreads()
-  {
-    await using store = await RunStore.open({ folder, create: newRun(), isLone: true })
-    appendRollouts(store.journal, [1])
-    await store.journal.durable()
-    expect(store.status()).toMatchObject({ commits: 1, entries: rolloutEntries(1).length })
-    expect(threadsSince(before)).toBe(0)
-    expect(() => store.connect()).toThrow('written by one thread')
-  }
-  await using store = await RunStore.open({ folder, isLone: true })
-  expect(threadsSince(before)).toBe(1)
-  expect(store.reader.counts().ended).toBe(1)
-})
-
 test('a thread with a port of its own writes beside this one', async () => {
   using root = temporaryFolder()
   await using store = await RunStore.open({ folder: join(root.path, 'run'), create: newRun() })
   const port = store.connect()
-  const worker = new Worker(new URL('../../test/store/_appending-thread.ts', import.meta.url), {
+  const worker = new Worker(new URL('../../test/support/store/appending-thread.ts', import.meta.url), {
     workerData: { port, from: 100, to: 200 },
     transferList: [port],
   })
@@ -306,47 +290,44 @@ test('a thread with a port of its own writes beside this one', async () => {
   expect(store.reader.integrity()).toEqual([])
 })
 
-test.each(ways)(
-  'a store that fails says so to everybody once, keeps what was acknowledged, and closes ($way)',
-  async ({ isLone }) => {
-    using root = temporaryFolder()
-    const folder = join(root.path, 'run')
-    {
-      await using store = await RunStore.open({ folder, create: newRun(), isLone })
-      appendRollouts(store.journal, [1])
-      await store.journal.durable()
-      const failed = once(store.failure, 'abort')
-      // A blob cannot be kept where its folder should be.
-      writeFileSync(join(folder, runFiles.blobs), '')
-      appendRollouts(store.journal, [2], { messages: ['z'.repeat(100_000)] })
-      const durable = store.journal.durable()
-      await expect(durable).rejects.toMatchObject({
-        code: 'store_failed',
-        message: expect.stringContaining('run the same again'),
-      })
-      await failed
-      await expect(store.journal.durable()).rejects.toMatchObject({ code: 'store_failed' })
-      await expect(
-        store.retryFailed({ outcomes: ['model_error'], reopened: [], wholeGroups: false }),
-      ).rejects.toMatchObject({
-        code: 'store_failed',
-      })
-      await expect(store.finish('complete')).rejects.toMatchObject({ code: 'store_failed' })
-      await store.finish('unfinished', { end: 'failed' })
-      expect(store.reader.counts().ended).toBe(1)
-    }
-    expect(readRunFile(folder)).toMatchObject({ state: 'unfinished', sittings: [{ end: 'failed' }] })
-    using reader = RunReader.open(folder)
-    expect(reader.integrity()).toEqual([])
-    expect(reader.counts().ended).toBe(1)
-  },
-)
-
-test.each(ways)('failed rollouts can be taken back and run again; their attempts stay ($way)', async ({ isLone }) => {
+test('a store that fails says so to everybody once, keeps what was acknowledged, and closes', async () => {
   using root = temporaryFolder()
   const folder = join(root.path, 'run')
   {
-    await using store = await RunStore.open({ folder, create: newRun(), isLone })
+    await using store = await RunStore.open({ folder, create: newRun() })
+    appendRollouts(store.journal, [1])
+    await store.journal.durable()
+    const failed = once(store.failure, 'abort')
+    // A blob cannot be kept where its folder should be.
+    writeFileSync(join(folder, runFiles.blobs), '')
+    appendRollouts(store.journal, [2], { messages: ['z'.repeat(100_000)] })
+    const durable = store.journal.durable()
+    await expect(durable).rejects.toMatchObject({
+      code: 'store_failed',
+      message: expect.stringContaining('run the same again'),
+    })
+    await failed
+    await expect(store.journal.durable()).rejects.toMatchObject({ code: 'store_failed' })
+    await expect(
+      store.retryFailed({ outcomes: ['model_error'], reopened: [], wholeGroups: false }),
+    ).rejects.toMatchObject({
+      code: 'store_failed',
+    })
+    await expect(store.finish('complete')).rejects.toMatchObject({ code: 'store_failed' })
+    await store.finish('unfinished', { end: 'failed' })
+    expect(store.reader.counts().ended).toBe(1)
+  }
+  expect(readRunFile(folder)).toMatchObject({ state: 'unfinished', sittings: [{ end: 'failed' }] })
+  using reader = RunReader.open(folder)
+  expect(reader.integrity()).toEqual([])
+  expect(reader.counts().ended).toBe(1)
+})
+
+test('failed rollouts can be taken back and run again; their attempts stay', async () => {
+  using root = temporaryFolder()
+  const folder = join(root.path, 'run')
+  {
+    await using store = await RunStore.open({ folder, create: newRun() })
     appendRollouts(store.journal, [1, 3])
     appendRollouts(store.journal, [2], { outcome: 'model_error' })
     appendRollouts(store.journal, [4], { outcome: 'env_error' })

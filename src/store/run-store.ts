@@ -3,31 +3,27 @@ import { isDeepStrictEqual } from 'node:util'
 import type { MessagePort } from 'node:worker_threads'
 import { MillraceError } from '../errors/index.ts'
 import { Resource, type LoopLagWindow } from '../kit/index.ts'
-import { fileSize } from './_file-size.ts'
-import { InlineWriter } from './_inline-writer.ts'
-import { signOfLostJournal } from './_lost-journal.ts'
-import { RunLock } from './_run-lock.ts'
-import { StoreWriter } from './_store-writer.ts'
-import type { StoreStatus } from './store-status.ts'
-import type { RetryFailed } from './_writer-protocol.ts'
-import { JournalClient } from './journal-client.ts'
-import { createRunFolder, noRun, runFiles } from './run-folder.ts'
-import { newRunFile, type NewRun, readRunFile, type RunFile, type RunState, writeRunFile } from './run-file.ts'
-import { RunPresence } from './run-presence.ts'
-import { RunReader } from './run-reader.ts'
-import { SpooledJournal } from './spooled-journal.ts'
+import { RunReader } from './read/run-reader.ts'
+import {
+  type NewRun,
+  newRunFile,
+  readRunFile,
+  type RunFile,
+  type RunState,
+  signOfLostJournal,
+  writeRunFile,
+} from './run/run-file.ts'
+import { createRunFolder, fileSize, noRun, runFiles } from './run/run-folder.ts'
+import { RunLock } from './run/run-lock.ts'
+import { RunPresence } from './run/run-presence.ts'
+import { JournalClient } from './write/journal-client.ts'
+import { type RetryFailed, StoreWriter } from './write/store-writer.ts'
+import type { StoreStatus } from './write/writer-figures.ts'
 
-export interface OpenRunOptions {
+interface OpenRunOptions {
   readonly folder: string
   /** Starts the run if the folder holds none yet; an existing run must have the same configuration. */
   readonly create?: NewRun
-  /** For callers that mostly wait for `written` and seldom for `durable`. */
-  readonly isSpooled?: boolean
-  /**
-   * For a run with one rollout at a time, on this thread: if the run is new, it is written here and not on a thread of its own.
-   * Not for a server: what is only `synced` is not seen by readers yet, and all its clients would wait while the disk syncs.
-   */
-  readonly isLone?: boolean
   readonly signal?: AbortSignal
 }
 
@@ -39,15 +35,13 @@ export interface SittingEnd {
   readonly provenance?: NewRun['provenance']
 }
 
-/** Everything a process needs of the run it works on. Holds the run's lock until it is closed. */
 export class RunStore extends Resource {
   readonly folder: string
-  readonly journal: JournalClient | SpooledJournal
+  readonly journal: JournalClient
   readonly reader: RunReader
-  /** Whether the run existed before. */
   readonly isResumed: boolean
   readonly #lock: RunLock
-  readonly #writer: StoreWriter | InlineWriter
+  readonly #writer: StoreWriter
   readonly #presence: RunPresence
   #run: RunFile
   #wasComplete: boolean
@@ -55,9 +49,9 @@ export class RunStore extends Resource {
   private constructor(parts: {
     folder: string
     lock: RunLock
-    writer: StoreWriter | InlineWriter
+    writer: StoreWriter
     presence: RunPresence
-    journal: JournalClient | SpooledJournal
+    journal: JournalClient
     reader: RunReader
     run: RunFile
     isResumed: boolean
@@ -75,12 +69,11 @@ export class RunStore extends Resource {
     this.#wasComplete = parts.wasComplete
   }
 
-  /** Throws if some process works on the run in this folder. */
   static requireFree(folder: string): void {
     RunLock.requireFree(folder)
   }
 
-  static async open({ folder, create, isSpooled, isLone, signal }: OpenRunOptions): Promise<RunStore> {
+  static async open({ folder, create, signal }: OpenRunOptions): Promise<RunStore> {
     signal?.throwIfAborted()
     if (create) createRunFolder(folder)
     else if (!readRunFile(folder)) throw noRun(folder)
@@ -97,14 +90,10 @@ export class RunStore extends Resource {
     writeRunFile(folder, run)
     if (former) opened.defer(() => putBack(folder, former))
     await using started = new AsyncDisposableStack()
-    // What an earlier sitting left may take long to mend; that is for a thread, which can be ended.
-    const isInline = isLone && !existing
-    const writer = started.use(isInline ? new InlineWriter(folder) : await StoreWriter.start(folder, signal))
+    const writer = started.use(await StoreWriter.start(folder, signal))
     const presence = opened.use(new RunPresence(folder))
     const reader = started.use(RunReader.open(folder))
-    const client = started.use(new JournalClient(writer.connect()))
-    const { lastFrame } = writer
-    const journal = isSpooled ? started.use(new SpooledJournal(client, { folder, lastFrame })) : client
+    const journal = started.use(new JournalClient(writer.connect()))
     const isResumed = existing !== undefined
     const store = new RunStore({ folder, lock, writer, presence, journal, reader, run, isResumed, wasComplete })
     // From here on the store owns them.
@@ -134,18 +123,16 @@ export class RunStore extends Resource {
 
   /** How late the writer's event loop runs, over the last second or so. Each commit blocks that loop until it is on disk. */
   lag(): LoopLagWindow {
-    return this.#writer.lag()
+    return this.#writer.figures.lag()
   }
 
-  /** What the writer has done so far. */
   status(): StoreStatus {
-    return this.#writer.status()
+    return this.#writer.figures.status()
   }
 
   /** A port for a `JournalClient` on another thread, which then talks to the writer directly. Transfer it there. */
   connect(): MessagePort {
     this.throwIfClosed()
-    if (this.#writer instanceof InlineWriter) throw new MillraceError('internal', 'a lone run is written by one thread')
     return this.#writer.connect()
   }
 
@@ -167,10 +154,7 @@ export class RunStore extends Resource {
     return count
   }
 
-  /**
-   * Says in `run.json` how this sitting ended; close afterwards. A run is called complete only once everything is durable; a
-   * sitting that ends because the store failed can still say so, if the disk has room for that.
-   */
+  /** Says in `run.json` how this sitting ended; close afterwards. A run is complete only once everything is durable. */
   async finish(state: Exclude<RunState, 'running'>, details: SittingEnd = {}): Promise<void> {
     if (state === 'complete' || !this.failure.aborted) await this.journal.durable()
     this.throwIfClosed()

@@ -28,14 +28,12 @@ export const metricFamilies = {
     'kind',
     'outcome',
   ]),
-  attemptSeconds: histogram('millrace_attempt_duration_seconds', 'An attempt from setup to teardown.', {
-    labels: ['environment'],
-    buckets: longSeconds,
-  }),
-  rewardSeconds: histogram('millrace_reward_duration_seconds', 'The reward of an attempt that had one.', {
-    labels: ['environment'],
-    buckets: shortSeconds,
-  }),
+  attemptSeconds: longHistogram('millrace_attempt_duration_seconds', 'An attempt from setup to teardown.', [
+    'environment',
+  ]),
+  rewardSeconds: shortHistogram('millrace_reward_duration_seconds', 'The reward of an attempt that had one.', [
+    'environment',
+  ]),
   modelCalls: counter('millrace_model_calls_total', 'Model calls ended, all their tries included.', [
     'model',
     'status',
@@ -47,18 +45,17 @@ export const metricFamilies = {
     'Tokens as backends report them, estimated where they do not. Input includes cached_input, output includes reasoning.',
     ['model', 'type'],
   ),
-  modelSeconds: histogram('millrace_model_call_duration_seconds', 'The last try of a complete call, on the wire.', {
-    labels: ['model'],
-    buckets: longSeconds,
-  }),
-  modelWaitSeconds: histogram('millrace_model_call_wait_seconds', 'What a complete call waited before its last try.', {
-    labels: ['model'],
-    buckets: longSeconds,
-  }),
-  modelFirstTokenSeconds: histogram('millrace_model_first_token_seconds', 'Until the first token of a stream.', {
-    labels: ['model'],
-    buckets: shortSeconds,
-  }),
+  modelSeconds: longHistogram('millrace_model_call_duration_seconds', 'The last try of a complete call, on the wire.', [
+    'model',
+  ]),
+  modelWaitSeconds: longHistogram(
+    'millrace_model_call_wait_seconds',
+    'What a complete call waited before its last try.',
+    ['model'],
+  ),
+  modelFirstTokenSeconds: shortHistogram('millrace_model_first_token_seconds', 'Until the first token of a stream.', [
+    'model',
+  ]),
   modelPermits: gauge('millrace_model_permits', 'Requests a model may have at once now.', ['model']),
   modelInFlight: gauge('millrace_model_requests_in_flight', 'Requests at backends now.', ['model']),
   modelWaiting: gauge('millrace_model_requests_waiting', 'Calls that wait for a permit or a rate limit.', ['model']),
@@ -67,15 +64,13 @@ export const metricFamilies = {
     'backend',
     'status',
   ]),
-  backendSeconds: histogram('millrace_backend_call_duration_seconds', 'The last try of a complete call, by backend.', {
-    labels: ['backend'],
-    buckets: longSeconds,
-  }),
+  backendSeconds: longHistogram(
+    'millrace_backend_call_duration_seconds',
+    'The last try of a complete call, by backend.',
+    ['backend'],
+  ),
   toolCalls: counter('millrace_tool_calls_total', 'Tool calls ended.', ['tool', 'status']),
-  toolSeconds: histogram('millrace_tool_call_duration_seconds', 'Tool calls, whatever came of them.', {
-    labels: ['tool'],
-    buckets: shortSeconds,
-  }),
+  toolSeconds: shortHistogram('millrace_tool_call_duration_seconds', 'Tool calls, whatever came of them.', ['tool']),
   toolServerEvents: counter('millrace_tool_server_events_total', 'What happened to tool servers.', [
     'server',
     'event',
@@ -116,15 +111,15 @@ export const metricFamilies = {
     'Requests for models answered, by HTTP status (499 if the client left first) and by what became of them: a stream that broke has status 200.',
     ['api', 'model', 'status', 'outcome'],
   ),
-  gatewaySeconds: histogram(
+  gatewaySeconds: longHistogram(
     'millrace_gateway_request_duration_seconds',
     'A request for a model, from its body to the end of its reply.',
-    { labels: ['api'], buckets: longSeconds },
+    ['api'],
   ),
-  gatewayFirstTokenSeconds: histogram(
+  gatewayFirstTokenSeconds: shortHistogram(
     'millrace_gateway_first_token_seconds',
     'From the body of a request to the first event of its stream.',
-    { labels: ['api'], buckets: shortSeconds },
+    ['api'],
   ),
   gatewaySamples: counter('millrace_gateway_samples_total', 'Replies in sessions, by what became of them.', ['result']),
   gatewayLaterTurns: counter(
@@ -168,10 +163,10 @@ function gauge(name: string, help: string, labels: readonly string[] = []) {
   return { name, kind: 'gauge', help, labels } as const
 }
 
-function histogram(
-  name: string,
-  help: string,
-  { labels, buckets }: { labels: readonly string[]; buckets: readonly number[] },
-) {
-  return { name, kind: 'histogram', help, labels, buckets } as const
+function longHistogram(name: string, help: string, labels: readonly string[]) {
+  return { name, kind: 'histogram', help, labels, buckets: longSeconds } as const
+}
+
+function shortHistogram(name: string, help: string, labels: readonly string[]) {
+  return { name, kind: 'histogram', help, labels, buckets: shortSeconds } as const
 }

@@ -1,11 +1,11 @@
-import type { AttemptResult } from '../rollout/index.ts'
+import type { ModelStatus } from '../inference/index.ts'
+import type { LoopLagWindow } from '../kit/index.ts'
+import type { AttemptResult, WorkerStatus } from '../rollout/index.ts'
 import type { RolloutRecord } from '../schema/index.ts'
-import { exposition } from './_exposition.ts'
-import { metricFamilies, type FamilyKey } from './metric-families.ts'
-import type { MetricsRegistry } from './metrics-registry.ts'
-import { stateReadings, type MetricsSources } from './_state-readings.ts'
-
-const familyKeys = Object.keys(metricFamilies) as readonly FamilyKey[]
+import type { StoreStatus } from '../store/index.ts'
+import type { ToolServerStatus } from '../tools/index.ts'
+import { type FamilyKey, metricFamilies, type MetricFamily } from './metric-families.ts'
+import { MetricsRegistry, type Series } from './metrics-registry.ts'
 
 /**
  * The metrics of a whole process: the counts of its own thread, the counts that workers sent, and the state at the moment
@@ -33,10 +33,143 @@ export class MetricsHub {
 
   async text(): Promise<string> {
     const readings = stateReadings(this.#sources)
-    let text = ''
-    for (const key of familyKeys) {
-      text += exposition(metricFamilies[key], [...this.#registry.all(key), ...readings.all(key)])
-    }
-    return text
+    const keys = Object.keys(metricFamilies) as FamilyKey[]
+    return keys
+      .map((key) => exposition(metricFamilies[key], [...this.#registry.all(key), ...readings.all(key)]))
+      .join('')
   }
+}
+
+/** One family in Prometheus' text format; nothing if it has no series. */
+function exposition(family: MetricFamily, all: Iterable<Pick<Series, 'labels' | 'values'>>): string {
+  const { name, kind, help, labels, buckets } = family
+  let text = ''
+  for (const series of all) {
+    const pairs = labels.map((label, index) => `${label}="${escaped(series.labels[index] ?? '')}"`).join(',')
+    text += buckets ? histogramLines(name, pairs, buckets, series.values) : line(name, pairs, series.values[0])
+  }
+  return text && `# HELP ${name} ${help}\n# TYPE ${name} ${kind}\n${text}`
+}
+
+function histogramLines(name: string, pairs: string, buckets: readonly number[], values: Float64Array): string {
+  const head = pairs && `${pairs},`
+  let text = ''
+  let count = 0
+  for (const [index, bound] of [...buckets, '+Inf'].entries()) {
+    count += values[index] ?? 0
+    text += line(`${name}_bucket`, `${head}le="${bound}"`, count)
+  }
+  return text + line(`${name}_sum`, pairs, values[buckets.length + 1]) + line(`${name}_count`, pairs, count)
+}
+
+function line(name: string, pairs: string, value = 0): string {
+  return `${name}${pairs && `{${pairs}}`} ${value}\n`
+}
+
+function escaped(value: string): string {
+  return value.replaceAll('\\', '\\\\').replaceAll('"', '\\"').replaceAll('\n', '\\n')
+}
+
+/** Where the state of a process is read when somebody asks for its metrics. A source that is not given is not reported. */
+export interface MetricsSources {
+  readonly rollouts?: () => { readonly running: number; readonly waiting: number }
+  readonly models?: () => readonly ModelStatus[]
+  readonly workers?: () => readonly WorkerStatus[]
+  readonly servers?: () => readonly Pick<ToolServerStatus, 'server' | 'waiting'>[]
+  /** Loops by name, beside those of the workers: `front`, `store`. */
+  readonly loops?: () => Readonly<Record<string, LoopLagWindow>>
+  readonly journal?: () => { readonly pressure: number } & Partial<StoreStatus>
+  /** Pools of one name, in several workers, count as one. */
+  readonly pools?: () => readonly {
+    readonly name: string
+    readonly threads: number
+    readonly queued: number
+    readonly waitP99Ms: number
+    readonly waitMaxMs?: number
+  }[]
+  readonly gateway?: () => {
+    readonly openSessions: number
+    readonly awaitedBackends: number
+    readonly connections: number
+    readonly maxConnections: number
+    readonly turnedAway: number
+    readonly dropped: number
+    readonly bodyBytes: number
+  }
+  readonly serve?: () => { readonly requests: number; readonly rollouts: number; readonly replyP99Ms: number }
+}
+
+const workerStates = Object.keys({
+  starting: true,
+  ready: true,
+  silent: true,
+  draining: true,
+  gone: true,
+} satisfies Record<WorkerStatus['state'], true>)
+
+/** The state now, as a registry for one answer. Counts with the same labels add up; of lags and waits the worst is kept. */
+function stateReadings(sources: MetricsSources): MetricsRegistry {
+  const readings = new MetricsRegistry()
+  const { running, waiting } = sources.rollouts?.() ?? {}
+  add(readings, [], { rolloutsRunning: running, rolloutsWaiting: waiting })
+  for (const model of sources.models?.() ?? []) {
+    const { name, limit: modelPermits, inFlight: modelInFlight, parked: modelParked } = model
+    add(readings, [name], { modelPermits, modelInFlight, modelWaiting: model.waiting, modelParked })
+  }
+  for (const { server, waiting: toolServerWaiting } of sources.servers?.() ?? []) {
+    add(readings, [server], { toolServerWaiting })
+  }
+  for (const [loop, lag] of Object.entries(sources.loops?.() ?? {})) raiseLag(readings, loop, lag)
+  for (const { id, state, running: workerRunning, lag, memoryBytes, restarts } of sources.workers?.() ?? []) {
+    const worker = String(id)
+    for (const each of workerStates) add(readings, [worker, each], { workerState: each === state ? 1 : 0 })
+    add(readings, [worker], { workerRunning, workerMemory: memoryBytes, workerRestarts: restarts })
+    raiseLag(readings, `worker-${worker}`, lag)
+  }
+  const { pressure: journalPressure, commits, entries, commitMs, slowestCommitMs } = sources.journal?.() ?? {}
+  add(readings, [], { journalPressure, journalCommits: commits, journalEntries: entries })
+  add(readings, [], { journalCommitSeconds: seconds(commitMs), journalSlowest: seconds(slowestCommitMs) })
+  for (const { name, threads, queued, waitP99Ms, waitMaxMs } of sources.pools?.() ?? []) {
+    add(readings, [name], { poolThreads: threads, poolQueued: queued })
+    raise(readings, [name], { poolWaitP99: seconds(waitP99Ms), poolWaitMax: seconds(waitMaxMs) })
+  }
+  const { requests: serveRequests, rollouts: serveRollouts, replyP99Ms } = sources.serve?.() ?? {}
+  add(readings, [], { serveRequests, serveRollouts, serveReplyP99: seconds(replyP99Ms) })
+  const gateway = sources.gateway?.()
+  add(readings, ['told'], { gatewayTurnedAway: gateway?.turnedAway })
+  add(readings, ['dropped'], { gatewayTurnedAway: gateway?.dropped })
+  add(readings, [], {
+    gatewaySessionsOpen: gateway?.openSessions,
+    gatewayBackendsAwaited: gateway?.awaitedBackends,
+    gatewayConnections: gateway?.connections,
+    gatewayConnectionsMax: gateway?.maxConnections,
+    gatewayBodyBytes: gateway?.bodyBytes,
+  })
+  const { user, system } = process.cpuUsage()
+  add(readings, [], { processCpu: (user + system) / 1e6, processMemory: process.memoryUsage.rss() })
+  return readings
+}
+
+/** Figures by family; those that are undefined are not reported. */
+type Figures = Readonly<Partial<Record<FamilyKey, number | undefined>>>
+
+function add(readings: MetricsRegistry, labels: readonly string[], figures: Figures): void {
+  for (const [family, value] of Object.entries(figures)) {
+    if (value !== undefined) readings.series(family as FamilyKey, ...labels).add(value)
+  }
+}
+
+function raise(readings: MetricsRegistry, labels: readonly string[], figures: Figures): void {
+  for (const [family, value] of Object.entries(figures)) {
+    if (value !== undefined) readings.series(family as FamilyKey, ...labels).raise(value)
+  }
+}
+
+function raiseLag(readings: MetricsRegistry, loop: string, { maxMs, p99Ms, meanMs, utilization }: LoopLagWindow): void {
+  const lag = { lagMax: seconds(maxMs), lagP99: seconds(p99Ms), lagMean: seconds(meanMs) }
+  raise(readings, [loop], { ...lag, loopUtilization: utilization })
+}
+
+function seconds(ms: number | undefined): number | undefined {
+  return ms === undefined ? undefined : ms / 1000
 }

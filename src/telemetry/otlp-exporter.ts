@@ -1,8 +1,17 @@
 import type * as Undici from 'undici'
-import { backoffMs, onFirstUse, packageVersion, Resource, RingQueue, sleep, type Backoff } from '../kit/index.ts'
+import { shownUrl } from '../inference/index.ts'
+import {
+  type Backoff,
+  backoffMs,
+  onFirstUse,
+  packageVersion,
+  Resource,
+  RingQueue,
+  sleep,
+  type Variables,
+} from '../kit/index.ts'
 import type { MetricsRegistry } from './metrics-registry.ts'
-import type { OtlpSettings } from './otlp-settings.ts'
-import { schemaUrl } from './span-attributes.ts'
+import { schemaUrl } from './span.ts'
 
 const loadUndici = onFirstUse((load) => load('undici') as typeof Undici)
 
@@ -17,8 +26,6 @@ const pause: Backoff = { firstMs: 1000, factor: 2, maxMs: 5000 }
 const closeGraceMs = 3000
 /** An answer only says how many spans were refused: a longer one is not read to its end. */
 const maxAnswerLength = 65_536
-const comma = Buffer.from(',')
-const tail = Buffer.from(']}]}]}')
 const retriedStatuses = new Set([429, 502, 503, 504])
 
 type Verdict = { readonly kind: 'taken'; readonly rejected: number } | { readonly kind: 'refused' | 'failed' }
@@ -32,8 +39,8 @@ export class OtlpExporter extends Resource {
   readonly #registry: MetricsRegistry
   readonly #pool: Undici.Pool
   readonly #path: string
-  readonly #head: Buffer
-  readonly #queue = new RingQueue<Buffer>()
+  readonly #head: string
+  readonly #queue = new RingQueue<string>()
   readonly #givenUp = new AbortController()
   #timer: NodeJS.Timeout | undefined
   #sending: Promise<void> | undefined
@@ -49,29 +56,19 @@ export class OtlpExporter extends Resource {
     const resource = { 'service.name': 'millrace', 'service.instance.id': instance, ...settings.resource }
     const attributes = Object.entries(resource).map(([key, stringValue]) => ({ key, value: { stringValue } }))
     const scope = { name: 'millrace', version: packageVersion() }
-    this.#head = Buffer.from(
-      `{"resourceSpans":[{"resource":${JSON.stringify({ attributes })},"scopeSpans":[{"scope":${JSON.stringify(scope)},"schemaUrl":"${schemaUrl}","spans":[`,
-    )
+    this.#head = `{"resourceSpans":[{"resource":${JSON.stringify({ attributes })},"scopeSpans":[{"scope":${JSON.stringify(scope)},"schemaUrl":"${schemaUrl}","spans":[`
   }
 
   add(span: string): void {
-    if (this.isClosed) {
-      this.#drop(1, 'closed')
-      return
-    }
-    if (this.#queue.size >= maxQueuedSpans) {
-      this.#drop(1, 'queue_full')
-      return
-    }
-    // Bytes lie outside the heap, so the garbage collector does not copy them, as it does a string made of pieces.
-    this.#queue.push(Buffer.from(span))
+    if (this.isClosed) return this.#drop(1, 'closed')
+    if (this.#queue.size >= maxQueuedSpans) return this.#drop(1, 'queue_full')
+    this.#queue.push(span)
     if (this.#sending) return
     if (this.#queue.size >= maxBatchSpans) this.#start()
     else this.#timer ??= setTimeout(() => this.#start(), maxDelayMs).unref()
   }
 
   protected async onClose(): Promise<void> {
-    // The remaining spans are sent below.
     clearTimeout(this.#timer)
     const patience = setTimeout(() => this.#givenUp.abort(), closeGraceMs)
     try {
@@ -95,7 +92,7 @@ export class OtlpExporter extends Resource {
   /** Sends a batch, and then more as long as they are full; once closed, everything. */
   async #sendAll(): Promise<void> {
     do {
-      const batch: Buffer[] = []
+      const batch: string[] = []
       for (let span = this.#queue.shift(); span; span = this.#queue.shift()) {
         batch.push(span)
         if (batch.length === maxBatchSpans) break
@@ -104,9 +101,8 @@ export class OtlpExporter extends Resource {
     } while (this.#queue.size >= maxBatchSpans || (this.isClosed && this.#queue.size > 0))
   }
 
-  async #sendBatch(batch: readonly Buffer[]): Promise<void> {
-    const spans = batch.flatMap((span, index) => (index === 0 ? [span] : [comma, span]))
-    const body = Buffer.concat([this.#head, ...spans, tail])
+  async #sendBatch(batch: readonly string[]): Promise<void> {
+    const body = `${this.#head}${batch.join(',')}]}]}]}`
     for (let tries = 1; ; tries += 1) {
       const isLastTry = tries === maxTries || this.isClosed
       const verdict = await this.#post(body)
@@ -115,16 +111,14 @@ export class OtlpExporter extends Resource {
         if (verdict.rejected > 0) this.#drop(verdict.rejected, 'refused')
         return
       }
-      if (verdict.kind === 'refused' || isLastTry) {
-        this.#drop(batch.length, verdict.kind === 'refused' ? 'refused' : 'unreachable')
-        return
-      }
+      if (verdict.kind === 'refused') return this.#drop(batch.length, 'refused')
+      if (isLastTry) return this.#drop(batch.length, 'unreachable')
       // Closing ends the wait, and the batch has one more try.
       await sleep(backoffMs(pause, tries), this.closedSignal).catch(() => {})
     }
   }
 
-  async #post(body: Buffer): Promise<Verdict> {
+  async #post(body: string): Promise<Verdict> {
     const { headers, timeoutMs } = this.#settings
     try {
       const response = await this.#pool.request({
@@ -159,4 +153,64 @@ async function rejectedIn({ body }: Undici.Dispatcher.ResponseData): Promise<num
   }
   const [, rejected = '0'] = /"rejectedSpans"\s*:\s*"?(\d+)/.exec(text) ?? []
   return Number(rejected)
+}
+
+interface OtlpSettings {
+  readonly url: URL
+  /** Names and values, alternating. */
+  readonly headers: readonly string[]
+  readonly timeoutMs: number
+  readonly resource: Readonly<Record<string, string>>
+}
+
+const defaultTimeoutMs = 10_000
+
+/**
+ * Reads OpenTelemetry's own variables. These are often set for a whole machine, so a value that cannot be used turns spans off
+ * and gives a notice; it never fails a run.
+ */
+export function otlpSettings(env: Variables): { readonly settings?: OtlpSettings; readonly notice?: string } {
+  if (env['OTEL_SDK_DISABLED'] === 'true' || env['OTEL_TRACES_EXPORTER'] === 'none') return {}
+  const own = env['OTEL_EXPORTER_OTLP_TRACES_ENDPOINT']
+  const shared = env['OTEL_EXPORTER_OTLP_ENDPOINT']
+  const endpoint = own || (shared && `${shared.replace(/\/+$/, '')}/v1/traces`)
+  if (!endpoint) return {}
+  const protocol = env['OTEL_EXPORTER_OTLP_TRACES_PROTOCOL'] || env['OTEL_EXPORTER_OTLP_PROTOCOL']
+  if (protocol === 'grpc') {
+    return {
+      notice: 'no spans are sent: they go as http/json only. Name the HTTP port of the collector, usually 4318.',
+    }
+  }
+  const url = URL.parse(endpoint)
+  if (!url || (url.protocol !== 'http:' && url.protocol !== 'https:')) {
+    return { notice: `no spans are sent: "${shownUrl(endpoint)}" is no url. Write it like http://localhost:4318.` }
+  }
+  const timeout = Number(env['OTEL_EXPORTER_OTLP_TRACES_TIMEOUT'] || env['OTEL_EXPORTER_OTLP_TIMEOUT'])
+  return {
+    settings: {
+      url,
+      headers: [...pairs(env['OTEL_EXPORTER_OTLP_HEADERS']), ...pairs(env['OTEL_EXPORTER_OTLP_TRACES_HEADERS'])].flat(),
+      timeoutMs: timeout > 0 ? timeout : defaultTimeoutMs,
+      resource: {
+        ...Object.fromEntries(pairs(env['OTEL_RESOURCE_ATTRIBUTES'])),
+        ...(env['OTEL_SERVICE_NAME'] && { 'service.name': env['OTEL_SERVICE_NAME'] }),
+      },
+    },
+  }
+}
+
+/** `name=value,name=value`, percent-encoded, as in W3C baggage. */
+function pairs(text = ''): [name: string, value: string][] {
+  return text.split(',').flatMap((item): [string, string][] => {
+    const [name = '', ...value] = item.split('=')
+    return name.trim() === '' || value.length === 0 ? [] : [[name.trim(), decoded(value.join('=').trim())]]
+  })
+}
+
+function decoded(value: string): string {
+  try {
+    return decodeURIComponent(value)
+  } catch {
+    return value
+  }
 }

@@ -23,7 +23,7 @@ test('a child is in the trace of its parent and below it', () => {
 
 test('one that goes on from its journal has new spans in the same trace', () => {
   const before = traced(job)
-  const after = traced({ ...job, recorded: { nodes: {}, ends: {}, children: {}, judgeCalls: {} } })
+  const after = traced({ ...job, recording: { purpose: 'resume', sessions: {} } })
   expect(after.traceId).toBe(before.traceId)
   expect(after.spanId).not.toBe(before.spanId)
   expect(after.nextSpanId()).not.toBe(before.nextSpanId())

@@ -18,8 +18,8 @@ export class RolloutTrace {
   readonly parentSpanId: string | undefined
   readonly job: RolloutJob
   readonly startedAt = performance.now()
-  /** Fixed for the attempt, so that its spans keep their order when the wall clock is corrected. */
-  readonly #epochMs = Date.now() - this.startedAt
+  /** When `performance.now()` was 0. Fixed for the attempt, so that its spans keep their order when the wall clock is corrected. */
+  readonly epochMs = Date.now() - this.startedAt
   readonly #prefix: string
   #lastId: number
 
@@ -30,7 +30,7 @@ export class RolloutTrace {
     this.traceId = parent?.traceId ?? traceIdOf(run, job.id, job.attempt)
     this.parentSpanId = parent?.spanId
     // An earlier sitting may have sent spans of this attempt: the trace is the same, but the span ids must differ.
-    const sitting = job.recorded ? String(Date.now()) : ''
+    const sitting = job.recording?.purpose === 'resume' ? String(Date.now()) : ''
     const digest = hash('sha256', `${this.traceId}\n${id}\n${sitting}`, 'hex')
     this.spanId = digest.slice(0, 16)
     this.#prefix = digest.slice(16, 24)
@@ -42,9 +42,14 @@ export class RolloutTrace {
     this.#lastId = (this.#lastId + 1) >>> 0
     return this.#prefix + this.#lastId.toString(16).padStart(8, '0')
   }
+}
 
-  /** A time of `performance.now()` in microseconds since 1970. */
-  epochMicros(at: number): number {
-    return Math.round((this.#epochMs + at) * 1000)
-  }
+/** W3C trace context, version 00, sampled: `00-<trace id>-<span id>-01`. */
+export function traceparentOf(traceId: string, spanId: string): string {
+  return `00-${traceId}-${spanId}-01`
+}
+
+/** The span id of a header that `traceparentOf` wrote. */
+export function spanIdOf(traceparent: string): string {
+  return traceparent.slice(36, 52)
 }

@@ -2,12 +2,10 @@ import { modelCalls, type ModelCall, type ModelCallEvent } from '../inference/in
 import { rolloutEvents, type RolloutEndEvent, type RolloutStartEvent } from '../rollout/index.ts'
 import { outcomes } from '../schema/index.ts'
 import { toolCalls, type ToolCallEvent } from '../tools/index.ts'
-import { RolloutTrace } from './rollout-trace.ts'
-import { spanJson, spanKinds, type Span } from './_span-json.ts'
-import { spanIdOf, traceparentOf } from './_trace-parent.ts'
-import type { SpanAttributes } from './span-attributes.ts'
+import { RolloutTrace, spanIdOf, traceparentOf } from './rollout-trace.ts'
+import { type Span, spanJson, spanKinds } from './span.ts'
 
-export interface SpanRecorderOptions {
+interface SpanRecorderOptions {
   readonly run: string
   readonly worker: string | undefined
   /** Takes a span as OTLP/JSON. */
@@ -27,10 +25,9 @@ export class SpanRecorder implements Disposable {
   constructor(options: SpanRecorderOptions) {
     this.#options = options
     this.#subscriptions.use(
-      rolloutEvents.subscribe((event) => {
-        if (event.kind === 'start') this.#onRolloutStart(event)
-        else this.#onRolloutEnd(event)
-      }),
+      rolloutEvents.subscribe((event) =>
+        event.kind === 'start' ? this.#onRolloutStart(event) : this.#onRolloutEnd(event),
+      ),
     )
     this.#subscriptions.use(
       modelCalls.subscribe((event) => {
@@ -83,7 +80,7 @@ export class SpanRecorder implements Disposable {
         'millrace.group': record.task.id,
         'millrace.task.index': record.task.index,
         'millrace.sample': record.sample,
-        'millrace.resumed': trace.job.recorded !== undefined,
+        'millrace.resumed': trace.job.recording?.purpose === 'resume',
         'millrace.outcome': outcome,
         'millrace.truncated': record.truncated,
         'millrace.reward': record.reward,
@@ -173,17 +170,13 @@ export class SpanRecorder implements Disposable {
   }
 
   #record(
-    trace: RolloutTrace,
-    span: Pick<Span, 'spanId' | 'parentSpanId' | 'name' | 'kind' | 'error'> & {
-      startedAt: number
-      endedAt: number
-      attributes: SpanAttributes
-    },
+    { traceId, epochMs }: RolloutTrace,
+    {
+      startedAt,
+      endedAt,
+      ...span
+    }: Omit<Span, 'traceId' | 'startMs' | 'endMs'> & { startedAt: number; endedAt: number },
   ): void {
-    const { startedAt, endedAt, ...rest } = span
-    const startMicros = trace.epochMicros(startedAt)
-    this.#options.onSpan(
-      spanJson({ ...rest, traceId: trace.traceId, startMicros, endMicros: trace.epochMicros(endedAt) }),
-    )
+    this.#options.onSpan(spanJson({ ...span, traceId, startMs: epochMs + startedAt, endMs: epochMs + endedAt }))
   }
 }

@@ -1,12 +1,8 @@
 import { Resource, type Variables } from '../kit/index.ts'
-import { GatewayMetrics } from './gateway-metrics.ts'
-import { MetricsHub } from './metrics-hub.ts'
-import { MetricsRegistry, type MetricsDelta } from './metrics-registry.ts'
-import { OtlpExporter } from './otlp-exporter.ts'
-import { otlpSettings } from './otlp-settings.ts'
-import { RunMetrics } from './run-metrics.ts'
+import { MetricsHub, type MetricsSources } from './metrics-hub.ts'
+import { type MetricsDelta, MetricsRegistry, RunMetrics } from './metrics-registry.ts'
+import { OtlpExporter, otlpSettings } from './otlp-exporter.ts'
 import { SpanRecorder } from './span-recorder.ts'
-import type { MetricsSources } from './_state-readings.ts'
 
 export interface TelemetryOptions {
   /** Where OpenTelemetry's variables are looked up. */
@@ -26,9 +22,9 @@ export function startTelemetry(options: TelemetryOptions): Telemetry {
 
 /** What one thread reports about its rollouts: counts for `/metrics`, spans for a collector. */
 export class Telemetry extends Resource {
-  /** Notices for a person, to be told once. */
   readonly notices: readonly string[]
-  readonly #registry = new MetricsRegistry()
+  /** The counters and histograms of this process. */
+  readonly registry = new MetricsRegistry()
   readonly #listeners = new DisposableStack()
   readonly #exporter: OtlpExporter | undefined
 
@@ -36,37 +32,31 @@ export class Telemetry extends Resource {
     super()
     const { settings, notice } = otlpSettings(env)
     this.notices = notice === undefined ? [] : [notice]
-    if (metrics) this.#listeners.use(new RunMetrics(this.#registry))
+    if (metrics) this.#listeners.use(new RunMetrics(this.registry))
     if (!settings) return
     const instance = `${process.pid}${worker === undefined ? '' : `-${worker}`}`
-    const exporter = new OtlpExporter(settings, this.#registry, instance)
+    const exporter = new OtlpExporter(settings, this.registry, instance)
     this.#exporter = exporter
     this.#listeners.use(new SpanRecorder({ run, worker, onSpan: (json) => exporter.add(json) }))
   }
 
-  /** Whether spans are sent anywhere. */
   get isTracing(): boolean {
     return this.#exporter !== undefined
   }
 
   /** In a worker: the counts since the last call, to travel with its status. Undefined if there were none. */
   takeDelta(): MetricsDelta | undefined {
-    return this.#registry.takeDelta()
+    return this.registry.takeDelta()
   }
 
   /** In the supervising process: adds the counts that a worker sent. */
   merge(delta: MetricsDelta): void {
-    this.#registry.merge(delta)
+    this.registry.merge(delta)
   }
 
   /** In the supervising process: all its metrics, with those of its workers. */
   metrics(sources: MetricsSources): MetricsHub {
-    return new MetricsHub(this.#registry, sources)
-  }
-
-  /** The counters for a gateway in this process. */
-  gatewayMetrics(): GatewayMetrics {
-    return new GatewayMetrics(this.#registry)
+    return new MetricsHub(this.registry, sources)
   }
 
   /** Stops listening and sends the spans that are left, for a few seconds at most. Never fails. */

@@ -1,5 +1,4 @@
-export { runScripted } from './run-scripted.ts'
+export { runScripted, temporaryRuns } from './run-scripted.ts'
 export type { ScriptedRun } from './run-scripted.ts'
 export { calls, ScriptedBackend } from './scripted-backend.ts'
 export type { Script, ScriptedAnswer } from './scripted-backend.ts'
-export { temporaryRuns } from './temporary-runs.ts'

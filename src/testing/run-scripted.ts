@@ -1,14 +1,10 @@
-import {
-  evaluate,
-  knownEvaluateOptions,
-  requireKnownOptions,
-  type EvaluateOptions,
-  type KnownOptions,
-  type Summary,
-} from '../eval/index.ts'
-import type { RolloutRecord } from '../schema/index.ts'
-import { ScriptedBackend, type Script } from './scripted-backend.ts'
-import { temporaryRuns } from './temporary-runs.ts'
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { z } from 'zod'
+import { evaluate, evaluateOptions, type EvaluateOptions, requireOptions, type Summary } from '../eval/index.ts'
+import { closedObject, type RolloutRecord } from '../schema/index.ts'
+import { type Script, ScriptedBackend } from './scripted-backend.ts'
 
 export interface ScriptedRun {
   readonly records: readonly RolloutRecord[]
@@ -22,12 +18,12 @@ interface ScriptedRunOptions extends Omit<EvaluateOptions, 'model'> {
   readonly maxTries?: number
 }
 
-const { model: _model, ...evaluateOptions } = knownEvaluateOptions
-const knownOptions = {
-  script: 'function',
-  maxTries: 'any',
-  ...evaluateOptions,
-} as const satisfies KnownOptions & Record<keyof ScriptedRunOptions, unknown>
+const { model: _model, ...otherOptions } = evaluateOptions
+const scriptedRunSchema = closedObject({
+  script: z.custom((given) => typeof given === 'function', 'expected a function'),
+  maxTries: z.unknown().optional(),
+  ...otherOptions,
+} satisfies Record<keyof ScriptedRunOptions, unknown>)
 
 const scriptedName = 'scripted'
 
@@ -37,7 +33,7 @@ const scriptedName = 'scripted'
  * is configured as `models.scripted`, its price for example; without one it costs a dollar per million tokens.
  */
 export async function runScripted(options: ScriptedRunOptions): Promise<ScriptedRun> {
-  requireKnownOptions(options, 'runScripted()', knownOptions)
+  requireOptions(scriptedRunSchema, options, 'runScripted()')
   const { script, models, maxTries = models?.[scriptedName]?.maxTries ?? 1, ...rest } = options
   const backend = new ScriptedBackend(script)
   await using runs = await temporaryRuns()
@@ -52,4 +48,10 @@ export async function runScripted(options: ScriptedRunOptions): Promise<Scripted
   const records = await Array.fromAsync(evaluation)
   records.sort((one, other) => one.task.index - other.task.index || one.sample - other.sample)
   return { records, summary: await evaluation.summary(), backend }
+}
+
+/** A folder for runs that is gone when the scope ends. */
+export async function temporaryRuns(): Promise<AsyncDisposable & { readonly root: string }> {
+  const root = await mkdtemp(join(tmpdir(), 'millrace-runs-'))
+  return { root, [Symbol.asyncDispose]: () => rm(root, { recursive: true, force: true }) }
 }

@@ -1,9 +1,8 @@
 import { inspect } from 'node:util'
 import { MillraceError } from '../errors/index.ts'
 import { thrownBy } from '../kit/index.ts'
-import type { Backend, BackendReply, BackendRequest } from '../inference/index.ts'
-import type { AssistantMessage, Message } from '../schema/index.ts'
-import { textOf } from '../schema/index.ts'
+import type { Backend, BackendReply, BackendRequest } from '../apis/index.ts'
+import { type AssistantMessage, type Message, textOf } from '../schema/index.ts'
 
 /** What a script answers: text, a message, or a reply, whose finish reason and usage follow from its message if not given. */
 export type ScriptedAnswer = string | AssistantMessage | (Pick<BackendReply, 'message'> & Partial<BackendReply>)

@@ -1,67 +1,39 @@
-export { endsAttempt } from './ends-attempt.ts'
-export { jsonSchemaOf } from './json-schema.ts'
+export { endsAttempt, type ResumeRule, type Tool, ToolAnswer, type ToolOutput, type ToolResult } from './tool.ts'
+export { describeParameters, type JsonSchema, jsonSchemaOf } from './json-schema.ts'
 export { jsonSchemaParameters } from './json-schema-parameters.ts'
-export type { JsonSchema } from './json-schema.ts'
-export { readOutputTool, readOutputToolName } from './output/read-output-tool.ts'
-export { shortenResults } from './output/shorten-results.ts'
-export { maxKeptChars, ToolOutputs } from './output/tool-outputs.ts'
-export type { ResumeRule, Tool, ToolOutput } from './tool.ts'
-export { ToolAnswer } from './tool-answer.ts'
-export { ToolBox } from './tool-box.ts'
-export type { ToolBoxOptions } from './tool-box.ts'
-export { toolCalls } from './tool-calls.ts'
-export type { ToolCallEvent } from './tool-calls.ts'
-export type { ToolCallOptions, ToolResult } from './_tool-turn.ts'
-export { validate } from './validate.ts'
-export type { Validated } from './validate.ts'
-export type { AskingCall } from './asking-call.ts'
-export type { WrittenCall } from './written-call.ts'
-export { toolFormatNames } from './formats/tool-format.ts'
-export type { ToolFormat, ToolFormatName } from './formats/tool-format.ts'
+export { maxKeptChars, readOutputTool, readOutputToolName, shortenResults, ToolOutputs } from './tool-output.ts'
+export { ToolBox, type ToolBoxOptions } from './tool-box.ts'
+export { type AskingCall, type ToolCallEvent, type ToolCallOptions, toolCalls } from './tool-turn.ts'
+export { validate, type Validated, type WrittenCall } from './written-call.ts'
+export { type ToolFormat, type ToolFormatName, toolFormatNames } from './formats/tool-format.ts'
 export { toolFormatOf } from './formats/tool-formats.ts'
+export { createRepairer } from './repair/repairer.ts'
+export { miroThinkerRepairs, type RepairRules, repairRulesSchema, standardRepairs } from './repair/repair-rules.ts'
+export { McpSession } from './mcp/session/mcp-session.ts'
+export { mcpTools, refuseTaken } from './mcp/catalogue/mcp-tools.ts'
+export { refuseUnlisted, type ServerTool, type ToolCatalogue } from './mcp/catalogue/tool-catalogue.ts'
 export {
-  buildCatalogue,
-  declaredServers,
-  enabledServers,
-  letThrough,
-  listTools,
-  loadServerConfigs,
-  McpSession,
-  mcpTools,
   noServers,
-  ProcessGuard,
-  readServerConfigs,
-  redactionOf,
-  refusedAtGate,
-  refuseTaken,
-  refuseUnlisted,
   rolloutsWaiting,
-  serverConfigsOf,
-  serverFetch,
-  ServerProcess,
+  type ServerCalls,
+  type ServerLease,
+  type ToolServerStatus,
+} from './mcp/sharing/rollout-lease.ts'
+export {
+  enabledServers,
+  type HttpServerConfig,
+  redactionOf,
+  type ServerConfig,
+  type ServerOptions,
   sharingOf,
-  spawnGated,
-  ToolServers,
-  toolServerEvents,
-} from './mcp/index.ts'
-export type {
-  HttpServerConfig,
-  ServerAnswer,
-  ServerCall,
-  ServerCallDetail,
-  ServerCalls,
-  ServerConfig,
-  ServerEvent,
-  ServerExit,
-  ServerLease,
-  ServerOptions,
-  ServerTool,
-  StdioServerConfig,
-  ToolCatalogue,
-  ToolServerStatus,
-} from './mcp/index.ts'
-export { createRepairer } from './repair/create-repairer.ts'
-export { miroThinkerRepairs, standardRepairs } from './repair/presets.ts'
-export { repairRulesSchema } from './repair/repair-rules.ts'
-export type { RepairRules } from './repair/repair-rules.ts'
-export { describeParameters } from './_describe-parameters.ts'
+  type StdioServerConfig,
+} from './mcp/config/server-config.ts'
+export {
+  declaredServers,
+  loadServerConfigs,
+  readServerConfigs,
+  serverConfigsOf,
+} from './mcp/config/read-server-configs.ts'
+export type { ServerAnswer, ServerCall, ServerCallDetail } from './mcp/transports/pending-calls.ts'
+export { type ServerEvent, toolServerEvents } from './mcp/session/server-events.ts'
+export { ToolServers } from './mcp/sharing/tool-servers.ts'

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest'
 import { jsonSchemaOf, type JsonSchema } from './json-schema.ts'
 import { jsonSchemaParameters } from './json-schema-parameters.ts'
-import { validate } from './validate.ts'
+import { validate } from './written-call.ts'
 
 const schema = {
   $schema: 'http://json-schema.org/draft-07/schema#',
@@ -59,7 +59,6 @@ describe('what does not fit is told in words that a model can act on', () => {
 
 test('the schema that models see is the one the server gave', () => {
   expect(jsonSchemaOf(jsonSchemaParameters(schema))).toMatchObject({ type: 'object', properties: schema.properties })
-  expect(jsonSchemaParameters(schema)).toBe(jsonSchemaParameters(schema))
   expect(jsonSchemaParameters({ properties: {} }).jsonSchema).toEqual({ type: 'object', properties: {} })
 })
 

@@ -1,11 +1,10 @@
 import { describe, expect, test } from 'vitest'
 import { z } from 'zod'
 import { MillraceError } from '../errors/index.ts'
-import { activeResources, leftSince } from '../kit/_testing/active-resources.ts'
+import { activeResources, leftSince } from '../../test/support/kit/active-resources.ts'
 import type { ToolCall } from '../schema/index.ts'
-import type { AskingCall } from './asking-call.ts'
-import { ToolAnswer } from './tool-answer.ts'
-import type { Tool } from './tool.ts'
+import type { AskingCall } from './tool-turn.ts'
+import { type Tool, ToolAnswer } from './tool.ts'
 import { ToolBox } from './tool-box.ts'
 
 class Context {

@@ -1,5 +1,5 @@
-import type { ContentPart, Json, OutputOf, StandardSchema } from '../schema/index.ts'
-import type { ToolAnswer } from './tool-answer.ts'
+import { type ErrorCode, MillraceError } from '../errors/index.ts'
+import type { ContentPart, Json, OutputOf, StandardSchema, ToolMessage, ToolRecord } from '../schema/index.ts'
 
 /**
  * What happens to a tool's earlier calls when a rollout is resumed after a crash.
@@ -24,3 +24,40 @@ export interface Tool<Context = never, Parameters extends StandardSchema = Stand
 
 /** A string or content parts are shown to the model as they are; anything else as JSON. */
 export type ToolOutput = string | readonly ContentPart[] | Json | void
+
+export interface ToolResult {
+  readonly message: ToolMessage
+  readonly record: ToolRecord
+}
+
+/** A tool may return this instead of its bare output, to say more about the call than the model sees. */
+export class ToolAnswer {
+  readonly output: ToolOutput
+  /** Whether the call counts as failed. The model sees the output as it is: it should say so itself. */
+  readonly isError: boolean
+  readonly detail: Readonly<Record<string, Json>> | undefined
+
+  constructor(output: ToolOutput, options: { isError?: boolean; detail?: Readonly<Record<string, Json>> } = {}) {
+    this.output = output
+    this.isError = options.isError ?? false
+    this.detail = options.detail
+  }
+}
+
+/** The names of functions that OpenAI's API and servers modelled on it accept. */
+export function isToolName(name: string): boolean {
+  return /^[a-zA-Z0-9_-]{1,64}$/.test(name)
+}
+
+const codes: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
+  'tool_infra',
+  'replay_diverged',
+  'store_failed',
+  'disk_full',
+  'run_gone',
+])
+
+/** Whether an error ends the attempt: infrastructure died, or nothing can be replayed or recorded any more. */
+export function endsAttempt(thrown: unknown): thrown is MillraceError {
+  return thrown instanceof MillraceError && codes.has(thrown.code)
+}

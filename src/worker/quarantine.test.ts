@@ -44,14 +44,13 @@ const found = (verdicts: Record<string, string>, verdict: string): string[] =>
   Object.keys(verdicts).filter((key) => verdicts[key] === verdict)
 
 describe('a poison call', () => {
-  test.each([1, 2, 5, 17, 100, 1_000])('among %i is found, and it alone, after three or four deaths', (count) => {
+  test.each([1, 2, 5, 17, 100, 1_000])('among %i is found, and it alone, after three deaths', (count) => {
     const poison = `${Math.floor(count / 2)}-0`
     const { verdicts, losses, deaths } = play(keys(count), (key) => key === poison)
     expect(found(verdicts, 'poisoned')).toEqual([poison])
     expect(found(verdicts, 'ended')).toHaveLength(count - 1)
     expect(deaths).toBe(losses.get(poison))
-    expect(deaths).toBeGreaterThanOrEqual(3)
-    expect(deaths).toBeLessThanOrEqual(4)
+    expect(deaths).toBe(3)
   })
 
   test('whose worker could name it is alone from then on, and the others stay free', () => {
@@ -96,7 +95,7 @@ describe('a death', () => {
     for (let death = 0; death < 5; death += 1) {
       quarantine.noteDeath({ calls: ['1-0'], abandoned: ['2-0'], isBlameless: false })
       expect(quarantine.lossOf('1-0').verdict).toBe('again')
-      expect(quarantine.isSuspect('2-0')).toBe(false)
+      expect(quarantine.lossOf('2-0').losses).toBe(0)
     }
   })
 })

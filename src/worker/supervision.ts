@@ -1,14 +1,12 @@
 import { MillraceError } from '../errors/index.ts'
 import { unknownField } from '../kit/index.ts'
-import type { WorkerHeap } from './worker-channel.ts'
+import type { WorkerHeap } from './channel/channel.ts'
 
-/** The rules by which workers are kept. */
 export interface Supervision {
   /** A worker that is silent for this long gets no new work. */
   readonly silentAfterMs: number
   /** A worker that is silent for this long is ended and replaced. */
   readonly replaceAfterMs: number
-  /** How long loading the environment may take. */
   readonly startTimeoutMs: number
   /** How long a worker that is to be replaced may finish what it runs. Calls that still run then start over elsewhere. */
   readonly retireTimeoutMs: number
@@ -28,7 +26,6 @@ const defaultSupervision: Supervision = {
   heap: {},
 }
 
-/** Checks the rules, and fills in the defaults. */
 export function resolveSupervision(given: Partial<Supervision> = {}): Supervision {
   const unknown = unknownField(given, Object.keys(defaultSupervision), 'supervision.')
   if (unknown !== undefined) throw new MillraceError('config_invalid', unknown)
@@ -44,4 +41,43 @@ export function resolveSupervision(given: Partial<Supervision> = {}): Supervisio
     'config_invalid',
     `a worker that has not been heard of is replaced after ${silentAfterMs} ms at the earliest, not after ${replaceAfterMs}: busy ones are late now and then`,
   )
+}
+
+const maxFailedStarts = 5
+/** Several times as many deaths as quarantine needs to find a culprit. Rollouts that end in between reset the count. */
+const maxDeaths = 20
+
+/** Counts failures without a success in between, and says when going on would go on for ever. */
+export class ConsecutiveFailures {
+  #failedStarts = 0
+  #deaths = 0
+
+  get failedStarts(): number {
+    return this.#failedStarts
+  }
+
+  noteStart(): void {
+    this.#failedStarts = 0
+  }
+
+  noteEnd(): void {
+    this.#deaths = 0
+  }
+
+  noteFailedStart(cause: MillraceError): MillraceError | undefined {
+    this.#failedStarts += 1
+    if (this.#failedStarts < maxFailedStarts) return undefined
+    return givingUp(`no worker can be started, ${this.#failedStarts} tries failed, the last with`, cause)
+  }
+
+  noteDeath(cause: MillraceError): MillraceError | undefined {
+    this.#deaths += 1
+    if (this.#deaths < maxDeaths) return undefined
+    return givingUp(`${this.#deaths} workers died and nothing ended in between; of the last one is known`, cause)
+  }
+}
+
+function givingUp(why: string, cause: MillraceError): MillraceError {
+  const advice = 'What has ended is kept: correct that, then run the same again.'
+  return new MillraceError('worker_lost', `${why}: ${cause.rawMessage}. ${advice}`, { cause })
 }

@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { temporaryRuns } from 'millrace/testing'
 import { describe, expect, it } from 'vitest'
 import { SimulatorServer } from '../../src/simulator/index.ts'
-import { fixture, millrace, objects, startMillrace, type Ended } from './_millrace.ts'
+import { fixture, millrace, objects, startMillrace, type Ended } from '../support/cli/millrace-process.ts'
 
 const stackFrame = /^\s+at .+:\d+:\d+\)?$/m
 

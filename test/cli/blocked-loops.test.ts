@@ -1,6 +1,6 @@
 import { temporaryRuns } from 'millrace/testing'
 import { expect, it } from 'vitest'
-import { fixture, millrace, objects } from './_millrace.ts'
+import { fixture, millrace, objects } from '../support/cli/millrace-process.ts'
 
 it.concurrent.each([[['--json']], [[]]])('a reward that holds up the loop is named once, with %j', async (flags) => {
   await using runs = await temporaryRuns()

@@ -3,7 +3,7 @@ import { join } from 'node:path'
 import { RunReader } from 'millrace'
 import { temporaryRuns } from 'millrace/testing'
 import { expect, test } from 'vitest'
-import { millrace, objects, startMillrace } from './_millrace.ts'
+import { millrace, objects, startMillrace } from '../support/cli/millrace-process.ts'
 
 const environment = `
   import { defineEnvironment, z } from 'millrace'

@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { temporaryRuns } from 'millrace/testing'
 import { describe, expect, it } from 'vitest'
-import { fixture, millrace, objects, startMillrace } from './_millrace.ts'
+import { fixture, millrace, objects, startMillrace } from '../support/cli/millrace-process.ts'
 
 const counting = ['eval', fixture('counting.ts'), '-m', 'sim', '--seed', '5']
 

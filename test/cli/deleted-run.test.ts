@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { temporaryRuns } from 'millrace/testing'
 import { describe, expect, it } from 'vitest'
 import { SimulatorServer } from '../../src/simulator/index.ts'
-import { fixture, objects, startMillrace } from './_millrace.ts'
+import { fixture, objects, startMillrace } from '../support/cli/millrace-process.ts'
 
 const deleted = /^error: \S+ was deleted while the run was under way: nothing of the run is kept \[run_gone\]$/m
 

@@ -2,13 +2,13 @@ import { readdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { temporaryRuns } from 'millrace/testing'
 import { describe, expect, test } from 'vitest'
-import { fakeProcess } from '../../src/cli/_testing/fake-terminal.ts'
-import { writeRun } from '../../src/cli/_testing/write-run.ts'
-import { diskCheck } from '../../src/cli/doctor/disk-check.ts'
+import { fakeProcess } from '../support/cli/fake-terminal.ts'
+import { writeRun } from '../support/cli/write-run.ts'
+import { diskCheck } from '../../src/cli/commands/doctor/machine-checks.ts'
 import { main } from '../../src/cli/main.ts'
 import { recordBlocked } from '../../src/rollout/index.ts'
 import { RunStore } from '../../src/store/index.ts'
-import { millrace } from './_millrace.ts'
+import { millrace } from '../support/cli/millrace-process.ts'
 
 async function doctor(root: string, ...words: string[]) {
   const parts = fakeProcess({ env: { MILLRACE_RUNS: root } })

@@ -3,9 +3,9 @@ import { join } from 'node:path'
 import { findRuns } from 'millrace'
 import { temporaryRuns } from 'millrace/testing'
 import { expect, test } from 'vitest'
-import { fixture, millrace } from './_millrace.ts'
+import { fixture, millrace } from '../support/cli/millrace-process.ts'
 
-const common = ['eval', fixture('worker-mishaps.ts'), '-m', 'sim', '-c', '1', '--run', 'it']
+const common = ['eval', fixture('workers/mishaps.ts'), '-m', 'sim', '-c', '1', '--run', 'it']
 
 const words = (folder: string): string[] => {
   return [...common, '--env.count=4', '--env.every=2', `--env.log=${join(folder, 'log')}`]
@@ -27,7 +27,7 @@ test('so are rewards that end the process as they are run again', async () => {
   await using runs = await temporaryRuns()
   const cwd = runs.root
   await millrace({ cwd }, ...words(cwd))
-  const reward = `import mishaps from ${JSON.stringify(fixture('worker-mishaps.ts'))}
+  const reward = `import mishaps from ${JSON.stringify(fixture('workers/mishaps.ts'))}
     export default { ...mishaps, reward: () => process.exit(0) }`
   await writeFile(join(cwd, 'exits.ts'), reward)
   const ended = await millrace({ cwd }, 'rescore', 'it', './exits.ts')

@@ -10,7 +10,7 @@ it.each([
   'a full disk stops the command clearly; with more room the same command ends with every outcome once ($atOnce at once)',
   async ({ atOnce, count, size }) => {
     await using place = await temporaryRuns()
-    const script = new URL('./_full-disk.ts', import.meta.url).pathname
+    const script = new URL('../support/cli/full-disk-run.ts', import.meta.url).pathname
     const inNamespace = 'mount -t tmpfs -o size="$4" tmpfs "$1" && exec "$2" --no-warnings "$3" "$1" "$5" "$6"'
     const child = spawnSync(
       'unshare',

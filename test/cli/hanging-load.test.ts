@@ -2,7 +2,7 @@ import { readdir, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { temporaryRuns } from 'millrace/testing'
 import { describe, expect, it } from 'vitest'
-import { millrace, startMillrace } from './_millrace.ts'
+import { millrace, startMillrace } from '../support/cli/millrace-process.ts'
 
 const environment = (parts: { before?: string; tasks?: string }): string => `
   import { defineEnvironment, z } from 'millrace'

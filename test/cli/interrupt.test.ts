@@ -4,7 +4,7 @@ import { temporaryRuns } from 'millrace/testing'
 import { describe, expect, it } from 'vitest'
 import { SimulatorServer } from '../../src/simulator/index.ts'
 import { RunReader } from '../../src/store/index.ts'
-import { fixture, millrace, objects, reportedIds, startMillrace } from './_millrace.ts'
+import { fixture, millrace, objects, reportedIds, startMillrace } from '../support/cli/millrace-process.ts'
 
 const common = ['-m', 'sim', '--seed', '7', '-c', '4', '--run', 'it', '--json']
 
@@ -20,7 +20,7 @@ describe.concurrent('an interrupted run', () => {
     ['SIGTERM', 143, 'counting.ts', []],
     ['SIGHUP', 129, 'counting.ts', []],
     ['SIGINT', 130, 'counting.ts', ['--workers', '2']],
-    ['SIGINT', 130, 'worker-counting.ts', ['--workers', '2']],
+    ['SIGINT', 130, 'workers/counting.ts', ['--workers', '2']],
   ] as const)('drains at %s, ends with %i, and goes on as it says (%s %j)', async (signal, code, module, where) => {
     await using place = await temporaryRuns()
     const cwd = place.root

@@ -2,7 +2,7 @@ import { readdir, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { temporaryRuns } from 'millrace/testing'
 import { describe, expect, it } from 'vitest'
-import { fixture, millrace, objects, reportedIds, startMillrace, type Ended } from './_millrace.ts'
+import { fixture, millrace, objects, reportedIds, startMillrace, type Ended } from '../support/cli/millrace-process.ts'
 
 const counting = ['eval', fixture('counting.ts'), '-m', 'sim', '-c', '4', '--json']
 

@@ -1,6 +1,6 @@
 import { temporaryRuns } from 'millrace/testing'
 import { describe, expect, it } from 'vitest'
-import { fixture, millrace, objects, reportedIds } from './_millrace.ts'
+import { fixture, millrace, objects, reportedIds } from '../support/cli/millrace-process.ts'
 
 const words = (how: string, ...more: string[]): string[] => {
   const common = ['eval', fixture('stray.ts'), '-m', 'sim', '-c', '2', '--sim.ttftMs=20', '--run', 'it', '--json']

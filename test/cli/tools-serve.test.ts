@@ -7,8 +7,8 @@ import { Client, StreamableHTTPClientTransport } from '@modelcontextprotocol/cli
 import { StdioClientTransport } from '@modelcontextprotocol/client/stdio'
 import { temporaryRuns } from 'millrace/testing'
 import { describe, expect, it } from 'vitest'
-import { millrace, startMillrace } from './_millrace.ts'
-import { writeServers } from './_tool-servers.ts'
+import { millrace, startMillrace } from '../support/cli/millrace-process.ts'
+import { writeServers } from '../support/cli/tool-servers.ts'
 
 const bin = fileURLToPath(new URL('../../bin/millrace.js', import.meta.url))
 

@@ -7,11 +7,11 @@ import { temporaryRuns } from 'millrace/testing'
 import { describe, expect, it } from 'vitest'
 import { loadEnvironment } from '../../src/env/index.ts'
 import { HttpToolDoor, ServedTools } from '../../src/serve/index.ts'
-import { fakeProcess } from '../../src/cli/_testing/fake-terminal.ts'
+import { fakeProcess } from '../support/cli/fake-terminal.ts'
 import { main } from '../../src/cli/main.ts'
-import { HttpMcpServer } from '../../src/tools/mcp/_testing/http-mcp-server.ts'
-import { fixture, objects, startMillrace } from './_millrace.ts'
-import { chatty, everything, script, writeServers } from './_tool-servers.ts'
+import { HttpMcpServer } from '../support/tools/http-mcp-server.ts'
+import { fixture, objects, startMillrace } from '../support/cli/millrace-process.ts'
+import { chatty, everything, script, writeServers } from '../support/cli/tool-servers.ts'
 
 /** The command, in this process: what it starts are processes enough. */
 async function millrace({ cwd, env = {} }: { cwd: string; env?: Record<string, string> }, ...words: readonly string[]) {
@@ -198,7 +198,7 @@ describe('millrace tools doctor', () => {
     const { code, text } = await examined({ ...everything, sharing: 'shared' })
     expect(code).toBe(0)
     expect(text).toMatch(
-      /✓ config .*index\.js\n +✓ command .*node\n +✓ start .*\n +✓ initialise .*protocol 20.*\n +✓ list .*13 tools.*\n +✓ names .*models see echo, .* and 10 more tools/,
+      /✓ config .*index\.js\n +✓ open .*13 tools.*\n +✓ names .*models see echo, .* and 10 more tools/,
     )
     expect(text).toMatch(/sharing: shared: one process for all rollouts, [\d.]+ MB in all/)
     expect(text).toContain('fine: ready in # with 13 tools')
@@ -210,44 +210,39 @@ describe('millrace tools doctor', () => {
     await using door = await HttpToolDoor.open({ tools, version: '1', port: 0, onFault: () => {} })
     const { code, text } = await examined({ url: door.url })
     expect(code).toBe(0)
-    expect(text).toMatch(/✓ config .*\/mcp\n +✓ initialise .*guess-number 1, protocol 2025.*\n +✓ list .*1 tool,/)
+    expect(text).toMatch(/✓ config .*\/mcp\n +✓ open .*1 tool,/)
     expect(text).toContain('sharing: session: each rollout has a session of its own on the one server')
     expect(door.sessions).toBe(0)
   })
 
-  it('tells of what a server says that is no message, and when it only reads', async () => {
+  it('says when a server only reads', async () => {
     const { code, text } = await examined(chatty)
     expect(code).toBe(0)
-    expect(text).toContain('it writes to standard output what is no message (listening!)')
     expect(text).toContain('all its tools say that they only read, so "sharing": "shared" is likely right')
   })
 
   it.each([
-    [
-      'a command that is not there',
-      { command: 'no-such-command' },
-      ['✗ command', 'install no-such-command', 'PATH is '],
-    ],
+    ['a command that is not there', { command: 'no-such-command' }, ['✗ open', 'install no-such-command', 'PATH is ']],
     [
       'a command with arguments in it',
       { command: 'node server.js' },
-      ['✗ command', '"command": "node", "args": ["server.js"]'],
+      ['✗ open', '"command": "node", "args": ["server.js"]'],
     ],
     [
       'a command with a path and arguments in it',
       { command: `${process.execPath} ./server.js` },
-      ['✗ command', `"command": "${process.execPath}", "args": ["./server.js"]`],
+      ['✗ open', `"command": "${process.execPath}", "args": ["./server.js"]`],
     ],
     [
       'a path among the arguments in a command',
       { command: 'npx @example/server' },
-      ['✗ command', '"command": "npx", "args": ["@example/server"]'],
+      ['✗ open', '"command": "npx", "args": ["@example/server"]'],
     ],
-    ['a path that is not there', { command: './server' }, ['✗ command', './server is looked for from']],
+    ['a path that is not there', { command: './server' }, ['✗ open', './server is looked for from']],
     [
       'a process that ends at once',
       script('console.error("no licence"); process.exit(3)'),
-      ['✗ initialise', 'exit code 3', '    no licence', 'run its command by hand'],
+      ['✗ open', 'exit code 3', '    no licence', 'run its command by hand'],
     ],
     [
       'a variable that the server misses',
@@ -262,7 +257,7 @@ describe('millrace tools doctor', () => {
     [
       'a process that says nothing',
       { ...script('process.stdin.resume()'), startTimeoutMs: 500 },
-      ['✗ initialise', 'no answer within 500 ms', 'it runs but does not answer'],
+      ['✗ open', 'did not initialise and list its tools within 500 ms', 'it runs but does not answer'],
     ],
   ])('finds %s', async (_name, server, expected) => {
     const { code, text, stderr } = await examined(server, { EMPTY: '' })
@@ -285,7 +280,7 @@ describe('millrace tools doctor', () => {
       ['✗ config', 'it.comand: unknown field; did you mean "command"?'],
     ],
     ['a type that is not known', { ...chatty, type: 'stdo' }, ['✗ config', '"stdio" for a command, or "http"']],
-    ['a tool that is not there', { ...chatty, allow: ['nodd'] }, ['✓ list', '✗ names', 'did you mean "nod"?']],
+    ['a tool that is not there', { ...chatty, allow: ['nodd'] }, ['✓ open', '✗ names', 'did you mean "nod"?']],
   ])('finds %s, with which no evaluation begins', async (_name, server, expected) => {
     for (const required of [true, false]) {
       const { code, text, stderr } = await examined({ ...server, required }, { EMPTY: '' })
@@ -304,7 +299,7 @@ describe('millrace tools doctor', () => {
     expect(clashing.code).toBe(2)
     const [found] = objects(clashing.stdout)
     expect(found).toMatchObject({ healthy: ['one'], servers: [{}, { server: 'other', tools: { count: 2 } }] })
-    expect(found).toHaveProperty('servers.1.steps.5', {
+    expect(found).toHaveProperty('servers.1.steps.2', {
       step: 'names',
       ok: false,
       ms: expect.any(Number) as number,
@@ -345,10 +340,10 @@ describe('millrace tools doctor', () => {
 
   it.each([
     ['nobody at the port', 'off', 'nobody answers at http://127.0.0.1:'],
-    ['a key that is missing', 401, 'it wants to know who asks: give it "headers"'],
-    ['another path', 404, 'there is no MCP at /mcp: is that its host and port, and'],
-    ['the older transport', 'sse', 'it speaks the older transport: set "type": "sse"'],
-    ['a web page', 'page', 'is a web page'],
+    ['a key that is missing', 401, 'it requires authentication: give it "headers"'],
+    ['another path', 404, 'Check the path in "url", which is often /mcp'],
+    ['the older transport', 'sse', 'if it speaks the older transport, set "type": "sse"'],
+    ['a web page', 'page', 'text/html'],
   ])('finds %s', async (_name, kind, hint) => {
     await using server = await listening((request, response) => {
       if (typeof kind === 'number') response.writeHead(kind).end()
@@ -357,12 +352,12 @@ describe('millrace tools doctor', () => {
         response.writeHead(200, { 'content-type': 'text/event-stream' }).write(': hi\n\n')
       else response.writeHead(405).end()
     })
-    const url = kind === 'off' ? 'http://127.0.0.1:9/mcp' : server.url
+    const url = kind === 'off' ? 'http://127.0.0.1:2/mcp' : server.url
     const { code, text } = await examined({ url, required: false })
     expect(code).toBe(0)
-    expect(text).toContain('✗ initialise')
+    expect(text).toContain('✗ open')
     expect(text).toContain(hint)
-    expect(text).toContain('fails at initialise; it is not required: rollouts do without it')
+    expect(text).toContain('fails at open; it is not required: rollouts do without it')
   })
 
   it.each([
@@ -385,7 +380,7 @@ describe('millrace tools doctor', () => {
     await using server = await HttpMcpServer.start({ isSecure: true })
     const { code, text } = await examined({ url: server.url })
     expect(code).toBe(1)
-    expect(text).toMatch(/✗ initialise .*the certificate is not trusted .*caFile/)
+    expect(text).toMatch(/✗ open .*the certificate is not trusted .*caFile/)
     expect(text).not.toContain('nobody answers')
     const misspelt = await examined({ url: server.url, caFile: 'none.pem' })
     expect(misspelt.code).toBe(2)

@@ -2,7 +2,7 @@ import { mkdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { temporaryRuns } from 'millrace/testing'
 import { expect, test } from 'vitest'
-import { adminKey, apis, asked, TestGateway } from './_test-gateway.ts'
+import { adminKey, apis, asked, TestGateway } from '../support/gateway/test-gateway.ts'
 
 test.each(apis)('%s refuses whoever has no key in its own words', async (api) => {
   await using gateway = await TestGateway.start()

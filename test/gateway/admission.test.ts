@@ -2,7 +2,7 @@ import { SimulatorServer } from 'millrace'
 import { temporaryRuns } from 'millrace/testing'
 import { Agent, request } from 'undici'
 import { expect, test } from 'vitest'
-import { authorized, startCrampedGateway } from './_gateway-process.ts'
+import { authorized, startCrampedGateway } from '../support/gateway/gateway-process.ts'
 
 /** 960 sockets beyond the reserve, half of them for the backend; an eighth of the others is for those who find no room. */
 const descriptors = 1024

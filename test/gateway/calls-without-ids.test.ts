@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
-import { OpenGateway } from '../../src/gateway/_testing/open-gateway.ts'
-import { chatReply, ScriptedServer, sendJson } from '../../src/inference/_testing/scripted-server.ts'
+import { OpenGateway } from '../support/gateway/open-gateway.ts'
+import { chatReply, ScriptedServer, sendJson } from '../support/inference/scripted-server.ts'
 
 const call = (name: string, id: string) => ({ id, type: 'function', function: { name, arguments: '{}' } })
 

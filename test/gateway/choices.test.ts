@@ -1,10 +1,11 @@
+import { setImmediate } from 'node:timers/promises'
 import { describe, expect, test } from 'vitest'
-import { admin, OpenGateway } from '../../src/gateway/_testing/open-gateway.ts'
-import type { RecordingClient } from '../../src/gateway/_testing/recording-client.ts'
-import { beginEvents, doneEvent, tokenChunk, usageChunk } from '../../src/gateway/_testing/token-chunks.ts'
-import { chatReply, ScriptedServer, sendJson, type Handler } from '../../src/inference/_testing/scripted-server.ts'
+import { admin, OpenGateway } from '../support/gateway/open-gateway.ts'
+import type { RecordingClient } from '../support/gateway/recording-client.ts'
+import { beginEvents, doneEvent, tokenChunk, usageChunk } from '../support/gateway/token-chunks.ts'
+import { chatReply, ScriptedServer, sendJson, type Handler } from '../support/inference/scripted-server.ts'
 import { SimulatorServer } from '../../src/simulator/index.ts'
-import { temporaryFolder } from '../store/_fixtures.ts'
+import { temporaryFolder } from '../support/store/fixtures.ts'
 
 const hello = { model: 'm', messages: [{ role: 'user', content: 'hello' }] }
 const streamed = { ...hello, stream: true, stream_options: { include_usage: true } }
@@ -293,6 +294,7 @@ describe('a client of several choices that goes away', () => {
     const first = open.send(caller, { ...streamed, n: 2 })
     await server.received(2)
     const again = open.send(caller, { ...streamed, n: 2 }, { retryCount: 1 })
+    await setImmediate()
     first.client.leave()
     go.resolve()
     await Promise.all([first.done, again.done])

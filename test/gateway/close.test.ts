@@ -1,8 +1,8 @@
 import { once } from 'node:events'
 import { connect, type Socket } from 'node:net'
 import { expect, test } from 'vitest'
-import { ScriptedServer, sendJson } from '../../src/inference/_testing/scripted-server.ts'
-import { adminKey, TestGateway } from './_test-gateway.ts'
+import { adminKey, TestGateway } from '../support/gateway/test-gateway.ts'
+import { ScriptedServer, sendJson } from '../support/inference/scripted-server.ts'
 
 /** Less than a door waits for replies that are on their way. */
 const notLong = { timeout: 8_000 }

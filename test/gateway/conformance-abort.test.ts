@@ -1,8 +1,8 @@
 import { APIUserAbortError as AnthropicAbort } from '@anthropic-ai/sdk'
 import { APIUserAbortError as OpenAiAbort } from 'openai'
 import { describe, expect, test } from 'vitest'
-import { anyClient } from './_any-client.ts'
-import { sharedGateway } from './_shared-gateway.ts'
+import { anyClient } from '../support/gateway/official-clients.ts'
+import { sharedGateway } from '../support/gateway/gateway-over-simulator.ts'
 
 const apis = ['chat', 'responses', 'messages'] as const
 

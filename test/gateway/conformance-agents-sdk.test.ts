@@ -1,9 +1,14 @@
 import { Agent, OpenAIProvider, Runner, tool } from '@openai/agents'
 import { describe, expect, test } from 'vitest'
 import { z } from 'zod'
-import { GatewayOverSimulator, modelName, type TestSession } from './_gateway-over-simulator.ts'
-import { oneBranch, repliesWithTokens } from './_recorded.ts'
-import { sharedGateway } from './_shared-gateway.ts'
+import {
+  GatewayOverSimulator,
+  modelName,
+  oneBranch,
+  repliesWithTokens,
+  sharedGateway,
+  type TestSession,
+} from '../support/gateway/gateway-over-simulator.ts'
 import {
   answer,
   calculate,
@@ -15,7 +20,7 @@ import {
   listAnswer,
   listQuestion,
   question,
-} from './_sums.ts'
+} from '../support/gateway/calculator-tools.ts'
 
 const tools = [
   tool({

@@ -3,9 +3,15 @@ import { createOpenAI } from '@ai-sdk/openai'
 import { generateText, isStepCount, Output, streamText, tool, type LanguageModel } from 'ai'
 import { describe, expect, test } from 'vitest'
 import { z } from 'zod'
-import { GatewayOverSimulator, modelName, type TestSession, type Way } from './_gateway-over-simulator.ts'
-import { oneBranch, repliesWithTokens } from './_recorded.ts'
-import { sharedGateway } from './_shared-gateway.ts'
+import {
+  GatewayOverSimulator,
+  modelName,
+  oneBranch,
+  repliesWithTokens,
+  sharedGateway,
+  type TestSession,
+  type Way,
+} from '../support/gateway/gateway-over-simulator.ts'
 import {
   answer,
   calculate,
@@ -17,7 +23,7 @@ import {
   listAnswer,
   listQuestion,
   question,
-} from './_sums.ts'
+} from '../support/gateway/calculator-tools.ts'
 
 const tools = {
   calculator: tool({

@@ -3,10 +3,13 @@ import { zodFunction, zodResponseFormat } from 'openai/helpers/zod'
 import type { ChatCompletionMessageParam } from 'openai/resources/chat/completions'
 import { describe, expect, test } from 'vitest'
 import { z } from 'zod'
-import { GatewayOverSimulator, modelName as model } from './_gateway-over-simulator.ts'
-import { image } from './_image.ts'
-import { oneBranch, repliesWithTokens } from './_recorded.ts'
-import { sharedGateway } from './_shared-gateway.ts'
+import {
+  GatewayOverSimulator,
+  modelName as model,
+  oneBranch,
+  repliesWithTokens,
+  sharedGateway,
+} from '../support/gateway/gateway-over-simulator.ts'
 import {
   answer,
   calculate,
@@ -15,11 +18,12 @@ import {
   delegate,
   delegated,
   delegateParameters,
+  image,
   listAnswer,
   listQuestion,
   question,
   runTool,
-} from './_sums.ts'
+} from '../support/gateway/calculator-tools.ts'
 
 const calculatorTool = {
   type: 'function',

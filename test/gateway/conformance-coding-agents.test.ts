@@ -2,9 +2,16 @@ import { describe, expect, test } from 'vitest'
 import type { ModelFacts } from '../../src/gateway/index.ts'
 import type { Json, JsonObject } from '../../src/schema/index.ts'
 import { SimulatorServer, type SimulatorServerOptions } from '../../src/simulator/index.ts'
-import { readEvents, readObject } from './_stream-events.ts'
-import { TestGateway, type Started } from './_test-gateway.ts'
-import { emittedIn, emittedTruth, expectMerged, mergedRowsOf, recordedTruth, samplesOf } from './_truth.ts'
+import { readEvents, readObject } from '../support/gateway/stream-events.ts'
+import { TestGateway, type Started } from '../support/gateway/test-gateway.ts'
+import {
+  emittedIn,
+  emittedTruth,
+  expectMerged,
+  mergedRowsOf,
+  recordedTruth,
+  samplesOf,
+} from '../support/gateway/emitted-tokens.ts'
 
 /** Two steps, the first of which has two commands at once. */
 const task = 'Run `make a` and `make b`\nRun `make test`'

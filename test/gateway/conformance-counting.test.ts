@@ -1,15 +1,14 @@
 import type Anthropic from '@anthropic-ai/sdk'
 import { describe, expect, test } from 'vitest'
-import { ScriptedServer, sendJson } from '../../src/inference/_testing/scripted-server.ts'
+import { ScriptedServer, sendJson } from '../support/inference/scripted-server.ts'
 import {
   GatewayOverSimulator,
   modelName as model,
+  sharedGateway,
   type StartOptions,
   type TestSession,
-} from './_gateway-over-simulator.ts'
-import { image } from './_image.ts'
-import { sharedGateway } from './_shared-gateway.ts'
-import { calculator, question } from './_sums.ts'
+} from '../support/gateway/gateway-over-simulator.ts'
+import { calculator, image, question } from '../support/gateway/calculator-tools.ts'
 
 const system = 'Be brief.'
 const parameters = { ...calculator.schema, required: [...calculator.schema.required] }

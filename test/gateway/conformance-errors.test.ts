@@ -1,10 +1,9 @@
 import Anthropic from '@anthropic-ai/sdk'
 import OpenAI from 'openai'
 import { describe, expect, test } from 'vitest'
-import { anyClient, joined, type Clients } from './_any-client.ts'
-import { modelName as model, type TestSession } from './_gateway-over-simulator.ts'
-import { sharedGateway } from './_shared-gateway.ts'
-import { answer, question } from './_sums.ts'
+import { anyClient, joined, type Clients } from '../support/gateway/official-clients.ts'
+import { modelName as model, sharedGateway, type TestSession } from '../support/gateway/gateway-over-simulator.ts'
+import { answer, question } from '../support/gateway/calculator-tools.ts'
 
 const apis = ['chat', 'responses', 'messages'] as const
 

@@ -7,9 +7,9 @@ import { promisify } from 'node:util'
 import { temporaryRuns } from 'millrace/testing'
 import { expect, test } from 'vitest'
 import { SimulatorServer } from '../../src/simulator/index.ts'
-import { millrace } from '../cli/_millrace.ts'
+import { millrace } from '../support/cli/millrace-process.ts'
 
-const watch = fileURLToPath(new URL('_socket-watch.ts', import.meta.url))
+const watch = fileURLToPath(new URL('../support/gateway/socket-watch.ts', import.meta.url))
 const plan = ['arithmetic', '-n', '2', '--limit', '20', '--seed', '1']
 const skill = { skill: 0.8, sloppiness: 0.2 }
 const simulated = ['-m', 'sim', ...Object.entries(skill).map(([name, value]) => `--sim.${name}=${value}`)]

@@ -3,12 +3,14 @@ import { betaZodTool } from '@anthropic-ai/sdk/helpers/beta/zod'
 import { zodOutputFormat } from '@anthropic-ai/sdk/helpers/zod'
 import { describe, expect, test } from 'vitest'
 import { z } from 'zod'
-import { messagesReply } from '../../src/inference/_testing/messages-server.ts'
-import { ScriptedServer, sendJson } from '../../src/inference/_testing/scripted-server.ts'
-import { GatewayOverSimulator, modelName as model } from './_gateway-over-simulator.ts'
-import { image } from './_image.ts'
-import { oneBranch } from './_recorded.ts'
-import { sharedGateway } from './_shared-gateway.ts'
+import {
+  GatewayOverSimulator,
+  modelName as model,
+  oneBranch,
+  sharedGateway,
+} from '../support/gateway/gateway-over-simulator.ts'
+import { messagesReply } from '../support/inference/messages-server.ts'
+import { ScriptedServer, sendJson } from '../support/inference/scripted-server.ts'
 import {
   answer,
   calculate,
@@ -17,11 +19,12 @@ import {
   delegate,
   delegated,
   delegateParameters,
+  image,
   listAnswer,
   listQuestion,
   question,
   runTool,
-} from './_sums.ts'
+} from '../support/gateway/calculator-tools.ts'
 
 const max_tokens = 1000
 const messages = [{ role: 'user', content: question }] as const satisfies Anthropic.MessageParam[]

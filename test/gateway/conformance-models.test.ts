@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { GatewayOverSimulator, modelName } from './_gateway-over-simulator.ts'
+import { GatewayOverSimulator, modelName } from '../support/gateway/gateway-over-simulator.ts'
 
 test('both clients list the models, by key and by url', async () => {
   await using gateway = await GatewayOverSimulator.start({

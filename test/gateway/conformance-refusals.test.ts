@@ -1,9 +1,8 @@
 import { BadRequestError as AnthropicBadRequest } from '@anthropic-ai/sdk'
 import { BadRequestError as OpenAiBadRequest } from 'openai'
 import { describe, expect, test } from 'vitest'
-import { modelName as model, type TestSession } from './_gateway-over-simulator.ts'
-import { sharedGateway } from './_shared-gateway.ts'
-import { answer, question } from './_sums.ts'
+import { modelName as model, sharedGateway, type TestSession } from '../support/gateway/gateway-over-simulator.ts'
+import { answer, question } from '../support/gateway/calculator-tools.ts'
 
 const user = { role: 'user', content: question } as const
 

@@ -5,10 +5,7 @@ import { toResponseInputItems } from 'openai/lib/responses/ResponseInputItems'
 import type { Response, ResponseInput, ResponseStreamEvent } from 'openai/resources/responses/responses'
 import { describe, expect, test } from 'vitest'
 import { z } from 'zod'
-import { modelName as model } from './_gateway-over-simulator.ts'
-import { image } from './_image.ts'
-import { oneBranch } from './_recorded.ts'
-import { sharedGateway } from './_shared-gateway.ts'
+import { modelName as model, oneBranch, sharedGateway } from '../support/gateway/gateway-over-simulator.ts'
 import {
   answer,
   calculate,
@@ -17,11 +14,12 @@ import {
   delegate,
   delegated,
   delegateParameters,
+  image,
   listAnswer,
   listQuestion,
   question,
   runTool,
-} from './_sums.ts'
+} from '../support/gateway/calculator-tools.ts'
 
 const calculatorTool = zodResponsesFunction({
   name: calculator.name,

@@ -4,8 +4,8 @@
  */
 import { expect, test, vi } from 'vitest'
 import { LastBody } from '../../src/gateway/sessions/last-body.ts'
-import { OpenGateway } from '../../src/gateway/_testing/open-gateway.ts'
-import { chatReply, ScriptedServer, sendJson } from '../../src/inference/_testing/scripted-server.ts'
+import { OpenGateway } from '../support/gateway/open-gateway.ts'
+import { chatReply, ScriptedServer, sendJson } from '../support/inference/scripted-server.ts'
 import { seededRandom } from '../../src/kit/index.ts'
 import type { MessageNode } from '../../src/schema/index.ts'
 

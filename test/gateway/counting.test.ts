@@ -1,9 +1,9 @@
 import { expect, test } from 'vitest'
-import { admin, OpenGateway } from '../../src/gateway/_testing/open-gateway.ts'
+import { admin, OpenGateway } from '../support/gateway/open-gateway.ts'
 import { gatewayEvents, type GatewayEvent, type SessionBounds } from '../../src/gateway/index.ts'
-import { ScriptedServer, sendJson, type Handler } from '../../src/inference/_testing/scripted-server.ts'
+import { ScriptedServer, sendJson, type Handler } from '../support/inference/scripted-server.ts'
 import type { LoggedRequest } from '../../src/telemetry/index.ts'
-import { asked, TestGateway } from './_test-gateway.ts'
+import { asked, TestGateway } from '../support/gateway/test-gateway.ts'
 
 const routes = {
   messages: { path: '/v1/messages/count_tokens', body: { model: 'sim', messages: asked.messages.body.messages } },

@@ -1,13 +1,14 @@
 import { execFile } from 'node:child_process'
 import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
 import { DatabaseSync } from 'node:sqlite'
 import { promisify } from 'node:util'
 import { expect, test } from 'vitest'
-import { admin, OpenGateway } from '../../src/gateway/_testing/open-gateway.ts'
+import { admin, OpenGateway } from '../support/gateway/open-gateway.ts'
 import { gatewayEvents, type GatewayEvent } from '../../src/gateway/index.ts'
 import { ScriptedBackend } from '../../src/testing/index.ts'
-import { blobOutOfReach } from '../store/_damage.ts'
-import { temporaryFolder } from '../store/_fixtures.ts'
+import { blobOutOfReach } from '../support/store/damage.ts'
+import { temporaryFolder } from '../support/store/fixtures.ts'
 
 const asked = (content: string): object => ({ model: 'm', messages: [{ role: 'user', content }] })
 
@@ -197,7 +198,7 @@ test('a gateway that has no descriptors left to read a session with does not sta
     // So much is in a file of its own.
     await first.session({ metadata: { notes: 'x'.repeat(65_500) } })
   }
-  const script = join(import.meta.dirname, '_starved-start.ts')
+  const script = fileURLToPath(new URL('../support/gateway/starved-start.ts', import.meta.url))
   const command = ['-c', 'ulimit -n 64 && exec "$@"', 'sh', process.execPath, script, folder.path]
   const { stdout } = await promisify(execFile)('sh', command)
   expect(JSON.parse(stdout)).toEqual(['EMFILE', 'overloaded', expect.stringContaining('ulimit -n'), 1])

@@ -5,12 +5,11 @@ import { promisify } from 'node:util'
 import { temporaryRuns } from 'millrace/testing'
 import { expect, test } from 'vitest'
 import { agentPackages } from '../../scripts/interop/page-agents.ts'
-import { readGatewayConfig } from '../../src/cli/serving/_gateway-config-file.ts'
-import { defaultGatewayBounds, gatewayOperations } from '../../src/serve/index.ts'
-import { markedBlocks } from '../_marked-blocks.ts'
-import { page, root, tableRows } from '../_pages.ts'
-import { startMillrace } from '../cli/_millrace.ts'
-import { TestGateway } from './_test-gateway.ts'
+import { defaultGatewayBounds } from '../../src/serve/index.ts'
+import { TestGateway } from '../support/gateway/test-gateway.ts'
+import { readGatewayConfig } from '../../src/cli/commands/gateway/gateway-config-file.ts'
+import { markedBlocks, page, root, tableRows } from '../support/pages.ts'
+import { startMillrace } from '../support/cli/millrace-process.ts'
 
 const run = promisify(execFile)
 const guide = await page('docs/gateway.md')
@@ -112,7 +111,9 @@ test('every route and every bound is on its page', async () => {
   const paths = tableRows(guide, 'Routes').map(([first = '']) => first)
   const bounds = tableRows(await page('docs/gateway-operations.md'), 'Limits').map(([first = '']) => first)
   const listed = paths.join(' ').replaceAll('<id>', '{id}')
-  for (const { path } of gatewayOperations) {
+  await using gateway = await TestGateway.start()
+  for (const route of gateway.server.routes) {
+    const path = route.replace(/^\w+ /, '').replace('/models/*', '/models/{model}')
     expect(listed, path).toContain(path.startsWith('/sessions/{id}/') ? '/sessions/{id}' : path)
   }
   for (const bound of Object.keys(defaultGatewayBounds)) expect(bounds.join(' ')).toContain(bound)

@@ -2,12 +2,11 @@ import { temporaryRuns } from 'millrace/testing'
 import { request } from 'undici'
 import { expect, test } from 'vitest'
 import { SimulatorServer } from '../../src/simulator/index.ts'
-import { authorized, startGateway } from './_gateway-process.ts'
-import { readJsonRows } from './_read-rows.ts'
-import { Talk, type OpenToAsk } from './_talk.ts'
-import { TestGateway } from './_test-gateway.ts'
-import type { Heard } from './_voice.ts'
-import { apiNames, voices } from './_voices.ts'
+import { authorized, startGateway } from '../support/gateway/gateway-process.ts'
+import { readJsonRows } from '../support/gateway/read-rows.ts'
+import { Talk, type OpenToAsk } from '../support/gateway/scripted-conversation.ts'
+import { TestGateway } from '../support/gateway/test-gateway.ts'
+import { apiNames, type Heard, voices } from '../support/gateway/api-clients.ts'
 
 /** What a client sends back that keeps the text of a reply and drops its reasoning: the model then sees other tokens. */
 function withoutReasoning(heard: Heard): Heard {

@@ -1,12 +1,12 @@
 import { once } from 'node:events'
 import { temporaryRuns } from 'millrace/testing'
 import { expect, test } from 'vitest'
-import { startMillrace } from '../cli/_millrace.ts'
-import { checkError, checkStream } from './_stream-check.ts'
-import { Talk } from './_talk.ts'
-import { TestGateway } from './_test-gateway.ts'
-import { samplesOf } from './_truth.ts'
-import { apiNames, voices } from './_voices.ts'
+import { checkError, checkStream } from '../support/gateway/stream-events.ts'
+import { Talk } from '../support/gateway/scripted-conversation.ts'
+import { TestGateway } from '../support/gateway/test-gateway.ts'
+import { samplesOf } from '../support/gateway/emitted-tokens.ts'
+import { apiNames, voices } from '../support/gateway/api-clients.ts'
+import { startMillrace } from '../support/cli/millrace-process.ts'
 
 test(
   'a backend that is killed in the middle of replies leaves errors and lost samples',

@@ -4,12 +4,10 @@ import { temporaryRuns } from 'millrace/testing'
 import { expect, test } from 'vitest'
 import { SimulatorServer } from '../../src/simulator/index.ts'
 import { RunReader } from '../../src/store/index.ts'
-import { AskedProcess } from './_asked-process.ts'
-import { startGateway } from './_gateway-process.ts'
-import { saidIn, Talk } from './_talk.ts'
-import { emittedIn, emittedTruth, recordedTruth, samplesOf, type SampleRow } from './_truth.ts'
-import type { Heard } from './_voice.ts'
-import { apiNames, voices } from './_voices.ts'
+import { AskedProcess, startGateway } from '../support/gateway/gateway-process.ts'
+import { saidIn, Talk } from '../support/gateway/scripted-conversation.ts'
+import { emittedIn, emittedTruth, recordedTruth, samplesOf, type SampleRow } from '../support/gateway/emitted-tokens.ts'
+import { apiNames, type Heard, voices } from '../support/gateway/api-clients.ts'
 
 const sessionCount = 50
 

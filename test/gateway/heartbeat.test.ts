@@ -2,8 +2,8 @@ import { text as readText } from 'node:stream/consumers'
 import OpenAI from 'openai'
 import { expect, test } from 'vitest'
 import { SimulatorServer } from '../../src/simulator/index.ts'
-import { apis, asked, TestGateway } from './_test-gateway.ts'
-import { emittedIn, emittedTruth, recordedTruth, samplesOf } from './_truth.ts'
+import { apis, asked, TestGateway } from '../support/gateway/test-gateway.ts'
+import { emittedIn, emittedTruth, recordedTruth, samplesOf } from '../support/gateway/emitted-tokens.ts'
 
 const beat = ': on its way\n\n'
 

@@ -4,17 +4,17 @@ import { setTimeout } from 'node:timers/promises'
 import { SimulatorServer, type MillraceError } from 'millrace'
 import { temporaryRuns } from 'millrace/testing'
 import { expect, test } from 'vitest'
-import { activeResources, leftSince } from '../../src/kit/_testing/active-resources.ts'
-import { descriptorBudget } from '../../src/inference/index.ts'
-import { admin, OpenGateway } from '../../src/gateway/_testing/open-gateway.ts'
-import { LateServer } from '../../src/inference/_testing/late-server.ts'
-import { ScriptedServer, sendJson, type Handler } from '../../src/inference/_testing/scripted-server.ts'
-import { BackendWatch } from '../../src/serve/gateway/_backend-watch.ts'
+import { activeResources, leftSince } from '../support/kit/active-resources.ts'
+import { admin, OpenGateway } from '../support/gateway/open-gateway.ts'
+import { BackendWatch } from '../../src/serve/gateway/backend-directory.ts'
+import { descriptorBudget } from '../../src/http/descriptor-budget.ts'
+import { LateServer } from '../support/inference/late-server.ts'
+import { ScriptedServer, sendJson, type Handler } from '../support/inference/scripted-server.ts'
 import { findModels, type Finding, type FindModelsOptions, type GatewayServerOptions } from '../../src/serve/index.ts'
 import { readRunFile, runFolder } from '../../src/store/index.ts'
-import { startMillrace } from '../cli/_millrace.ts'
-import { authorized, startGateway } from './_gateway-process.ts'
-import { asked, TestGateway } from './_test-gateway.ts'
+import { authorized, startGateway } from '../support/gateway/gateway-process.ts'
+import { asked, TestGateway } from '../support/gateway/test-gateway.ts'
+import { startMillrace } from '../support/cli/millrace-process.ts'
 
 async function gatewayFor(
   options: Partial<FindModelsOptions>,
@@ -267,11 +267,13 @@ test('a model that gets a backend keeps its limits', async () => {
   await waiting
 })
 
-test('a gateway that must not poll says that it is ready without asking its backends', async () => {
-  const models = [{ name: 'm', backends: [{ url: 'http://127.0.0.1:9/v1' }] }]
-  await using polling = await TestGateway.start({ models })
-  await using silent = await TestGateway.start({ models, pollBackends: false })
-  expect([await ready(polling), await ready(silent)]).toEqual([503, 200])
+test('a gateway that must not poll stays ready, whatever becomes of its backend', async () => {
+  const backend = await SimulatorServer.start({})
+  await using polling = await gatewayFor({ backends: [backend.url] })
+  await using silent = await gatewayFor({ backends: [backend.url] }, { pollBackends: false })
+  await backend.close()
+  await expect.poll(() => ready(polling)).toBe(503)
+  expect(await ready(silent)).toBe(200)
 })
 
 test('ready says why none of the backends can be used', async () => {

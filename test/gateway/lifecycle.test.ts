@@ -1,9 +1,10 @@
 import { evaluate, SimulatorServer } from 'millrace'
 import { temporaryRuns } from 'millrace/testing'
 import { expect, test } from 'vitest'
-import { activeResources, leftSince } from '../../src/kit/_testing/active-resources.ts'
+import { activeResources, leftSince } from '../support/kit/active-resources.ts'
+import { findModels } from '../../src/serve/index.ts'
 import { readRunFile, runFolder } from '../../src/store/index.ts'
-import { asked, TestGateway } from './_test-gateway.ts'
+import { asked, TestGateway } from '../support/gateway/test-gateway.ts'
 
 test('closed twice, closed at work, closed after a drain: nothing is left', async () => {
   const before = activeResources()
@@ -115,16 +116,20 @@ test('a run says what its gateway serves now, not what it once did', async () =>
 })
 
 test('ready means that a backend answers', async () => {
+  const find = (backend: string) =>
+    findModels({ backends: [backend], model: 'sim', env: {}, signal: new AbortController().signal })
   const simulator = await SimulatorServer.start({})
-  await using gateway = await TestGateway.start({ models: [{ name: 'sim', backends: [{ url: simulator.url }] }] })
+  await using gateway = await TestGateway.start(await find(simulator.url))
   expect(await gateway.ask('/ready', { key: null })).toMatchObject({ status: 200, body: { status: 'ready' } })
   await simulator.close()
-  await using alone = await TestGateway.start({ models: [{ name: 'sim', backends: [{ url: simulator.url }] }] })
+  await using alone = await TestGateway.start(await find(simulator.url))
   expect(await alone.ask('/ready', { key: null })).toMatchObject({
     status: 503,
     body: { status: 'not ready', why: 'none of its backends can be reached (1)' },
   })
   expect(await alone.ask('/health', { key: null })).toMatchObject({ status: 200, body: { status: 'ok' } })
+  // The first gateway learns it when it asks for the list of models.
+  await expect.poll(() => gateway.ask('/ready', { key: null })).toMatchObject({ status: 503 })
 })
 
 test('ready means that a backend may be asked: not while all requests wait for those that are overloaded', async () => {

@@ -2,7 +2,7 @@ import { once } from 'node:events'
 import { connect, type Socket } from 'node:net'
 import { describe, expect, test } from 'vitest'
 import { SimulatorServer } from 'millrace'
-import { adminKey, apis, asked, TestGateway } from './_test-gateway.ts'
+import { adminKey, apis, asked, TestGateway } from '../support/gateway/test-gateway.ts'
 
 const errorText = (message: string): unknown =>
   expect.objectContaining({ message: expect.stringContaining(message) as string })

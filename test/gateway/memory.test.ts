@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { admin, OpenGateway } from '../../src/gateway/_testing/open-gateway.ts'
+import { admin, OpenGateway } from '../support/gateway/open-gateway.ts'
 import { AttemptRecorder } from '../../src/store/index.ts'
 import { ScriptedBackend } from '../../src/testing/index.ts'
 
@@ -18,21 +18,6 @@ test('sessions that nobody uses are forgotten by their bytes, the oldest first',
   for (let count = 0; count < 10; count += 1) await gateway.ask((await gateway.session()).caller, asked('hello'))
   // Two messages each, one with a name.
   expect(gateway.gateway.status().idleSessions).toBe(2)
-})
-
-test('their text is there for those in use', async () => {
-  await using gateway = await open({ maxRememberedChars: 1000 })
-  const idle = await gateway.session()
-  await gateway.ask(idle.caller, asked('x'.repeat(900)))
-  expect(gateway.gateway.status().idleSessions).toBe(1)
-  const used = await gateway.session()
-  await gateway.ask(used.caller, asked('y'.repeat(900)))
-  expect(gateway.gateway.status().idleSessions).toBe(1)
-  // More than all there is takes it from nobody.
-  await gateway.ask((await gateway.session()).caller, asked('z'.repeat(2000)))
-  expect(gateway.gateway.status().idleSessions).toBe(2)
-  expect((await gateway.ask(idle.caller, asked('x'.repeat(900)))).status).toBe(200)
-  expect((await gateway.nodes(idle.id)).map(({ parent }) => parent)).toEqual([null, 0, 0])
 })
 
 test('others have their turns while a long session is read', async () => {

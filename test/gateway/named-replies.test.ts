@@ -1,8 +1,8 @@
 import { expect, test } from 'vitest'
-import { OpenGateway } from '../../src/gateway/_testing/open-gateway.ts'
-import { beginEvents, tokenChunk } from '../../src/gateway/_testing/token-chunks.ts'
-import { chatReply, ScriptedServer, sendJson } from '../../src/inference/_testing/scripted-server.ts'
-import { temporaryFolder } from '../store/_fixtures.ts'
+import { OpenGateway } from '../support/gateway/open-gateway.ts'
+import { beginEvents, tokenChunk } from '../support/gateway/token-chunks.ts'
+import { temporaryFolder } from '../support/store/fixtures.ts'
+import { chatReply, ScriptedServer, sendJson } from '../support/inference/scripted-server.ts'
 
 const message = (id: string): object => ({
   id,

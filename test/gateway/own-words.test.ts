@@ -1,8 +1,8 @@
 import { MessageStream } from '@anthropic-ai/sdk/lib/MessageStream'
 import { expect, test } from 'vitest'
-import { admin, OpenGateway } from '../../src/gateway/_testing/open-gateway.ts'
-import { chatReply, ScriptedServer, sendJson } from '../../src/inference/_testing/scripted-server.ts'
-import { messagesEvents, messagesReply } from '../../src/inference/_testing/messages-server.ts'
+import { admin, OpenGateway } from '../support/gateway/open-gateway.ts'
+import { chatReply, ScriptedServer, sendJson } from '../support/inference/scripted-server.ts'
+import { messagesEvents, messagesReply } from '../support/inference/messages-server.ts'
 import { modelCalls } from '../../src/inference/index.ts'
 import { isJsonObject, type ApiName, type Message } from '../../src/schema/index.ts'
 

@@ -4,8 +4,8 @@ import { join } from 'node:path'
 import { SimulatorServer } from 'millrace'
 import { temporaryRuns } from 'millrace/testing'
 import { expect, test } from 'vitest'
-import { millrace } from '../cli/_millrace.ts'
-import { authorized, startGateway } from './_gateway-process.ts'
+import { authorized, startGateway } from '../support/gateway/gateway-process.ts'
+import { millrace } from '../support/cli/millrace-process.ts'
 
 const chat = { model: 'sim', messages: [{ role: 'user', content: 'hello' }] }
 

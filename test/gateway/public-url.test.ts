@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { TestGateway } from './_test-gateway.ts'
+import { TestGateway } from '../support/gateway/test-gateway.ts'
 
 test('the url of a session is where clients reach the gateway', async () => {
   await using plain = await TestGateway.start()

@@ -6,12 +6,11 @@ import { promisify } from 'node:util'
 import { expect, test } from 'vitest'
 import { exportSessions, type ExportSessionsOptions } from '../../src/gateway/export/export-sessions.ts'
 import { RunReader, runFiles } from '../../src/store/index.ts'
-import { applyAll } from '../store/_apply.ts'
-import { temporaryFolder } from '../store/_fixtures.ts'
-import { NaiveRows } from './_naive-rows.ts'
-import { randomSession } from './_random-session.ts'
-import { type ReadRow, readJsonRows } from './_read-rows.ts'
-import { sessionEntries } from './_store-session.ts'
+import { temporaryFolder } from '../support/store/fixtures.ts'
+import { NaiveRows } from '../support/gateway/naive-rows.ts'
+import { randomSession, sessionEntries } from '../support/gateway/random-session.ts'
+import { type ReadRow, readJsonRows } from '../support/gateway/read-rows.ts'
+import { applyAll } from '../support/store/apply-entries.ts'
 
 const run = promisify(execFile)
 const examples = join(import.meta.dirname, '..', '..', 'examples', 'python')

@@ -3,14 +3,14 @@ import { Readable } from 'node:stream'
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import { expect, test } from 'vitest'
 import { exportSessions } from '../../src/gateway/index.ts'
-import { admin, OpenGateway } from '../../src/gateway/_testing/open-gateway.ts'
+import { admin, OpenGateway } from '../support/gateway/open-gateway.ts'
 import type { Message } from '../../src/schema/index.ts'
-import { temporaryFolder } from '../store/_fixtures.ts'
-import { type Chance, fuzz } from './_fuzz.ts'
-import { RandomAgent } from './_random-agent.ts'
-import { saidBy, saidIn } from './_talk.ts'
-import { terseServer } from './_terse-server.ts'
-import { apiNames } from './_voices.ts'
+import { temporaryFolder } from '../support/store/fixtures.ts'
+import { type Chance, fuzz } from '../support/gateway/fuzz/fuzz.ts'
+import { RandomAgent } from '../support/gateway/fuzz/random-agent.ts'
+import { saidBy, saidIn } from '../support/gateway/scripted-conversation.ts'
+import { terseServer } from '../support/gateway/fuzz/terse-server.ts'
+import { apiNames } from '../support/gateway/api-clients.ts'
 
 const sessions = 20
 const stepsPerAgent = 6
@@ -53,9 +53,9 @@ async function rowsOf<Shape>(
 
 /** The disk is slow by some turns of the loop, so that clients leave while it is waited for. */
 function slowDisk({ store: { journal } }: OpenGateway, chance: Chance): void {
-  const written = journal.written.bind(journal)
-  journal.written = () => {
-    const pending = written()
+  const durable = journal.durable.bind(journal)
+  journal.durable = () => {
+    const pending = durable()
     return pending?.then(async () => {
       for (let turns = chance.below(10); turns > 0; turns -= 1) await nextTurn()
     })

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
-import { temporaryFolder } from '../store/_fixtures.ts'
-import { admin, OpenGateway } from '../../src/gateway/_testing/open-gateway.ts'
+import { temporaryFolder } from '../support/store/fixtures.ts'
+import { admin, OpenGateway } from '../support/gateway/open-gateway.ts'
 import { seededRandom } from '../../src/kit/index.ts'
 import type { Message } from '../../src/schema/index.ts'
 import { ScriptedBackend } from '../../src/testing/index.ts'

@@ -3,26 +3,23 @@ import { get, type IncomingMessage } from 'node:http'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { expect, test } from 'vitest'
-import type { z } from 'zod'
-import { gatewayOperations, namedSchemas, type GatewayOperation, type SchemaName } from '../../src/serve/index.ts'
 import { SimulatorServer } from '../../src/simulator/index.ts'
-import { readJsonRows } from './_read-rows.ts'
-import { adminKey, apis, asked, TestGateway, type Reply } from './_test-gateway.ts'
+import { OpenApi, type Operation } from '../support/serve/openapi.ts'
+import { anthropicErrorSchema, openAiErrorSchema, vendorShapes } from '../support/serve/vendor-schemas.ts'
+import { readJsonRows } from '../support/gateway/read-rows.ts'
+import { adminKey, apis, asked, TestGateway, type Reply } from '../support/gateway/test-gateway.ts'
 
-const shapeSchemas: Readonly<Record<SchemaName, z.ZodType>> = namedSchemas
-
-/** A reply has the shape that the table of operations gives it, and so OpenAPI. */
-function expectShape(reply: Reply, operation: GatewayOperation): void {
-  const shapes = operation.replies[reply.status] ?? operation.errors ?? []
-  const names = 'types' in shapes ? [] : shapes
-  const fits = names.some((name) => shapeSchemas[name].safeParse(reply.body).success)
-  expect(fits || 'types' in shapes, `${operation.method} ${operation.path}: ${reply.status} ${reply.text}`).toBe(true)
+async function apiOf(gateway: TestGateway): Promise<OpenApi> {
+  return new OpenApi((await gateway.ask('/openapi.json')).body)
 }
 
-const operationOf = (method: string, path: string): GatewayOperation => {
-  const found = gatewayOperations.find((each) => each.method === method && each.path === path)
-  if (!found) throw new Error(`no operation ${method} ${path}`)
-  return found
+/** A reply has the shape that OpenAPI, or the vendor of its API, gives it. */
+function expectShape(reply: Reply, operation: Operation, api: OpenApi): void {
+  const where = `${operation.method} ${operation.path}: ${reply.status} ${reply.text}`
+  const vendor = vendorShapes(operation.path)
+  expect(operation.externalDocs !== undefined, where).toBe(vendor !== undefined)
+  if (!vendor) expect(api.problem(operation, reply), where).toBeUndefined()
+  else expect((reply.status < 300 ? vendor.reply : vendor.error).safeParse(reply.body).error, where).toBeUndefined()
 }
 
 test('every route answers as it is described, in a session and out of it', async () => {
@@ -33,51 +30,48 @@ test('every route answers as it is described, in a session and out of it', async
   const [session] = await gateway.startSessions({ taskId: 'a task', groupSize: 2, metadata: { try: 1 } })
   const { body } = await gateway.ask(`/sessions/${session?.id}/v1/chat/completions`, { body: asked.chat.body })
   const bodies: Readonly<Record<string, unknown>> = {
-    ChatRequest: asked.chat.body,
-    ResponsesRequest: asked.responses.body,
-    MessagesRequest: asked.messages.body,
-    ResponsesCountRequest: asked.responses.body,
-    MessagesCountRequest: { model: 'sim', messages: asked.messages.body.messages },
-    GenerateRequest: { text: 'hello' },
-    StartSessions: { limits: { maxTokens: 10 } },
-    Reward: { reward: 0.5, interactionId: body['id'] },
+    '/v1/chat/completions': asked.chat.body,
+    '/v1/responses': asked.responses.body,
+    '/v1/messages': asked.messages.body,
+    '/v1/responses/input_tokens': asked.responses.body,
+    '/v1/messages/count_tokens': { model: 'sim', messages: asked.messages.body.messages },
+    '/generate': { text: 'hello' },
+    '/v1/sessions': { limits: { maxTokens: 10 } },
+    '/v1/sessions/{id}/rewards': { reward: 0.5, interactionId: body['id'] },
   }
-  for (const operation of gatewayOperations) {
+  const api = await apiOf(gateway)
+  for (const operation of api.operations) {
     // What ends a session comes last.
     if (operation.path.endsWith('/end')) continue
     const path = operation.path.replace('{id}', session?.id ?? '').replace('{model}', 'sim')
-    const sent = operation.method === 'POST' && { body: operation.body ? bodies[operation.body] : {} }
+    const sent = operation.method === 'POST' && { body: bodies[operation.path.replace(/^\/sessions\/\{id\}/, '')] }
     const reply = await gateway.ask(path, { method: operation.method, ...sent })
     expect(reply.status, `${path}: ${reply.text}`).toBeLessThan(300)
-    expectShape(reply, operation)
+    expectShape(reply, operation, api)
     expect(reply.headers['x-request-id']).toMatch(/^req_\w+$/)
-    if (operation.key === 'nobody') continue
+    if (operation.security.length === 0) continue
     const refused = await gateway.ask(path, { method: operation.method, key: 'wrong', ...sent })
     expect(refused.status).toBe(401)
-    expectShape(refused, operation)
+    expectShape(refused, operation, api)
   }
   const ended = await gateway.ask(`/v1/sessions/${session?.id}/end`, { method: 'POST' })
-  expectShape(ended, operationOf('POST', '/v1/sessions/{id}/end'))
+  expectShape(ended, api.operation('POST', '/v1/sessions/{id}/end'), api)
   expect(ended.body).toMatchObject({ state: 'ended', taskId: 'a task', interactions: 5, alarms: [] })
 })
 
 test('openapi.json has every route, and refers to nothing that is not in it', async () => {
   await using gateway = await TestGateway.start()
-  const { body, text } = await gateway.ask('/openapi.json')
-  const paths = body['paths'] as Record<string, Record<string, unknown>>
-  const described = Object.entries(paths).flatMap(([path, methods]) =>
-    Object.keys(methods).map((method) => `${method.toUpperCase()} ${path}`),
-  )
+  const { document, operations, references } = await apiOf(gateway)
   // The name of a model may have slashes in it, which OpenAPI has no word for.
   const routes = gateway.server.routes.map((route) => route.replace('/models/*', '/models/{model}'))
-  expect(described.toSorted()).toEqual(routes.toSorted())
-  const { schemas } = body['components'] as { schemas: Record<string, unknown> }
-  const refs = Array.from(text.matchAll(/"\$ref":"([^"]+)"/g), ([, ref = '']) => ref)
-  expect(refs.length).toBeGreaterThan(30)
-  for (const ref of refs) expect(Object.keys(schemas)).toContain(ref.replace('#/components/schemas/', ''))
-  expect(Object.keys(schemas).toSorted()).toEqual(Object.keys(namedSchemas).toSorted())
+  expect(operations.map(({ method, path }) => `${method} ${path}`).toSorted()).toEqual(routes.toSorted())
+  const schemas = Object.keys(document.components.schemas)
+  expect(new Set(references)).toEqual(new Set(schemas))
+  expect(schemas).toContain('RewardedSession')
+  const { paths } = document
   expect(paths['/v1/sessions']?.['post']).toMatchObject({ requestBody: { required: false } })
-  expect(paths['/v1/chat/completions']?.['post']).toMatchObject({ requestBody: { required: true } })
+  expect(paths['/v1/sessions/{id}/rewards']?.['post']).toMatchObject({ requestBody: { required: true } })
+  expect(paths['/v1/chat/completions']?.['post']?.externalDocs?.url).toContain('platform.openai.com')
   expect(paths['/v1/export']?.['get']).toMatchObject({
     responses: { 200: { content: { 'application/x-ndjson': {}, 'application/octet-stream': {} } } },
   })
@@ -85,34 +79,20 @@ test('openapi.json has every route, and refers to nothing that is not in it', as
 
 test('openapi.json describes every field that a client may send to the API of sessions', async () => {
   await using gateway = await TestGateway.start()
-  const { text } = await gateway.ask('/openapi.json')
-  const { paths, components } = JSON.parse(text) as OpenApi
-  const parameters = Object.values(paths).flatMap((methods) =>
-    Object.values(methods).flatMap((each) => each.parameters),
-  )
-  const { StartSessions, Reward } = components.schemas
+  const { document, parameters } = await apiOf(gateway)
+  const { StartSessions, Reward } = document.components.schemas
   const fields = [StartSessions, Reward].flatMap((schema) => Object.entries(schema?.properties ?? {}))
-  const described = [...fields, ...parameters.flatMap((each) => (each ? [[each.name, each] as const] : []))]
+  const described = [...fields, ...parameters.map((each) => [each.name, each] as const)]
   expect(described.length).toBeGreaterThan(20)
   for (const [name, { description }] of described) expect(description, name).toMatch(/^[A-Z].*\.$/)
 })
-
-interface OpenApi {
-  readonly paths: Record<string, Record<string, { readonly parameters?: readonly Described[] }>>
-  readonly components: { readonly schemas: Record<string, { readonly properties?: Record<string, Described> }> }
-}
-
-interface Described {
-  readonly name: string
-  readonly description?: string
-}
 
 test.each(apis)('%s answers whole and as a stream', async (api) => {
   await using gateway = await TestGateway.start()
   const { path, body } = asked[api]
   const whole = await gateway.ask(path, { body })
   expect(whole.status).toBe(200)
-  expectShape(whole, operationOf('POST', path))
+  expect(vendorShapes(path)?.reply.safeParse(whole.body).error).toBeUndefined()
   const stream = await gateway.ask(path, { body: { ...body, stream: true } })
   expect(stream.headers).toMatchObject({
     'content-type': 'text/event-stream; charset=utf-8',
@@ -199,12 +179,12 @@ test('whoever asks for models wrongly is told so in the words of its API', async
   ] as const
   for (const [path, key, status] of asks) {
     for (const [headers, shape] of [
-      [{}, 'OpenAiError'],
-      [anthropic, 'AnthropicError'],
+      [{}, openAiErrorSchema],
+      [anthropic, anthropicErrorSchema],
     ] as const) {
       const reply = await gateway.ask(path, { headers, ...(key && { key }) })
       expect(reply.status, path).toBe(status)
-      expect(namedSchemas[shape].safeParse(reply.body), reply.text).toMatchObject({ success: true })
+      expect(shape.safeParse(reply.body), reply.text).toMatchObject({ success: true })
     }
   }
   const { id, key } = await gateway.startSession()
@@ -233,7 +213,7 @@ test('what is asked of no route, or wrongly, is refused in words', async () => {
     const { path } = asked[api]
     const reply = await gateway.ask(path, { body: 'nothing like JSON' })
     expect(reply.status, reply.text).toBe(400)
-    expectShape(reply, operationOf('POST', path))
+    expect(vendorShapes(path)?.error.safeParse(reply.body).error).toBeUndefined()
   }
 })
 
@@ -309,9 +289,10 @@ test('a query that does not fit is refused with what was sent', async () => {
 
 test('a method that a path does not take is refused with those it takes, in the words of its API', async () => {
   await using gateway = await TestGateway.start()
-  for (const { path: pattern } of gatewayOperations) {
+  const api = await apiOf(gateway)
+  for (const { path: pattern } of api.operations) {
     const path = pattern.replace('{id}', 'ses_nobody').replace('{model}', 'org/model')
-    const taken = gatewayOperations.filter((each) => each.path === pattern)
+    const taken = api.operations.filter((each) => each.path === pattern)
     const reply = await gateway.ask(`${path}?limit=1`, { method: 'PUT', body: asked.chat.body })
     expect(reply.status, path).toBe(405)
     const methods = taken.flatMap(({ method }) => (method === 'GET' ? ['GET', 'HEAD'] : [method]))
@@ -322,13 +303,13 @@ test('a method that a path does not take is refused with those it takes, in the 
         .toSorted()
         .join(' and ')}`,
     )
-    if (taken[0]?.errors) expectShape(reply, taken[0])
+    if (taken[0] && taken[0].security.length > 0) expectShape(reply, taken[0], api)
     expect(reply.headers['x-request-id']).toMatch(/^req_\w+$/)
   }
   const headers = { 'anthropic-version': '2023-06-01' }
   for (const path of ['/v1/models', '/v1/sessions']) {
     const { status, body } = await gateway.ask(path, { method: 'DELETE', headers })
-    expect([status, namedSchemas.AnthropicError.safeParse(body).success], path).toEqual([405, true])
+    expect([status, anthropicErrorSchema.safeParse(body).success], path).toEqual([405, true])
   }
 })
 

@@ -1,12 +1,12 @@
 import { setImmediate } from 'node:timers/promises'
 import { expect, test } from 'vitest'
-import { admin, OpenGateway } from '../../src/gateway/_testing/open-gateway.ts'
-import { beginEvents, tokenChunk } from '../../src/gateway/_testing/token-chunks.ts'
+import { admin, OpenGateway } from '../support/gateway/open-gateway.ts'
+import { beginEvents, tokenChunk } from '../support/gateway/token-chunks.ts'
 import { gatewayEvents, type Caller, type GatewayEvent } from '../../src/gateway/index.ts'
-import { chatReply, ScriptedServer, sendJson } from '../../src/inference/_testing/scripted-server.ts'
+import { chatReply, ScriptedServer, sendJson } from '../support/inference/scripted-server.ts'
 import { modelConfigSchema } from '../../src/inference/index.ts'
 import type { Message, MessageNode } from '../../src/schema/index.ts'
-import { activeResources, leftSince } from '../../src/kit/_testing/active-resources.ts'
+import { activeResources, leftSince } from '../support/kit/active-resources.ts'
 import { calls, ScriptedBackend } from '../../src/testing/index.ts'
 
 const question: Message = { role: 'user', content: 'hello' }

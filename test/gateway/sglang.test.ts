@@ -5,11 +5,11 @@ import { text as readText } from 'node:stream/consumers'
 import { describe, expect, test } from 'vitest'
 import { findModels } from '../../src/serve/index.ts'
 import { SimulatorServer, type SimulatorServerOptions } from '../../src/simulator/index.ts'
-import { documentsOf, readEvents } from './_stream-events.ts'
-import { Talk } from './_talk.ts'
-import { asked, TestGateway, type Started } from './_test-gateway.ts'
-import { emittedIn, emittedTruth, mergedRowsOf, recordedTruth, samplesOf } from './_truth.ts'
-import { apiNames, voices } from './_voices.ts'
+import { documentsOf, readEvents } from '../support/gateway/stream-events.ts'
+import { Talk } from '../support/gateway/scripted-conversation.ts'
+import { asked, TestGateway, type Started } from '../support/gateway/test-gateway.ts'
+import { emittedIn, emittedTruth, mergedRowsOf, recordedTruth, samplesOf } from '../support/gateway/emitted-tokens.ts'
+import { apiNames, voices } from '../support/gateway/api-clients.ts'
 
 const unasked = /meta_info|sgl_?ext|token_ids|routed_experts|"logprob"/
 

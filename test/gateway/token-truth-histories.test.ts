@@ -1,11 +1,18 @@
 import { expect, test } from 'vitest'
 import { seededRandom } from '../../src/kit/index.ts'
 import { SimulatorServer } from '../../src/simulator/index.ts'
-import { saidBy, saidIn, Talk } from './_talk.ts'
-import { TestGateway } from './_test-gateway.ts'
-import { emittedIn, emittedTruth, recordedTruth, samplesOf, type Emitted, type SampleRow } from './_truth.ts'
-import { apiNames, voices } from './_voices.ts'
-import { Wanderer, type Question } from './_wanderer.ts'
+import { saidBy, saidIn, Talk } from '../support/gateway/scripted-conversation.ts'
+import { TestGateway } from '../support/gateway/test-gateway.ts'
+import {
+  emittedIn,
+  emittedTruth,
+  recordedTruth,
+  samplesOf,
+  type Emitted,
+  type SampleRow,
+} from '../support/gateway/emitted-tokens.ts'
+import { apiNames, voices } from '../support/gateway/api-clients.ts'
+import { Wanderer, type Question } from '../support/gateway/history-rewriting-client.ts'
 
 const seeds = [1, 2, 3, 4, 5, 6]
 

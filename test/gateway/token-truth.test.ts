@@ -1,11 +1,17 @@
 import { describe, expect, test } from 'vitest'
 import type { Json } from '../../src/schema/index.ts'
 import { SimulatorServer } from '../../src/simulator/index.ts'
-import { saidIn, Talk } from './_talk.ts'
-import { TestGateway } from './_test-gateway.ts'
-import { emittedIn, emittedTruth, expectMerged, mergedRowsOf, recordedTruth, samplesOf } from './_truth.ts'
-import { pixel } from './_voice.ts'
-import { apiNames, voices } from './_voices.ts'
+import { saidIn, Talk } from '../support/gateway/scripted-conversation.ts'
+import { TestGateway } from '../support/gateway/test-gateway.ts'
+import {
+  emittedIn,
+  emittedTruth,
+  expectMerged,
+  mergedRowsOf,
+  recordedTruth,
+  samplesOf,
+} from '../support/gateway/emitted-tokens.ts'
+import { apiNames, pixel, voices } from '../support/gateway/api-clients.ts'
 
 const turns = 20
 /** From here on prompts are so long that their tokens are read in another way than those of short ones. */

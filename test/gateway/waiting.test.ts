@@ -1,12 +1,12 @@
 import { SimulatorServer, type LoggedRequest } from 'millrace'
 import { temporaryRuns } from 'millrace/testing'
 import { expect, test } from 'vitest'
-import { activeResources, leftSince } from '../../src/kit/_testing/active-resources.ts'
-import { LateServer } from '../../src/inference/_testing/late-server.ts'
-import { ScriptedServer } from '../../src/inference/_testing/scripted-server.ts'
-import { OpenGateway } from '../../src/gateway/_testing/open-gateway.ts'
-import { authorized, startGateway } from './_gateway-process.ts'
-import { asked, TestGateway } from './_test-gateway.ts'
+import { activeResources, leftSince } from '../support/kit/active-resources.ts'
+import { OpenGateway } from '../support/gateway/open-gateway.ts'
+import { authorized, startGateway } from '../support/gateway/gateway-process.ts'
+import { asked, TestGateway } from '../support/gateway/test-gateway.ts'
+import { LateServer } from '../support/inference/late-server.ts'
+import { ScriptedServer } from '../support/inference/scripted-server.ts'
 
 const bodies = {
   chat: { model: 'm', messages: [{ role: 'user', content: 'hello' }] },

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
-import { admin, OpenGateway } from '../../src/gateway/_testing/open-gateway.ts'
-import { chatReply, ScriptedServer, sendJson, type Handler } from '../../src/inference/_testing/scripted-server.ts'
+import { admin, OpenGateway } from '../support/gateway/open-gateway.ts'
+import { chatReply, ScriptedServer, sendJson, type Handler } from '../support/inference/scripted-server.ts'
 
 const hello = { model: 'm', messages: [{ role: 'user', content: 'hello' }] }
 

@@ -10,7 +10,7 @@ import {
 } from 'millrace'
 import { calls, ScriptedBackend, temporaryRuns, type Script } from 'millrace/testing'
 import { describe, expect, test } from 'vitest'
-import { openRun, scripted, storeRun } from './_stored.ts'
+import { openRun, scripted, storeRun } from '../support/replay/stored-runs.ts'
 
 /** A tool whose answers are enough asks a child, which asks one itself; so does an update, with the same words. */
 const environment = defineEnvironment({

@@ -13,7 +13,7 @@ import {
 } from 'millrace'
 import { calls, ScriptedBackend, temporaryRuns, type Script } from 'millrace/testing'
 import { describe, expect, test } from 'vitest'
-import { openRun, scripted, storeRun } from './_stored.ts'
+import { openRun, scripted, storeRun } from '../support/replay/stored-runs.ts'
 
 const base = { name: 'closed', task: z.object({}), tasks: () => [{}], prompt: () => 'Go.', reward: () => 1 }
 const replies = (messages: readonly Message[]): number => messages.filter(({ role }) => role === 'assistant').length

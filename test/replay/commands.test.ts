@@ -5,11 +5,10 @@ import { promisify } from 'node:util'
 import { evaluate } from 'millrace'
 import { temporaryRuns } from 'millrace/testing'
 import { describe, expect, test } from 'vitest'
-import { fakeProcess } from '../../src/cli/_testing/fake-terminal.ts'
+import { fakeProcess } from '../support/cli/fake-terminal.ts'
 import { main } from '../../src/cli/main.ts'
-import { markedBlocks } from '../_marked-blocks.ts'
-import { millrace } from '../cli/_millrace.ts'
-import { page, root } from '../_pages.ts'
+import { markedBlocks, page, root } from '../support/pages.ts'
+import { millrace } from '../support/cli/millrace-process.ts'
 
 const run = promisify(execFile)
 

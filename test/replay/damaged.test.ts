@@ -4,10 +4,10 @@ import { DatabaseSync } from 'node:sqlite'
 import { defineEnvironment, evaluate, replayRollout, replayRun, rescoreRun, z } from 'millrace'
 import { temporaryRuns } from 'millrace/testing'
 import { describe, expect, test } from 'vitest'
-import { fakeProcess } from '../../src/cli/_testing/fake-terminal.ts'
+import { fakeProcess } from '../support/cli/fake-terminal.ts'
 import { main } from '../../src/cli/main.ts'
-import { blobOutOfReach } from '../store/_damage.ts'
-import { openRun, storeRun } from './_stored.ts'
+import { blobOutOfReach } from '../support/store/damage.ts'
+import { openRun, storeRun } from '../support/replay/stored-runs.ts'
 
 const base = {
   name: 'numbers',

@@ -14,7 +14,7 @@ import {
 } from 'millrace'
 import { calls, ScriptedBackend, temporaryRuns, type Script } from 'millrace/testing'
 import { describe, expect, test, vi } from 'vitest'
-import { openRun, scripted, storeRun } from './_stored.ts'
+import { openRun, scripted, storeRun } from '../support/replay/stored-runs.ts'
 
 const said = (messages: readonly Message[], role: Message['role']): number =>
   messages.filter((message) => message.role === role).length

@@ -11,7 +11,7 @@ import {
 } from 'millrace'
 import { temporaryRuns } from 'millrace/testing'
 import { expect, test } from 'vitest'
-import { openRun, storeRun } from './_stored.ts'
+import { openRun, storeRun } from '../support/replay/stored-runs.ts'
 
 const environment = defineEnvironment({
   name: 'plain',
@@ -29,19 +29,19 @@ const replayOne = (rollout: unknown, given: object) => (reader: RunReader) =>
 const rescore = (given: object) => (reader: RunReader) => rescoreRun(reader, given)
 
 test.each<[problem: string, how: (reader: RunReader) => Promise<unknown>]>([
-  ['options of forkRollout() must be an object with fields such as rollout, turn, model', fork(undefined)],
+  ['options of forkRollout(): missing; expected object', fork(undefined)],
   ["rollout must be a rollout's id, such as 0-0, not undefined", fork({})],
   ['`sample` is not known; did you mean `samples`?', fork({ rollout: '0-0', turn: 0, sample: 3 })],
-  ['samples must be a whole number of at least 1, not 0', fork({ rollout: '0-0', turn: 0, samples: 0 })],
-  ['`system` must be a text, not 5', fork({ rollout: '0-0', turn: 0, system: 5 })],
-  ['`run.folder` is not known', fork({ rollout: '0-0', turn: 0, run: { folder: 'x' } })],
+  ['samples: expected number to be at least 1', fork({ rollout: '0-0', turn: 0, samples: 0 })],
+  ['system: expected string, got number', fork({ rollout: '0-0', turn: 0, system: 5 })],
+  ['run: `folder` is not known', fork({ rollout: '0-0', turn: 0, run: { folder: 'x' } })],
   ['options of replayRun(): `enviroment` is not known; did you mean `environment`?', replay({ enviroment: 'x' })],
-  ['options of replayRun() must be an object', replay(null)],
-  ['options of replayRollout(): `options` must be an object, not 5', replayOne('0-0', { options: 5 })],
+  ['options of replayRun(): expected object, got null', replay(null)],
+  ['options of replayRollout(): options: expected object, got number', replayOne('0-0', { options: 5 })],
   ["rollout must be a rollout's id, such as 0-0, not undefined", replayOne(undefined, {})],
   ['options of rescoreRun(): `juge` is not known; did you mean `judge`?', rescore({ juge: 'live' })],
-  ["judge must be one of recorded, live, not 'alive'", rescore({ judge: 'alive' })],
-  ['concurrency must be a whole number of at least 1, not 0', rescore({ concurrency: 0 })],
+  ['judge: expected one of', rescore({ judge: 'alive' })],
+  ['concurrency: expected number to be at least 1', rescore({ concurrency: 0 })],
 ])('what does not fit is refused by name: %s', async (problem, how) => {
   await using runs = await temporaryRuns()
   await storeRun(runs.root, { environment, script: () => 'hello' })

@@ -14,8 +14,8 @@ import {
 } from 'millrace'
 import { calls, temporaryRuns } from 'millrace/testing'
 import { describe, expect, test } from 'vitest'
-import { activeResources, leftSince } from '../../src/kit/_testing/active-resources.ts'
-import { openRun, storeRun } from './_stored.ts'
+import { activeResources, leftSince } from '../support/kit/active-resources.ts'
+import { openRun, storeRun } from '../support/replay/stored-runs.ts'
 
 const said = (messages: readonly Message[], role: Message['role']): number =>
   messages.filter((message) => message.role === role).length

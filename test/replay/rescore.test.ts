@@ -20,7 +20,7 @@ import { calls, temporaryRuns } from 'millrace/testing'
 import { describe, expect, test } from 'vitest'
 import heavyEnvironment from '../fixtures/heavy.ts'
 import { defaultLimits } from '../../src/schema/index.ts'
-import { openRun, storeRun } from './_stored.ts'
+import { openRun, storeRun } from '../support/replay/stored-runs.ts'
 
 const base = {
   name: 'numbers',

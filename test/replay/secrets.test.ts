@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import { defineEnvironment, evaluate, forkRollout, judge, replayRollout, rescoreRun, z } from 'millrace'
 import { ScriptedBackend, temporaryRuns } from 'millrace/testing'
 import { expect, test } from 'vitest'
-import { openRun, scripted, storeRun } from './_stored.ts'
+import { openRun, scripted, storeRun } from '../support/replay/stored-runs.ts'
 
 const base = { name: 'secretive', task: z.object({}), tasks: () => [{}], prompt: () => 'Go.' }
 

@@ -18,7 +18,7 @@ import {
 } from 'millrace'
 import { ScriptedBackend, temporaryRuns } from 'millrace/testing'
 import { describe, expect, test } from 'vitest'
-import { openRun, storeRun } from './_stored.ts'
+import { openRun, storeRun } from '../support/replay/stored-runs.ts'
 
 interface Row {
   readonly question: string

@@ -11,7 +11,7 @@ import {
 import { calls, ScriptedBackend, temporaryRuns } from 'millrace/testing'
 import { describe, expect, onTestFinished, test, vi } from 'vitest'
 import { misbehaving, ServerLog } from '../fixtures/mcp/misbehaving.ts'
-import { openRun, scripted, storeRun } from './_stored.ts'
+import { openRun, scripted, storeRun } from '../support/replay/stored-runs.ts'
 
 function environmentWith(sums: ServerConfig, toolFormat?: 'hermes'): Environment {
   return defineEnvironment({

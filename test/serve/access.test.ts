@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import { HttpDoor } from '../../src/serve/index.ts'
-import { echo, TestServer } from './_server.ts'
+import { echo, TestServer } from '../support/serve/test-server.ts'
 
 test('with a key, everything but the probes asks for it', async () => {
   await using server = await TestServer.start(echo, { accessKey: 'sesame' })

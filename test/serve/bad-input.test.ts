@@ -2,7 +2,7 @@ import { once } from 'node:events'
 import { connect } from 'node:net'
 import { RolloutService, type ServiceOptions } from 'millrace'
 import { expect, test } from 'vitest'
-import { echo, TestServer } from './_server.ts'
+import { echo, TestServer } from '../support/serve/test-server.ts'
 
 const json = { 'content-type': 'application/json' }
 const task = { word: 'a' }
@@ -161,9 +161,9 @@ test('a request that runs is not forgotten, however few are remembered', async (
 test.each([
   [{ concurency: 3 }, '`concurency` is not known; did you mean `concurrency`?'],
   [{ limit: 3 }, '`limit` is not known; did you mean `limits`?'],
-  [{ bounds: { maxTaskBytes: '3' } }, "`bounds.maxTaskBytes` must be a number of at least 0, not '3'"],
-  [{ bounds: { maxTaskByte: 3 } }, '`bounds.maxTaskByte` is not known; did you mean `maxTaskBytes`?'],
-  [{ run: { folder: 'x' } }, '`run.folder` is not known; there are root, name'],
+  [{ bounds: { maxTaskBytes: '3' } }, 'bounds.maxTaskBytes: expected number, got string'],
+  [{ bounds: { maxTaskByte: 3 } }, 'bounds: `maxTaskByte` is not known; did you mean `maxTaskBytes`?'],
+  [{ run: { folder: 'x' } }, 'run: `folder` is not known; there are root, name'],
 ])('a service is refused what it does not know: %j', async (misspelt: object, problem) => {
   const options: ServiceOptions = Object.assign({ environment: 'arithmetic', model: 'sim' }, misspelt)
   await expect(RolloutService.open(options)).rejects.toMatchObject({

@@ -1,7 +1,7 @@
 import { defineEnvironment, MillraceError, z } from 'millrace'
 import { temporaryRuns, type Script } from 'millrace/testing'
 import { expect, test } from 'vitest'
-import { HeldAnswers, TestServer, wordEnvironment } from './_server.ts'
+import { HeldAnswers, TestServer, wordEnvironment } from '../support/serve/test-server.ts'
 
 test('a running rollout is cancelled, upstream too', async () => {
   const answers = new HeldAnswers()

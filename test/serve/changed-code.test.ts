@@ -3,7 +3,7 @@ import { join } from 'node:path'
 import { RolloutService } from 'millrace'
 import { ScriptedBackend, temporaryRuns } from 'millrace/testing'
 import { expect, test } from 'vitest'
-import { fixture } from '../cli/_millrace.ts'
+import { fixture } from '../support/cli/millrace-process.ts'
 
 test('a server whose code changed keeps that with its run, from its next rollout on', async () => {
   await using runs = await temporaryRuns()

@@ -1,9 +1,9 @@
 import { readdir } from 'node:fs/promises'
 import { temporaryRuns } from 'millrace/testing'
 import { expect, test, vi } from 'vitest'
-import { activeResources, leftSince } from '../../src/kit/_testing/active-resources.ts'
+import { activeResources, leftSince } from '../support/kit/active-resources.ts'
 import type { HttpDoor } from '../../src/serve/index.ts'
-import { echo, HeldAnswers, linesOf, TestServer } from './_server.ts'
+import { echo, HeldAnswers, linesOf, TestServer } from '../support/serve/test-server.ts'
 
 test('nothing is left open, whatever was going on', async () => {
   const before = activeResources()

@@ -4,10 +4,10 @@ import { connect, type Socket } from 'node:net'
 import { join } from 'node:path'
 import type { MillraceError } from 'millrace'
 import { expect, test, vi } from 'vitest'
-import { runningThreads, threadsSince } from '../../src/kit/_testing/running-threads.ts'
-import { CodecPool } from '../../src/serve/codec-pool.ts'
+import { runningThreads, threadsSince } from '../support/kit/running-threads.ts'
+import { CodecPool } from '../../src/serve/codec/codec-pool.ts'
 import { HttpDoor } from '../../src/serve/index.ts'
-import { echo, TestServer } from './_server.ts'
+import { echo, TestServer } from '../support/serve/test-server.ts'
 
 const long = 'x'.repeat(3_000_000)
 

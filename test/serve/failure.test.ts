@@ -3,7 +3,7 @@ import { rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { temporaryRuns } from 'millrace/testing'
 import { expect, test } from 'vitest'
-import { HeldAnswers, TestServer } from './_server.ts'
+import { HeldAnswers, TestServer } from '../support/serve/test-server.ts'
 
 const onSettled = (): void => {
   throw new Error('mine')

@@ -5,7 +5,7 @@ import { expect, it } from 'vitest'
 /** See test/store/full-disk.test.ts for what it needs of the machine. */
 it('a full disk is said to everybody; with more room the next sitting finishes what was accepted', async () => {
   await using place = await temporaryRuns()
-  const script = new URL('./_full-disk.ts', import.meta.url).pathname
+  const script = new URL('../support/serve/full-disk-run.ts', import.meta.url).pathname
   const inNamespace = 'mount -t tmpfs -o size=6m tmpfs "$1" && exec "$2" --no-warnings "$3" "$1"'
   const child = spawnSync('unshare', ['-m', 'sh', '-c', inNamespace, 'sh', place.root, process.execPath, script], {
     encoding: 'utf8',

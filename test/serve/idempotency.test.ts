@@ -2,7 +2,7 @@ import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { temporaryRuns } from 'millrace/testing'
 import { expect, test } from 'vitest'
-import { echo, HeldAnswers, TestServer, type RecordLine } from './_server.ts'
+import { echo, HeldAnswers, TestServer, type RecordLine } from '../support/serve/test-server.ts'
 
 const request = { requestId: 'again', tasks: [{ word: 'a' }, { word: 'b' }] }
 
@@ -140,7 +140,7 @@ test('an evaluation’s run is not a server’s', async () => {
   await using runs = await temporaryRuns()
   const { evaluate } = await import('millrace')
   const { ScriptedBackend } = await import('millrace/testing')
-  const { wordEnvironment } = await import('./_server.ts')
+  const { wordEnvironment } = await import('../support/serve/test-server.ts')
   await evaluate({
     environment: { ...wordEnvironment, tasks: () => [{ word: 'a' }] },
     model: { name: 'scripted', backends: [{ url: 'http://scripted.invalid' }] },

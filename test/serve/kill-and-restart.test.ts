@@ -4,8 +4,8 @@ import { join } from 'node:path'
 import { temporaryRuns } from 'millrace/testing'
 import { expect, test } from 'vitest'
 import { RunReader } from '../../src/store/index.ts'
-import { fixture } from '../cli/_millrace.ts'
-import { post, startServe } from './_serve-process.ts'
+import { fixture } from '../support/cli/millrace-process.ts'
+import { post, startServe } from '../support/serve/serve-process.ts'
 
 const count = 300
 

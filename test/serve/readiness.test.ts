@@ -1,15 +1,15 @@
 import { fileURLToPath } from 'node:url'
 import { temporaryRuns } from 'millrace/testing'
 import { expect, test } from 'vitest'
-import { readinessOf } from '../../src/serve/_readiness.ts'
+import { readinessOf } from '../../src/serve/rollouts/service-parts.ts'
 import { HttpDoor, RolloutService } from '../../src/serve/index.ts'
 import type { WorkerStatus } from '../../src/rollout/index.ts'
-import { post } from './_serve-process.ts'
+import { post } from '../support/serve/serve-process.ts'
 
 test('a server whose only worker is blocked is not ready, and is again afterwards', async () => {
   await using runs = await temporaryRuns()
   await using service = await RolloutService.open({
-    environment: fileURLToPath(new URL('_blocking.ts', import.meta.url)),
+    environment: fileURLToPath(new URL('../support/serve/blocking-environment.ts', import.meta.url)),
     model: 'sim',
     workers: 1,
     preflight: false,

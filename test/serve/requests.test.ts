@@ -1,8 +1,7 @@
 import { temporaryRuns } from 'millrace/testing'
 import { expect, test } from 'vitest'
-import type { z } from 'zod'
-import { serveApi, serveSchemas } from '../../src/serve/index.ts'
-import { echo, HeldAnswers, TestServer, wordEnvironment, type Reply } from './_server.ts'
+import { OpenApi } from '../support/serve/openapi.ts'
+import { echo, HeldAnswers, TestServer, wordEnvironment } from '../support/serve/test-server.ts'
 
 test('a request counts its rollouts by state and outcome, also after a restart', async () => {
   await using runs = await temporaryRuns()
@@ -71,32 +70,12 @@ test('requests are listed newest first, by state and page by page', async () => 
   answers.release('held', 'next', 'last')
 })
 
-const schemas: Readonly<Record<string, z.ZodType>> = serveSchemas
-
-function expectShape(reply: Reply, operation: (typeof serveApi.operations)[number]): void {
-  const shapes = operation.replies[reply.status] ?? operation.errors ?? []
-  const names = 'types' in shapes ? (shapes.json ?? []) : shapes
-  const problems = names.map((name) => schemas[name]?.safeParse(reply.body).error)
-  const where = `${operation.method} ${operation.path} ${reply.status}: ${problems.join('\n')}`
-  expect(names.length === 0 || problems.includes(undefined), where).toBe(true)
-}
-
 test('openapi.json of a server has every route, and every route answers as it says', async () => {
   await using server = await TestServer.start(echo, { environment: wordEnvironment })
-  const document = (await server.get('/openapi.json')).body as unknown as {
-    paths: Record<string, Record<string, { parameters?: { name: string; description?: string }[] }>>
-    components: { schemas: Record<string, { properties?: Record<string, { description?: string }> }> }
-  }
-  const described = Object.entries(document.paths).flatMap(([path, methods]) =>
-    Object.keys(methods).map((method) => `${method.toUpperCase()} ${path}`),
-  )
-  expect(described.toSorted()).toEqual(server.door.routes.toSorted())
-  const refs = Array.from(JSON.stringify(document).matchAll(/"\$ref":"([^"]+)"/g), ([, ref = '']) => ref)
-  expect(refs.length).toBeGreaterThan(20)
-  for (const ref of refs) expect(document.components.schemas).toHaveProperty([ref.replace('#/components/schemas/', '')])
-  const parameters = Object.values(document.paths).flatMap((methods) =>
-    Object.values(methods).flatMap((each) => each.parameters ?? []),
-  )
+  const api = new OpenApi((await server.get('/openapi.json')).body)
+  const { document, operations, references, parameters } = api
+  expect(operations.map(({ method, path }) => `${method} ${path}`).toSorted()).toEqual(server.door.routes.toSorted())
+  expect(new Set(references)).toEqual(new Set(Object.keys(document.components.schemas)))
   const fields = Object.entries(document.components.schemas['RolloutRequest']?.properties ?? {})
   expect(fields.length).toBe(7)
   for (const { name, description } of parameters) expect(description, name).toMatch(/\.$/)
@@ -104,17 +83,19 @@ test('openapi.json of a server has every route, and every route answers as it sa
 
   await server.post({ task: { word: 'first' }, requestId: '0-0' })
   const bodies: Record<string, unknown> = {
-    RolloutRequest: { task: { word: 'again' }, include: 'tokens' },
-    ResizeWorkers: { count: 1 },
+    '/v1/rollouts': { task: { word: 'again' }, include: 'tokens' },
+    '/v1/workers': { count: 1 },
   }
-  for (const operation of serveApi.operations) {
-    const { method, path, body } = operation
-    const reply = await server.send(method, path.replace('{id}', '0-0'), body && bodies[body])
-    expectShape(reply, operation)
+  for (const operation of operations) {
+    const { method, path } = operation
+    const reply = await server.send(method, path.replace('{id}', '0-0'), operation.requestBody && bodies[path])
+    expect(api.problem(operation, reply), `${method} ${path} ${reply.status}`).toBeUndefined()
     // Workers cannot be changed where there are none.
     if (method === 'GET' || path === '/v1/rollouts') expect(reply.status, path).toBe(200)
-    if (operation.errors) expectShape(await server.send(method, `${path.replace('{id}', '9-9')}?no=1`, {}), operation)
+    if (operation.security.length === 0) continue
+    const refused = await server.send(method, `${path.replace('{id}', '9-9')}?no=1`, {})
+    expect(api.problem(operation, refused), `${method} ${path} ${refused.status}`).toBeUndefined()
   }
   const detached = await server.post({ task: { word: 'later' }, requestId: 'later', detached: true })
-  expect(serveSchemas.AcceptedRequest.safeParse(detached.body)).toMatchObject({ success: true })
+  expect(api.problem(api.operation('POST', '/v1/rollouts'), detached)).toBeUndefined()
 })

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { echo, HeldAnswers, linesOf, TestServer, type RecordLine } from './_server.ts'
+import { echo, HeldAnswers, linesOf, TestServer, type RecordLine } from '../support/serve/test-server.ts'
 
 test('one task is answered with its record', async () => {
   await using server = await TestServer.start(echo)

@@ -3,8 +3,8 @@ import { join } from 'node:path'
 import { SimulatorServer } from 'millrace'
 import { temporaryRuns } from 'millrace/testing'
 import { expect, test } from 'vitest'
-import { fixture, millrace } from '../cli/_millrace.ts'
-import { post, startServe } from './_serve-process.ts'
+import { fixture, millrace } from '../support/cli/millrace-process.ts'
+import { post, startServe } from '../support/serve/serve-process.ts'
 
 const task = { left: 1, right: 2 }
 
@@ -59,7 +59,7 @@ test('a second signal stops what runs, and says so to whoever waits; the next si
 test('what cannot be served is said in one sentence', async () => {
   await using runs = await temporaryRuns()
   await using server = await startServe(runs.root, fixture('counting.ts'), '-m', 'sim')
-  const { startMillrace } = await import('../cli/_millrace.ts')
+  const { startMillrace } = await import('../support/cli/millrace-process.ts')
   const { port } = new URL(server.url)
   const place = { cwd: runs.root }
   await using taken = startMillrace(place, 'serve', fixture('counting.ts'), '-m', 'sim', '--port', port, '--run', 'two')

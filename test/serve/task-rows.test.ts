@@ -3,8 +3,8 @@ import { DatabaseSync } from 'node:sqlite'
 import { exportRollouts, forkRollout, replayRun, rescoreRun, RunReader } from 'millrace'
 import { temporaryRuns } from 'millrace/testing'
 import { expect, test } from 'vitest'
-import { millrace } from '../cli/_millrace.ts'
-import { TestServer, wordEnvironment } from './_server.ts'
+import { millrace } from '../support/cli/millrace-process.ts'
+import { TestServer, wordEnvironment } from '../support/serve/test-server.ts'
 
 const run = { name: 'served' }
 

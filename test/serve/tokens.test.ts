@@ -1,7 +1,7 @@
 import { defineEnvironment, z } from 'millrace'
 import { temporaryRuns, type Script } from 'millrace/testing'
 import { expect, test } from 'vitest'
-import { TestServer } from './_server.ts'
+import { TestServer } from '../support/serve/test-server.ts'
 
 const count = 40_000
 const ids = Int32Array.from({ length: count }, (_, index) => (index * 7919) % 151_936)

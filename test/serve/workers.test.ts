@@ -4,7 +4,7 @@ import { expect, test } from 'vitest'
 import { HttpDoor, RolloutService } from '../../src/serve/index.ts'
 import type { WorkerStatus } from '../../src/rollout/index.ts'
 
-const environment = fileURLToPath(new URL('_blocking.ts', import.meta.url))
+const environment = fileURLToPath(new URL('../support/serve/blocking-environment.ts', import.meta.url))
 
 async function ask(url: string, method: string, body?: unknown): Promise<{ status: number; body: unknown }> {
   const reply = await fetch(url, {

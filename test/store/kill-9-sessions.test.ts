@@ -3,10 +3,10 @@ import { expect, test } from 'vitest'
 import { exportSessions } from '../../src/gateway/export/export-sessions.ts'
 import { seededRandom } from '../../src/kit/index.ts'
 import { RunReader, RunStore } from '../../src/store/index.ts'
-import { randomSession } from '../gateway/_random-session.ts'
-import { readJsonRows } from '../gateway/_read-rows.ts'
-import { temporaryFolder } from './_fixtures.ts'
-import { reportsUntilKilled } from './_reports-until-killed.ts'
+import { temporaryFolder } from '../support/store/fixtures.ts'
+import { randomSession } from '../support/gateway/random-session.ts'
+import { readJsonRows } from '../support/gateway/read-rows.ts'
+import { reportsUntilKilled } from '../support/store/reports-until-killed.ts'
 
 const rounds = 8
 const seedsPerRound = 100_000
@@ -19,7 +19,11 @@ test('kill -9 in the middle of sessions loses nothing that was reported', async 
   for (let round = 0; round < rounds; round += 1) {
     const count = 20 + Math.floor(random() * 1_500)
     reported.push(
-      ...(await reportsUntilKilled('./_acking-sessions.ts', [folder, String(round * seedsPerRound)], count)),
+      ...(await reportsUntilKilled(
+        new URL('../support/store/acking-sessions.ts', import.meta.url),
+        [folder, String(round * seedsPerRound)],
+        count,
+      )),
     )
     using reader = RunReader.open(folder)
     expect(missing(reader, reported)).toEqual([])
@@ -37,7 +41,7 @@ test('kill -9 in the middle of sessions loses nothing that was reported', async 
     if (end) expect(recorded).toHaveLength(nodes.length)
     else open += 1
   }
-  expect(Array.from(store.reader.sessions.openSessions())).toHaveLength(open)
+  expect(Array.from(store.reader.sessions.each({ state: 'open' }))).toHaveLength(open)
   const chunks = await Array.fromAsync(exportSessions(store.reader, { rows: 'merged', format: 'jsonl' }))
   const rows = readJsonRows(Buffer.concat(chunks))
   expect(new Set(rows.flatMap((row) => row['session'] ?? []))).toEqual(new Set(sessionIds(store.reader)))

@@ -3,8 +3,8 @@ import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import { seededRandom } from '../../src/kit/index.ts'
 import { exportRollouts, runFiles, RunReader, RunStore } from '../../src/store/index.ts'
-import { temporaryFolder } from './_fixtures.ts'
-import { reportsUntilKilled } from './_reports-until-killed.ts'
+import { temporaryFolder } from '../support/store/fixtures.ts'
+import { reportsUntilKilled } from '../support/store/reports-until-killed.ts'
 
 const rounds = 12
 
@@ -16,7 +16,11 @@ test('kill -9 in the middle of writing loses nothing that was reported, twelve t
   for (let round = 0; round < rounds; round += 1) {
     const count = 20 + Math.floor(random() * 1_500)
     reported.push(
-      ...(await reportsUntilKilled('./_acking-writer.ts', [folder, String(round * 100_000), '100000'], count)),
+      ...(await reportsUntilKilled(
+        new URL('../support/store/acking-writer.ts', import.meta.url),
+        [folder, String(round * 100_000), '100000'],
+        count,
+      )),
     )
 
     using reader = RunReader.open(folder)
@@ -30,25 +34,6 @@ test('kill -9 in the middle of writing loses nothing that was reported, twelve t
   expect(exported.join('') === readFileSync(join(folder, runFiles.lines), 'utf8')).toBe(true)
   expect(exported).toHaveLength(store.reader.counts().ended)
   expect(store.run.sittings).toHaveLength(rounds + 1)
-})
-
-test('kill -9 of a run that is written by the thread that runs it loses nothing either', async () => {
-  using root = temporaryFolder()
-  const random = seededRandom(10)
-  for (let round = 0; round < rounds; round += 1) {
-    const folder = join(root.path, `run-${round}`)
-    const count = 20 + Math.floor(random() * 800)
-    const reported = await reportsUntilKilled('./_acking-writer.ts', [folder, '0', '100000', 'lone'], count)
-    {
-      using reader = RunReader.open(folder)
-      expect(missing(reader, reported)).toEqual([])
-    }
-    await using store = await RunStore.open({ folder })
-    expect(missing(store.reader, reported)).toEqual([])
-    expect(store.reader.integrity()).toEqual([])
-    const lines = readFileSync(join(folder, runFiles.lines), 'utf8').split('\n').length - 1
-    expect(lines).toBe(store.reader.counts().ended)
-  }
 })
 
 /** The reports whose thing is not in the run. */

@@ -2,7 +2,7 @@ import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import { metricFamilies, schemaUrl, spanAttributes } from '../../src/telemetry/index.ts'
-import { page, root, tableRows } from '../_pages.ts'
+import { page, root, tableRows } from '../support/pages.ts'
 
 const documentation = await page('docs/telemetry.md')
 const dashboard = await readFile(join(root, 'docs/grafana/millrace.json'), 'utf8')

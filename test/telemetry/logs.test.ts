@@ -7,7 +7,7 @@ import { runScripted, temporaryRuns } from 'millrace/testing'
 import { expect, test } from 'vitest'
 import type { WorkerStatus } from '../../src/rollout/index.ts'
 import { LagWatch, Logger, traceIdOf, type LogLevel } from '../../src/telemetry/index.ts'
-import { answer, household } from './_household.ts'
+import { answer, household } from '../support/telemetry/parent-and-child-environment.ts'
 
 const calm = { p99Ms: 1, maxMs: 3, meanMs: 0.5, utilization: 0.25 }
 const worker: WorkerStatus = {
@@ -25,7 +25,7 @@ async function logFile(level: LogLevel) {
   const folder = await temporaryRuns()
   const path = join(folder.root, 'log')
   const file = await open(path, 'a')
-  const logger = new Logger({ level, fd: file.fd, ids: { run: 'night' } })
+  const logger = new Logger({ level, fd: file.fd })
   return {
     logger,
     lines: async (): Promise<Record<string, unknown>[]> => {

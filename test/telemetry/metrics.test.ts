@@ -2,12 +2,12 @@ import { Worker } from 'node:worker_threads'
 import { defineEnvironment, evaluate, MillraceError, z } from 'millrace'
 import { calls, runScripted, ScriptedBackend, temporaryRuns, type Script } from 'millrace/testing'
 import { expect, test } from 'vitest'
-import { activeResources, leftSince } from '../../src/kit/_testing/active-resources.ts'
+import { activeResources, leftSince } from '../support/kit/active-resources.ts'
 import { LoopLag } from '../../src/kit/index.ts'
 import { metricFamilies, startTelemetry, type MetricsDelta, type MetricsSources } from '../../src/telemetry/index.ts'
 import { toolCalls, toolServerEvents } from '../../src/tools/index.ts'
-import { answer, household } from './_household.ts'
-import { parseMetrics, sumOf } from './_parse-metrics.ts'
+import { answer, household } from '../support/telemetry/parent-and-child-environment.ts'
+import { parseMetrics, sumOf } from '../support/telemetry/parse-metrics.ts'
 
 const calm = { p99Ms: 1, maxMs: 3, meanMs: 0.5, utilization: 0.25 }
 
@@ -156,7 +156,7 @@ test('the state is read when it is asked for', async () => {
 test('what a worker thread counted arrives in pieces and adds up', async () => {
   await using telemetry = startTelemetry({ env: {}, run: 'r', metrics: true })
   const hub = telemetry.metrics({})
-  const worker = new Worker(new URL('./_counting-thread.ts', import.meta.url))
+  const worker = new Worker(new URL('../support/telemetry/counting-thread.ts', import.meta.url))
   const pieces: (MetricsDelta | undefined)[] = []
   worker.on('message', (delta: MetricsDelta | undefined) => pieces.push(delta))
   await new Promise((resolve, reject) => {
@@ -209,19 +209,17 @@ test('every metric can be there', async () => {
   })
   for (const record of records) hub.rolloutSettled(record)
   toolServerEvents.publish({ name: 'mcp.open', server: 'search', ok: true, ms: 12 })
-  const gateway = telemetry.gatewayMetrics()
-  gateway.sessionStarted()
-  gateway.requestEnded({
-    api: 'chat',
-    model: 'm',
-    status: 200,
-    ms: 20,
-    firstTokenMs: 3,
-    outcome: 'complete',
-    isInSession: true,
-    turn: 'exact',
-  })
-  gateway.sessionEnded({ why: 'ended', alarms: ['nothing_captured'] })
+  const ofGateways = [
+    'gatewaySessionsStarted',
+    'gatewaySessionsEnded',
+    'gatewayAlarms',
+    'gatewayRequests',
+    'gatewaySeconds',
+    'gatewayFirstTokenSeconds',
+    'gatewaySamples',
+    'gatewayLaterTurns',
+  ] as const
+  for (const family of ofGateways) telemetry.registry.series(family).add()
   await telemetry.close()
   const present = parseMetrics(await hub.text())
   expect([...present.keys()]).toEqual(Object.values(metricFamilies).map(({ name }) => name))

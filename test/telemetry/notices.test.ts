@@ -2,7 +2,7 @@ import { evaluate } from 'millrace'
 import { ScriptedBackend, temporaryRuns } from 'millrace/testing'
 import { expect, onTestFinished, test, vi } from 'vitest'
 import { RolloutService } from '../../src/serve/index.ts'
-import { answer, household } from './_household.ts'
+import { answer, household } from '../support/telemetry/parent-and-child-environment.ts'
 
 const notice = 'no spans are sent: "collector" is no url. Write it like http://localhost:4318.'
 

@@ -2,13 +2,13 @@ import { evaluate, type Message } from 'millrace'
 import { runScripted, temporaryRuns } from 'millrace/testing'
 import { expect, test } from 'vitest'
 import { modelCalls, type ModelConfigInput } from '../../src/inference/index.ts'
-import { chatReply, ScriptedServer, sendJson } from '../../src/inference/_testing/scripted-server.ts'
-import { activeResources, leftSince } from '../../src/kit/_testing/active-resources.ts'
+import { activeResources, leftSince } from '../support/kit/active-resources.ts'
+import { chatReply, ScriptedServer, sendJson } from '../support/inference/scripted-server.ts'
 import { rolloutEvents, type RolloutStartEvent } from '../../src/rollout/index.ts'
 import { schemaUrl, spanAttributes, startTelemetry, traceIdOf } from '../../src/telemetry/index.ts'
 import { toolCalls } from '../../src/tools/index.ts'
-import { Collector, type ReceivedSpan } from './_collector.ts'
-import { answer, household } from './_household.ts'
+import { Collector, type ReceivedSpan } from '../support/telemetry/collector.ts'
+import { answer, household } from '../support/telemetry/parent-and-child-environment.ts'
 
 /** An inference server that answers by content and remembers the headers it was sent. */
 function backend(): Promise<ScriptedServer> {

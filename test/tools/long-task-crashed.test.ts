@@ -4,11 +4,11 @@ import { expect, test } from 'vitest'
 import { RunReader } from '../../src/store/index.ts'
 import longTask from '../fixtures/long-task.ts'
 import { misbehaving, ServerLog } from '../fixtures/mcp/misbehaving.ts'
-import { nextMove } from './_long-task-model.ts'
-import { expectOneRecordEach, maxTurns } from './_long-task-run.ts'
-import { callsNoted, notedCalls, timesMade } from './_noted-calls.ts'
-import { isRunning, liveDescendants } from './_processes.ts'
-import { seeded } from './_seeded.ts'
+import { nextMove } from '../support/tools/long-task-model.ts'
+import { expectOneRecordEach, maxTurns } from '../support/tools/long-task-run.ts'
+import { callsNoted, notedCalls, timesMade } from '../support/tools/noted-calls.ts'
+import { isRunning, liveDescendants } from '../support/tools/processes.ts'
+import { seeded } from '../support/tools/seeded.ts'
 
 const count = 4
 const model = { name: 'counting', backends: [{ url: 'http://scripted.invalid' }] }

@@ -2,9 +2,9 @@ import { spawn } from 'node:child_process'
 import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
 import { expect, test } from 'vitest'
-import { seeded } from './_seeded.ts'
+import { seeded } from '../support/tools/seeded.ts'
 
-const reader = fileURLToPath(new URL('_random-arguments.ts', import.meta.url))
+const reader = fileURLToPath(new URL('../support/tools/random-arguments.ts', import.meta.url))
 const count = 20_000
 /** One text takes a millisecond, and half a second if it is given up on. */
 const patienceMs = 120_000

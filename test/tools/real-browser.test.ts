@@ -4,9 +4,9 @@ import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { calls } from 'millrace/testing'
 import { expect, test } from 'vitest'
-import { processesOf, unpackedBrowser } from './_browser.ts'
-import { isRunning, liveDescendants } from './_processes.ts'
-import { environmentWith, startRollouts } from './_rollouts-with-servers.ts'
+import { processesOf, unpackedBrowser } from '../support/tools/browser.ts'
+import { isRunning, liveDescendants } from '../support/tools/processes.ts'
+import { environmentWith, startRollouts } from '../support/tools/rollouts-with-servers.ts'
 
 const page = `<!doctype html><title>A page of ours</title><h1>Counting</h1>
   <button onclick="this.textContent = Number(this.textContent) + 1">41</button>`

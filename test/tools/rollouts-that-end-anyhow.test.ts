@@ -1,11 +1,11 @@
 /** Rollouts that end at any point and in any way: what they held is given back, and no process is left. */
 import { expect, test } from 'vitest'
 import { MillraceError } from '../../src/errors/index.ts'
-import { activeResources, leftSince } from '../../src/kit/_testing/active-resources.ts'
+import { activeResources, leftSince } from '../support/kit/active-resources.ts'
 import type { ServerConfig } from '../../src/tools/mcp/config/server-config.ts'
 import { ToolServers } from '../../src/tools/mcp/sharing/tool-servers.ts'
 import { misbehaving, ServerLog } from '../fixtures/mcp/misbehaving.ts'
-import { isRunning } from './_processes.ts'
+import { isRunning } from '../support/tools/processes.ts'
 
 const rollouts = 40
 const ways = ['cancelled while it waits', 'cancelled in a call', 'crashes its server', 'throws', 'ends well'] as const

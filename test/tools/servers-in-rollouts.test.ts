@@ -3,7 +3,7 @@ import { calls, runScripted, ScriptedBackend, temporaryRuns } from 'millrace/tes
 import { expect, test, vi } from 'vitest'
 import { RunReader } from '../../src/store/index.ts'
 import { misbehaving, ServerLog } from '../fixtures/mcp/misbehaving.ts'
-import { liveDescendants } from './_processes.ts'
+import { liveDescendants } from '../support/tools/processes.ts'
 
 function environmentWith(mcpServers: Readonly<Record<string, ServerConfig>>): Environment {
   return defineEnvironment({

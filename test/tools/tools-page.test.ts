@@ -1,9 +1,11 @@
 import { expect, test } from 'vitest'
-import { httpServerSchema, stdioServerSchema } from '../../src/tools/mcp/config/_server-config-schema.ts'
-import { serverDefaults } from '../../src/tools/mcp/config/server-defaults.ts'
-import { readServerConfigs } from '../../src/tools/mcp/config/read-server-configs.ts'
-import { markedBlocks } from '../_marked-blocks.ts'
-import { page, tableRows } from '../_pages.ts'
+import {
+  httpServerSchema,
+  readServerConfigs,
+  stdioServerSchema,
+} from '../../src/tools/mcp/config/read-server-configs.ts'
+import { serverDefaults } from '../../src/tools/mcp/config/server-config.ts'
+import { markedBlocks, page, tableRows } from '../support/pages.ts'
 
 const tools = await page('docs/tools.md')
 

@@ -1,4 +1,3 @@
-import { fork, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
 import { writeFileSync } from 'node:fs'
 import { mkdtemp, rm } from 'node:fs/promises'
@@ -9,16 +8,15 @@ import { fileURLToPath } from 'node:url'
 import { Worker } from 'node:worker_threads'
 import { describe, expect, test } from 'vitest'
 import type { Order } from '../fixtures/blocking.ts'
-import { activeResources, leftSince } from '../../src/kit/_testing/active-resources.ts'
-import { BlockedLoopWatch, type FoundBlock } from '../../src/worker/blocked-loop-watch.ts'
-import { nameBlockedFunction, type BlockedTarget } from '../../src/worker/blocked-function.ts'
+import { activeResources, leftSince } from '../support/kit/active-resources.ts'
+import { nameBlockedThread } from '../../src/kit/index.ts'
 
 const fixture = new URL('../fixtures/blocking.ts', import.meta.url)
 const path = fileURLToPath(fixture)
 const never = new AbortController().signal
 
 interface Blocking extends AsyncDisposable {
-  readonly target: BlockedTarget
+  readonly thread: Worker
   order(order: Order): void
   /** Resolves to what it says next. */
   said(): Promise<string>
@@ -30,27 +28,9 @@ async function startThread(): Promise<Blocking> {
   await once(worker, 'message')
   const end = async () => void (await worker.terminate())
   return {
-    target: { kind: 'thread', worker },
+    thread: worker,
     order: (order) => worker.postMessage(order),
     said: async () => String((await once(worker, 'message'))[0]),
-    end,
-    [Symbol.asyncDispose]: end,
-  }
-}
-
-async function startProcess(probe: 'pipe' | 'ignore' = 'pipe'): Promise<Blocking & { child: ChildProcess }> {
-  const child = fork(path, { stdio: ['ignore', 'inherit', 'inherit', 'ipc', probe], execArgv: ['--no-warnings'] })
-  const exited = once(child, 'exit')
-  await once(child, 'message')
-  const end = async () => {
-    child.kill('SIGKILL')
-    await exited
-  }
-  return {
-    child,
-    target: { kind: 'process', child },
-    order: (order) => void child.send(order),
-    said: async () => String((await once(child, 'message'))[0]),
     end,
     [Symbol.asyncDispose]: end,
   }
@@ -73,20 +53,16 @@ async function answers(blocking: Blocking): Promise<string> {
   return await said
 }
 
-describe.each([
-  ['thread', startThread],
-  ['process', () => startProcess()],
-] as const)('a %s', (_kind, start) => {
+describe('a thread', () => {
   test('that runs a loop is named by its function, again and again, and goes on afterwards', async () => {
     await using release = await releaseFile()
-    await using blocking = await start()
+    await using blocking = await startThread()
     const busy = blocking.said()
     blocking.order({ kind: 'spin', until: release.file })
     await busy
     const named = new RegExp(String.raw`^spinUntil \(${RegExp.escape(path)}:\d+\)$`)
-    // The first look at a process waits for its probe to start.
-    await expect.poll(() => nameBlockedFunction(blocking.target, never)).toMatch(named)
-    const looks = Array.from({ length: 5 }, () => nameBlockedFunction(blocking.target, never))
+    await expect.poll(() => nameBlockedThread(blocking.thread, never)).toMatch(named)
+    const looks = Array.from({ length: 5 }, () => nameBlockedThread(blocking.thread, never))
     for (const name of await Promise.all(looks)) expect(name).toMatch(named)
     const free = blocking.said()
     release.write()
@@ -95,21 +71,21 @@ describe.each([
   })
 
   test('that is idle is not named, and is not stopped by the look when it wakes up', async () => {
-    await using blocking = await start()
+    await using blocking = await startThread()
     for (let round = 0; round < 3; round += 1) {
-      expect(await nameBlockedFunction(blocking.target, never)).toBeUndefined()
+      expect(await nameBlockedThread(blocking.thread, never)).toBeUndefined()
       expect(await answers(blocking)).toBe('free')
     }
   })
 
   test('in a native call is not stopped by the look when the call returns', async () => {
-    await using blocking = await start()
+    await using blocking = await startThread()
     const busy = blocking.said()
     blocking.order({ kind: 'native' })
     await busy
     const free = blocking.said()
     // Undefined, unless the look came before the call did.
-    expect((await nameBlockedFunction(blocking.target, AbortSignal.timeout(200))) ?? 'waitNatively').toContain(
+    expect((await nameBlockedThread(blocking.thread, AbortSignal.timeout(200))) ?? 'waitNatively').toContain(
       'waitNatively',
     )
     expect(await free).toBe('free')
@@ -117,21 +93,21 @@ describe.each([
   })
 
   test('that has ended, or that nobody waits for, is not named', async () => {
-    await using blocking = await start()
-    expect(await nameBlockedFunction(blocking.target, AbortSignal.abort())).toBeUndefined()
+    await using blocking = await startThread()
+    expect(await nameBlockedThread(blocking.thread, AbortSignal.abort())).toBeUndefined()
     expect(await answers(blocking)).toBe('free')
     await blocking.end()
-    expect(await nameBlockedFunction(blocking.target, never)).toBeUndefined()
+    expect(await nameBlockedThread(blocking.thread, never)).toBeUndefined()
   })
 
   test('that is ended while somebody looks at it ends, and takes nobody along', async () => {
     for (let round = 0; round < 8; round += 1) {
       await using release = await releaseFile()
-      await using blocking = await start()
+      await using blocking = await startThread()
       const busy = blocking.said()
       blocking.order({ kind: 'spin', until: release.file })
       await busy
-      const looks = [nameBlockedFunction(blocking.target, never), nameBlockedFunction(blocking.target, never)]
+      const looks = [nameBlockedThread(blocking.thread, never), nameBlockedThread(blocking.thread, never)]
       await setTimeout(round * 2)
       await blocking.end()
       for (const name of await Promise.all(looks)) expect(name ?? 'spinUntil').toContain('spinUntil')
@@ -141,66 +117,9 @@ describe.each([
   test('leaves nothing open', async () => {
     const before = activeResources()
     {
-      await using blocking = await start()
-      await nameBlockedFunction(blocking.target, AbortSignal.timeout(50))
+      await using blocking = await startThread()
+      await nameBlockedThread(blocking.thread, AbortSignal.timeout(50))
     }
     expect(await leftSince(before)).toEqual([])
-  })
-})
-
-test('a process that was stopped, and one without a probe, are not named', async () => {
-  await using blocking = await startProcess()
-  blocking.child.kill('SIGSTOP')
-  expect(await nameBlockedFunction(blocking.target, AbortSignal.timeout(100))).toBeUndefined()
-  blocking.child.kill('SIGCONT')
-  expect(await answers(blocking)).toBe('free')
-  await using bare = await startProcess('ignore')
-  expect(await nameBlockedFunction(bare.target, never)).toBeUndefined()
-})
-
-describe('a watch', () => {
-  test('says once what blocks a loop each time it falls silent, for how long, and is quiet about one that does not', async () => {
-    await using release = await releaseFile()
-    await using secondRelease = await releaseFile()
-    await using blocking = await startThread()
-    const seen: FoundBlock[] = []
-    const { target } = blocking
-    using watch = new BlockedLoopWatch({ target, thresholdMs: 1_000, onBlocked: (blocked) => seen.push(blocked) })
-    for (let beats = 0; beats < 20; beats += 1) {
-      await answers(blocking)
-      watch.beat()
-    }
-    expect(seen).toEqual([])
-    const busy = blocking.said()
-    blocking.order({ kind: 'spin', until: release.file })
-    await busy
-    await expect.poll(() => seen.length).toBe(1)
-    expect(seen[0]?.blockedBy).toContain('spinUntil')
-    expect(seen[0]?.lagMs).toBeGreaterThan(990)
-    const free = blocking.said()
-    release.write()
-    await free
-    const heardAt = performance.now()
-    watch.beat()
-    expect(seen).toHaveLength(1)
-    const busyAgain = blocking.said()
-    blocking.order({ kind: 'spin', until: secondRelease.file })
-    await busyAgain
-    await expect.poll(() => seen.length).toBe(2)
-    expect(seen[1]?.lagMs).toBeGreaterThan(990)
-    expect(seen[1]?.lagMs, 'counted from the last beat').toBeLessThan(performance.now() - heardAt)
-    const freeAgain = blocking.said()
-    secondRelease.write()
-    await freeAgain
-  })
-
-  test('names what a native call belongs to once it returns', async () => {
-    await using blocking = await startThread()
-    const { promise, resolve } = Promise.withResolvers<FoundBlock>()
-    const busy = blocking.said()
-    blocking.order({ kind: 'native' })
-    await busy
-    using _watch = new BlockedLoopWatch({ target: blocking.target, thresholdMs: 20, onBlocked: resolve })
-    expect((await promise).blockedBy).toMatch(/^(waitNatively|onOrder) /)
   })
 })

@@ -2,8 +2,8 @@ import { temporaryRuns } from 'millrace/testing'
 import { afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { MillraceError } from '../../src/errors/index.ts'
 import type { BlockedLoop } from '../../src/rollout/index.ts'
-import { expectNothingLeftSince, held, warmUp } from './_leftovers.ts'
-import { areRunning, countOutcomes, expectOneOutcomeEach, pooledRun, restarts } from './_pooled-run.ts'
+import { expectNothingLeftSince, held, warmUp } from '../support/workers/held-resources.ts'
+import { areRunning, countOutcomes, expectOneOutcomeEach, pooledRun, restarts } from '../support/workers/pooled-run.ts'
 
 let before: ReturnType<typeof held>
 beforeAll(warmUp)
@@ -69,7 +69,7 @@ test.each(['thread', 'process'] as const)('what blocks a worker is named (%s)', 
     supervision: { silentAfterMs: 1_000 },
     onBlocked: (loop) => blocked.push(loop),
     during: async ({ pool, scheduler }) => {
-      const name = /^spin \(.*worker-mishaps\.ts:\d+\)$/
+      const name = kind === 'thread' ? /^spin \(.*mishaps\.ts:\d+\)$/ : /^one of its rollouts \(0-0\)$/
       await expect
         .poll(() => pool.workers()[0])
         .toMatchObject({ state: 'silent', blockedBy: expect.stringMatching(name) })
@@ -106,8 +106,7 @@ describe('a poison rollout among 200 others', () => {
       root: runs.root,
       kind,
       count: 201,
-      // Some 16 on each worker: enough that the search for the culprit has all its stages (together, in parts, alone). More
-      // would only start more workers, one for each part.
+      // Some 16 on each worker. More would only start more workers, one for each suspect that runs alone.
       concurrency: 32,
       options: { every: 101, mishap, ms: 20 },
       supervision: { heap: { maxOldGenerationMb: 64 }, ...(mishap === 'endless' && { replaceAfterMs: 2_000 }) },
@@ -121,7 +120,6 @@ describe('a poison rollout among 200 others', () => {
     expectOneOutcomeEach(runs.root, records, 201)
     if (mishap === 'endless') expect(poisoned?.error?.message).toMatch(/blocked for \d+ ms/)
     if (mishap === 'memory') expect(poisoned?.error?.message).toMatch(/ran out of memory/)
-    if (mishap === 'throw')
-      expect(poisoned?.error?.message).toMatch(/nobody catches this \(at .*worker-mishaps\.ts:\d+\)/)
+    if (mishap === 'throw') expect(poisoned?.error?.message).toMatch(/nobody catches this \(at .*mishaps\.ts:\d+\)/)
   })
 })

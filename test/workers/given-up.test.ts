@@ -3,7 +3,7 @@ import { defineEnvironment, evaluate, MillraceError, RunReader, z } from 'millra
 import { ScriptedBackend, temporaryRuns } from 'millrace/testing'
 import { expect, test } from 'vitest'
 import { RunStore } from '../../src/store/index.ts'
-import { newRun, nodeEntry, rolloutEntries, temporaryFolder } from '../store/_fixtures.ts'
+import { newRun, nodeEntry, rolloutEntries, temporaryFolder } from '../support/store/fixtures.ts'
 
 test('what a rollout still writes after it was given up changes nothing about its end', async () => {
   using folder = temporaryFolder()

@@ -2,7 +2,7 @@ import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { temporaryRuns } from 'millrace/testing'
 import { expect, test } from 'vitest'
-import { fixture, startMillrace } from '../cli/_millrace.ts'
+import { fixture, startMillrace } from '../support/cli/millrace-process.ts'
 
 test.each([
   ['idle', 'none'],
@@ -10,7 +10,7 @@ test.each([
 ])('a worker process that is %s ends with a supervisor that is killed', async (_, mishap) => {
   await using runs = await temporaryRuns()
   const log = join(runs.root, 'log')
-  const words = ['eval', fixture('worker-mishaps-isolated.ts'), '-m', 'sim', '--workers', '1', '--env.count=1']
+  const words = ['eval', fixture('workers/mishaps-isolated.ts'), '-m', 'sim', '--workers', '1', '--env.count=1']
   const options = ['--env.every=1', `--env.mishap=${mishap}`, `--env.log=${log}`, `--env.gate=${runs.root}/never`]
   await using running = startMillrace(
     { cwd: runs.root },

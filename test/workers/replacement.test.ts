@@ -1,7 +1,7 @@
 import { temporaryRuns } from 'millrace/testing'
 import { expect, test } from 'vitest'
 import { MillraceError } from '../../src/errors/index.ts'
-import { countOutcomes, pooledRun } from './_pooled-run.ts'
+import { countOutcomes, pooledRun } from '../support/workers/pooled-run.ts'
 
 test('a call that comes while the only worker is being replaced waits for the next', async () => {
   await using runs = await temporaryRuns()

@@ -1,12 +1,11 @@
-import type { Command, FlagSpec } from './command.ts'
-import { commonFlags } from './common-flags.ts'
-import type { Style } from '../format/style.ts'
-import { padText, textWidth, wrapText } from '../format/text-width.ts'
+import { exitCodes } from '../terminal/exit-codes.ts'
+import type { Command } from './command.ts'
+import { commonFlags, type FlagSpec } from './flags.ts'
+import { padText, type Style, textWidth, wrapText } from '../terminal/text.ts'
 
 const widest = 100
 const flagColumn = 30
 
-/** The help of one command, made from its table: usage, purpose, flags by group, examples, exit codes. */
 export function commandHelp(command: Command, options: { readonly columns: number; readonly style: Style }): string {
   const width = Math.min(widest, Math.max(60, options.columns))
   const { style } = options
@@ -20,14 +19,17 @@ export function commandHelp(command: Command, options: { readonly columns: numbe
   }
   for (const [group, entries] of flagGroups(command)) {
     heading(group)
-    for (const [flag, help] of entries) lines.push(...entry(flag, help, width))
+    for (const { flag, help } of entries) lines.push(...entry(flag, help, width))
   }
   heading('Examples')
-  for (const { command: line, explanation } of command.examples) {
+  for (const [line, explanation] of Object.entries(command.examples)) {
     lines.push(`  ${style.dim(`# ${explanation}`)}`, `  ${style.accent(line)}`)
   }
   heading('Exit codes')
-  for (const { code, meaning } of command.exitCodes) lines.push(...entry(String(code), meaning, width, 6))
+  for (const [name, code] of Object.entries(exitCodes)) {
+    const meaning = command.exitCodes[name as keyof typeof exitCodes]
+    if (meaning !== undefined) lines.push(...entry(String(code), meaning, width, 6))
+  }
   return `${lines.join('\n')}\n`
 }
 
@@ -36,20 +38,19 @@ function usageLine(command: Command): string {
   return ['millrace', command.name, ...words, '[flags]'].join(' ')
 }
 
-function flagGroups(command: Command): Map<string, (readonly [flag: string, help: string])[]> {
-  const groups = new Map<string, (readonly [string, string])[]>()
-  const add = (group: string, flag: string, help: string): void => {
-    const entries = groups.get(group)
-    if (entries) entries.push([flag, help])
-    else groups.set(group, [[flag, help]])
-  }
-  for (const [name, spec] of Object.entries(command.flags)) add(spec.group, flagName(name, spec), flagHelp(spec))
-  for (const [prefix, spec] of Object.entries(command.prefixes ?? {})) {
-    add(spec.group, `    --${prefix}.${spec.value}`, spec.help)
-  }
-  for (const [name, spec] of Object.entries<FlagSpec>(commonFlags))
-    add(spec.group, flagName(name, spec), flagHelp(spec))
-  return groups
+function flagGroups(command: Command) {
+  const listed = ([name, spec]: [string, FlagSpec]) => ({
+    group: spec.group,
+    flag: flagName(name, spec),
+    help: spec.default === undefined ? spec.help : `${spec.help} [default: ${spec.default}]`,
+  })
+  const prefixed = Object.entries(command.prefixes ?? {}).map(([prefix, { group, value, help }]) => ({
+    group,
+    flag: `    --${prefix}.${value}`,
+    help,
+  }))
+  const all = [...Object.entries(command.flags).map(listed), ...prefixed, ...Object.entries(commonFlags).map(listed)]
+  return Map.groupBy(all, ({ group }) => group)
 }
 
 function flagName(name: string, spec: FlagSpec): string {
@@ -57,10 +58,6 @@ function flagName(name: string, spec: FlagSpec): string {
   const value = spec.value ?? (spec.choices ? spec.choices.join('|') : '')
   if (spec.kind === 'switch') return `${short}--${name}`
   return spec.kind === 'optional' ? `${short}--${name} [${value}]` : `${short}--${name} ${value || '<value>'}`
-}
-
-function flagHelp(spec: FlagSpec): string {
-  return spec.default === undefined ? spec.help : `${spec.help} [default: ${spec.default}]`
 }
 
 /** The name with its help beside it, or below it if the name is too long. */

@@ -1,31 +1,29 @@
 import { MillraceError } from '../../errors/index.ts'
-import { nearestName } from '../../kit/index.ts'
-import type { FlagKind, FlagSpec } from './command.ts'
-import { parseDurationMs } from '../format/duration.ts'
+import { nearestName, type Variables } from '../../kit/index.ts'
+import { parseDurationMs } from '../terminal/format.ts'
+import type { FlagSpec } from './flags.ts'
 
-export interface GivenFlag {
-  /** The flag as it was typed: `-n` or `--attempts`. */
-  readonly rawName: string
-  readonly text: string | undefined
-  /** Whether it was written as `--flag=value`. */
-  readonly isInline: boolean
-}
-
-/** The value of a flag's text, by the kind of the flag. A mistake gives one sentence that says what was expected. */
-export function flagValue(spec: FlagSpec, given: GivenFlag): unknown {
-  const { rawName, text, isInline } = given
+/** The value of a flag's text. `rawName` is the flag as it was typed: `-n`. `isInline`: it was written as `--flag=value`. */
+export function flagValue(
+  spec: FlagSpec,
+  {
+    rawName,
+    text,
+    isInline,
+  }: { readonly rawName: string; readonly text: string | undefined; readonly isInline: boolean },
+): unknown {
   if (spec.kind === 'switch') {
     if (text === undefined) return true
     throw usageError(`${rawName} takes no value; write it alone, or leave it out`)
   }
-  if (spec.kind === 'optional') return text ?? ''
   if (text === undefined || text === '' || (!isInline && looksLikeFlag(text))) {
     throw usageError(`${rawName} needs a value: ${rawName} ${spec.value ?? '<value>'}`)
   }
-  return parsers[spec.kind](text, spec, rawName)
+  if (spec.kind === 'choice') return oneOfChoices(text, spec, rawName)
+  if (spec.kind === 'duration') return durationMs(text, rawName)
+  return spec.kind === 'number' || spec.kind === 'integer' ? numberInRange(text, spec, rawName) : text
 }
 
-/** Whether a word is a dash followed by anything but a number. */
 export function looksLikeFlag(word: string): boolean {
   return /^-(?![\d.]|$)/.test(word)
 }
@@ -34,19 +32,10 @@ export function usageError(message: string): MillraceError {
   return new MillraceError('usage', message)
 }
 
-type Parser = (text: string, spec: FlagSpec, rawName: string) => unknown
-
-const parsers: Readonly<Record<Exclude<FlagKind, 'switch' | 'optional'>, Parser>> = {
-  text: (text) => text,
-  texts: (text) => text,
-  choice: oneOfChoices,
-  duration: (text, _spec, rawName) => {
-    const ms = parseDurationMs(text)
-    if (ms !== undefined && ms > 0) return ms
-    throw usageError(`${rawName} is a duration such as 90 (seconds), 90s, 5m, 1h30m or 30d, not ${text}`)
-  },
-  number: numberInRange,
-  integer: numberInRange,
+function durationMs(text: string, rawName: string): number {
+  const ms = parseDurationMs(text)
+  if (ms !== undefined && ms > 0) return ms
+  throw usageError(`${rawName} is a duration such as 90 (seconds), 90s, 5m, 1h30m or 30d, not ${text}`)
 }
 
 function oneOfChoices(text: string, { choices = [] }: FlagSpec, rawName: string): string {
@@ -66,4 +55,21 @@ function numberInRange(text: string, spec: FlagSpec, rawName: string): number {
   const least = min > Number.NEGATIVE_INFINITY ? ` of at least ${min}` : ''
   const most = max < Number.POSITIVE_INFINITY ? ` and at most ${max}` : ''
   throw usageError(`${rawName} is ${noun}${least}${most}, not ${text}`)
+}
+
+/** The key in the variable that the flag names, or in the usual variable. */
+export function keyIn(
+  flag: string,
+  named: string | undefined,
+  usual: string,
+  { env }: { readonly env: Variables },
+): string | undefined {
+  return named === undefined ? env[usual] || undefined : namedKey(flag, named, env)
+}
+
+/** The key in a variable. Throws if it is not set: a missing key must not mean that none is needed, or that another will do. */
+export function namedKey(flag: string, name: string, env: Variables): string {
+  const key = env[name]
+  if (key) return key
+  throw usageError(`--${flag} names ${name}, which is not set: set it, or leave out the flag`)
 }

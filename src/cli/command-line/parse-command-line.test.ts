@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { MillraceError } from '../../errors/index.ts'
-import { evalCommand } from '../commands/eval-command.ts'
+import { command as evalCommand } from '../commands/eval/eval-command.ts'
 import { parseCommandLine } from './parse-command-line.ts'
 
 const parse = (...words: string[]) => parseCommandLine(evalCommand, words)

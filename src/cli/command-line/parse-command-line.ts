@@ -1,8 +1,8 @@
 import { parseArgs } from 'node:util'
 import type { MillraceError } from '../../errors/index.ts'
 import { jsonOrText, nearestName } from '../../kit/index.ts'
-import type { Command, FlagTable, Invocation } from './command.ts'
-import { commonFlags } from './common-flags.ts'
+import type { Command, Invocation } from './command.ts'
+import { commonFlags, type FlagTable } from './flags.ts'
 import { flagValue, looksLikeFlag, usageError } from './flag-value.ts'
 
 type Token = NonNullable<ReturnType<typeof parseArgs>['tokens']>[number]
@@ -18,7 +18,7 @@ export function parseCommandLine<Flags extends FlagTable>(
   const table: FlagTable = { ...commonFlags, ...command.flags }
   const prefixes = command.prefixes ?? {}
   const { tokens } = parseArgs({
-    args: [...settleOptionalValues(command, table, words)],
+    args: [...words],
     options: { ...declareFlags(table), ...declarePrefixed(words, Object.keys(prefixes)) },
     strict: false,
     allowPositionals: true,
@@ -26,17 +26,25 @@ export function parseCommandLine<Flags extends FlagTable>(
   })
   const values: Record<string, unknown> = {}
   const prefixed: Record<string, Record<string, unknown>> = {}
+  const required = command.arguments.filter((argument) => argument.required).length
   const positionals: string[] = []
-  for (const token of tokens) {
-    if (token.kind === 'positional') positionals.push(token.value)
+  let optionalValue: Token | undefined
+  for (const [index, token] of tokens.entries()) {
+    if (token.kind === 'positional' && token !== optionalValue) positionals.push(token.value)
     if (token.kind !== 'option') continue
     const spec = Object.hasOwn(table, token.name) ? table[token.name] : undefined
     const prefix = prefixes[token.name.slice(0, token.name.indexOf('.'))] && token.name.split('.')[0]
-    if (spec) {
+    if (spec?.kind === 'optional') {
+      const next = tokens[index + 1]
+      const takesNext = token.value === undefined && next?.kind === 'positional' && positionals.length >= required
+      if (takesNext) optionalValue = next
+      values[token.name] = takesNext ? next.value : (token.value ?? '')
+    } else if (spec) {
       const value = flagValue(spec, { rawName: token.rawName, text: token.value, isInline: token.inlineValue ?? false })
       values[token.name] = spec.kind === 'texts' ? [...((values[token.name] as string[]) ?? []), value] : value
     } else if (prefix !== undefined) {
-      put((prefixed[prefix] ??= {}), token.name.split('.').slice(1), looseValue(token.value), token.rawName)
+      const value = token.value === undefined ? true : jsonOrText(token.value)
+      put((prefixed[prefix] ??= {}), token.name.split('.').slice(1), value, token.rawName)
     } else {
       throw unknownFlag(command, table, token.rawName)
     }
@@ -55,32 +63,27 @@ export function parseCommandLine<Flags extends FlagTable>(
 
 /** Of a flag that takes one value the last counts, so that a line which a script has begun can be overruled at its end. */
 function overruledNotices(tokens: readonly Token[], table: FlagTable): string[] {
-  const last = new Map<string, Token & { kind: 'option' }>()
-  const notices = new Map<string, string>()
-  for (const token of tokens) {
-    if (token.kind !== 'option' || table[token.name]?.kind === 'texts') continue
-    const { value: earlier } = last.get(token.name) ?? token
-    if (earlier !== token.value) {
-      notices.set(token.name, `${token.rawName} is given more than once; the last one counts`)
-    }
-    last.set(token.name, token)
-  }
-  return [...notices.values()]
+  const options = tokens.filter((token) => token.kind === 'option')
+  const single = options.filter(({ name }) => table[name]?.kind !== 'texts')
+  return Array.from(Map.groupBy(single, ({ name }) => name).values()).flatMap((uses) => {
+    const values = new Set(uses.map(({ value }) => value))
+    return values.size > 1 ? [`${uses.at(-1)?.rawName} is given more than once; the last one counts`] : []
+  })
 }
 
 function declareFlags(table: FlagTable): Record<string, { type: 'string' | 'boolean'; short?: string }> {
   return Object.fromEntries(
     Object.entries(table).map(([name, spec]) => [
       name,
-      { type: spec.kind === 'switch' ? 'boolean' : 'string', ...(spec.short && { short: spec.short }) },
+      {
+        type: spec.kind === 'switch' || spec.kind === 'optional' ? 'boolean' : 'string',
+        ...(spec.short && { short: spec.short }),
+      },
     ]),
   )
 }
 
-/**
- * Declares prefixed flags such as `--env.size 5`, which must be known before the line is parsed; without a value they are
- * switches.
- */
+/** Prefixed flags such as `--env.size 5` must be declared before the line is parsed; without a value they are switches. */
 function declarePrefixed(
   words: readonly string[],
   prefixes: readonly string[],
@@ -95,44 +98,6 @@ function declarePrefixed(
     declared[name] = { type: hasValue ? 'string' : 'boolean' }
   }
   return declared
-}
-
-/** Writes `--resume name` as `--resume=name` if the next word is its value, and as `--resume=` if not. */
-function settleOptionalValues(command: Command, table: FlagTable, words: readonly string[]): readonly string[] {
-  const optional = new Set(
-    Object.entries(table).flatMap(([name, spec]) => (spec.kind === 'optional' ? [`--${name}`] : [])),
-  )
-  if (optional.size === 0) return words
-  const required = command.arguments.filter((argument) => argument.required).length
-  const settled: string[] = []
-  let positionals = 0
-  for (let index = 0; index < words.length; index += 1) {
-    const word = words[index] ?? ''
-    const next = words[index + 1]
-    if (optional.has(word)) {
-      const takesNext = next !== undefined && !looksLikeFlag(next) && positionals >= required
-      settled.push(`${word}=${takesNext ? next : ''}`)
-      if (takesNext) index += 1
-      continue
-    }
-    settled.push(word)
-    if (looksLikeFlag(word)) {
-      // The value of a flag is no argument.
-      const spec = table[word.replace(/^--?/, '')] ?? Object.values(table).find((flag) => word === `-${flag.short}`)
-      if (spec && spec.kind !== 'switch' && next !== undefined) {
-        settled.push(next)
-        index += 1
-      }
-    } else {
-      positionals += 1
-    }
-  }
-  return settled
-}
-
-/** A value of JSON (`5`, `true`, `null`, `[1,2]`, `"5"`), or else the text itself. */
-function looseValue(text: string | undefined): unknown {
-  return text === undefined ? true : jsonOrText(text)
 }
 
 function put(target: Record<string, unknown>, path: readonly string[], value: unknown, rawName: string): void {

@@ -1,24 +1,25 @@
 import { join } from 'node:path'
+import { z } from 'zod'
 import { MillraceError } from '../../errors/index.ts'
 import type { Environment } from '../../env/index.ts'
-import type { Backend, ModelConfigInput, NamedModelInput } from '../../inference/index.ts'
+import type { Backend } from '../../apis/index.ts'
+import type { ModelConfigInput, NamedModelInput } from '../../inference/index.ts'
 import {
   callStyleOf,
-  keptUntil,
+  isReply,
+  recordingToFork,
   unopenedTools,
   unresumableCall,
-  type Cassette,
   type Opening,
+  type StoredSession,
 } from '../../rollout/index.ts'
-import { outcomes, type MessageNode } from '../../schema/index.ts'
+import { closedObject, outcomes } from '../../schema/index.ts'
 import type { RunReader } from '../../store/index.ts'
 import type { WrittenCall } from '../../tools/index.ts'
 import { evaluate } from '../evaluate.ts'
-import type { Evaluation, RunOptions } from '../evaluation.ts'
-import { knownRunOptions, requireKnownOptions, type KnownOptions } from '../known-options.ts'
-import { wholeOption } from '../option-values.ts'
+import { type Evaluation, requireOptions, type RunOptions, sharedOptions } from '../options.ts'
 import type { Fork } from './fork.ts'
-import { RecordedCatalogues } from './recorded-catalogues.ts'
+import { readRollout, RecordedCatalogues, type RecordedRollout } from './recorded-rollout.ts'
 import {
   loadStoredEnvironment,
   readStoredConfig,
@@ -26,7 +27,6 @@ import {
   storedSeed,
   type StoredRunConfig,
 } from './stored-config.ts'
-import { readRecording, type RecordedSession, type Recording } from './recording.ts'
 import { knownTask } from './stored-tasks.ts'
 
 export interface ForkOptions {
@@ -56,34 +56,28 @@ export interface ForkOptions {
   readonly signal?: AbortSignal
 }
 
-const knownForkOptions = {
-  rollout: 'text',
-  turn: 'any',
-  model: 'any',
-  models: 'object',
-  system: 'text',
-  prompt: 'text',
-  samples: 'any',
-  reusesTools: 'switch',
-  environment: 'any',
-  options: 'object',
-  concurrency: 'any',
-  preflight: 'switch',
-  run: knownRunOptions,
-  backends: 'object',
-  signal: 'signal',
-} as const satisfies KnownOptions & Record<keyof ForkOptions, unknown>
+const forkOptionsSchema = closedObject({
+  // Checked with the recording, which says what there is.
+  rollout: z.unknown().optional(),
+  turn: z.unknown().optional(),
+  system: z.string().optional(),
+  prompt: z.string().optional(),
+  samples: z.int().min(1).optional(),
+  reusesTools: z.boolean().optional(),
+  ...sharedOptions,
+} satisfies Record<keyof ForkOptions, unknown>)
 
-/**
- * A new run whose rollouts begin as a stored one did and go on from one of its turns, with another model or other words. The
- * first turns are repeated by place: the n-th turn gets the recorded reply, whatever the prompt says now.
- */
+/** The first turns are repeated by place: the n-th turn gets the recorded reply, whatever the prompt says now. */
 export async function forkRollout(reader: RunReader, options: ForkOptions): Promise<Evaluation> {
-  requireKnownOptions(options, 'forkRollout()', knownForkOptions)
-  const samples = wholeOption('samples', options.samples ?? 1, 1)
+  requireOptions(forkOptionsSchema, options, 'forkRollout()')
   const config = readStoredConfig(reader)
-  if (config.isServed) throw notForked(config)
-  const recording = readRecording(reader, options.rollout)
+  if (config.isServed) {
+    throw new MillraceError(
+      'run_mismatch',
+      `run ${config.name} belongs to a server, and its rollouts cannot be forked: their sampling came with requests. Replay or rescore them, or ask the server again`,
+    )
+  }
+  const recording = readRollout(reader, options.rollout)
   const loaded = await loadStoredEnvironment(config, options.environment, options.options)
   const kept = keptSessions(recording, options.turn)
   const { record } = recording
@@ -96,11 +90,19 @@ export async function forkRollout(reader: RunReader, options: ForkOptions): Prom
   }
   const { index } = record.task
   const task = await knownTask({ reader, config, loaded, signal: options.signal }, index)
-  const opening = openingOf(config, options)
+  const { turn, system, prompt, reusesTools } = options
+  // A fork of a fork begins with the same words, unless it has its own.
+  const opening: Opening = {
+    ...storedOpening(config),
+    ...(system !== undefined && { system }),
+    ...(prompt !== undefined && { prompt }),
+  }
+  const { id, attempt } = record
+  const from = { run: config.name, rollout: id, attempt, turn, seed: storedSeed(config, id, attempt) }
   const fork: Fork = {
-    from: forkedFrom(config, recording, { ...options, ...opening }),
+    from: { ...from, ...opening, ...(reusesTools && { reusesTools }) },
     task,
-    cassette: openCassette(recording, kept, options.turn),
+    recording: recordingToFork(record.id, kept),
     outputs: join(reader.folder, 'outputs', record.id),
     asked: askedModels(config, recording),
     ...(Object.keys(opening).length > 0 && { opening }),
@@ -114,7 +116,7 @@ export async function forkRollout(reader: RunReader, options: ForkOptions): Prom
     models: { ...models, ...options.models },
     judge: config.judge,
     judgeConcurrency: config.judgeConcurrency,
-    attempts: samples,
+    attempts: options.samples ?? 1,
     limit: index + 1,
     limits: config.limits,
     sampling: config.sampling,
@@ -131,34 +133,8 @@ export async function forkRollout(reader: RunReader, options: ForkOptions): Prom
   })
 }
 
-function forkedFrom(config: StoredRunConfig, { record }: Recording, options: ForkOptions): Fork['from'] {
-  const { turn, system, prompt, reusesTools } = options
-  return {
-    run: config.name,
-    rollout: record.id,
-    attempt: record.attempt,
-    turn,
-    seed: storedSeed(config, record.id, record.attempt),
-    ...(system !== undefined && { system }),
-    ...(prompt !== undefined && { prompt }),
-    ...(reusesTools && { reusesTools }),
-  }
-}
-
-/** A fork of a fork begins with the same words, unless it has its own. */
-function openingOf(config: StoredRunConfig, { system, prompt }: ForkOptions): Opening {
-  return {
-    ...storedOpening(config),
-    ...(system !== undefined && { system }),
-    ...(prompt !== undefined && { prompt }),
-  }
-}
-
-/**
- * The sessions up to a turn, with the answers to its tool calls: the rollout's own, and those of children that began before the
- * next turn.
- */
-function keptSessions({ record, sessions }: Recording, turn: number): RecordedSession[] {
+/** The rollout's session up to a turn, with the answers to its calls, and children that began before the next. */
+function keptSessions({ record, sessions }: RecordedRollout, turn: number): StoredSession[] {
   const [own, ...children] = sessions
   const nodes = own?.nodes ?? []
   const replies = nodes.filter(isReply)
@@ -179,33 +155,15 @@ function keptSessions({ record, sessions }: Recording, turn: number): RecordedSe
   return [{ ...own, nodes: nodes.filter(({ seq }) => seq < next.seq) }, ...before]
 }
 
-function isReply({ sampled, call }: MessageNode): boolean {
-  return sampled && call !== undefined
-}
-
-/** A cassette without an end: whatever goes beyond it is live. */
-function openCassette({ record, children }: Recording, sessions: readonly RecordedSession[], turn: number): Cassette {
-  const tapes = sessions.map(({ id, nodes }) => [id.slice(record.id.length), { nodes }] as const)
-  return { tapes: Object.fromEntries(tapes), children: keptUntil(children, turn), verdicts: [] }
-}
-
 function askedModels(
   { model: policy, judge }: StoredRunConfig,
-  { record, sessions, verdicts }: Recording,
+  { record, sessions, verdicts }: RecordedRollout,
 ): ReadonlySet<string> {
   // Nobody knows whether the reward of a rollout that was never scored asks a judge, so the judge is included.
   const judges = outcomes[record.outcome].scored ? verdicts.map(({ model }) => model) : [judge]
   // A child on the model that made the rollout is asked of the model that goes on.
   const ofChildren = sessions.slice(1).flatMap(({ nodes }) => nodes.flatMap(({ call }) => call?.model ?? []))
   return new Set([...judges, ...ofChildren.filter((model) => model !== policy)])
-}
-
-/** The run does not say with which sampling each of its rollouts was asked for: that came with the request. */
-function notForked({ name }: StoredRunConfig): MillraceError {
-  return new MillraceError(
-    'run_mismatch',
-    `run ${name} belongs to a server, and its rollouts cannot be forked: their sampling came with requests. Replay or rescore them, or ask the server again`,
-  )
 }
 
 /** A fork with calls that can be neither repeated nor taken as made would be in a state that never existed. */

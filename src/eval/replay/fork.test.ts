@@ -4,11 +4,11 @@ import type { RolloutRecord } from '../../schema/index.ts'
 import { forkedPlans, type Fork } from './fork.ts'
 
 const task = { index: 3, id: 'three', data: {} }
-const cassette: Fork['cassette'] = { tapes: {}, verdicts: [] }
+const recording: Fork['recording'] = { purpose: 'fork', sessions: {} }
 const fork: Fork = {
   from: { run: 'first', rollout: '3-0', turn: 2, attempt: 1, seed: 7 },
   task: { index: 3, id: 'three', digest: 'd', task: {} },
-  cassette,
+  recording,
   opening: { prompt: 'another one' },
   outputs: '/nowhere',
   asked: new Set(),
@@ -24,7 +24,7 @@ async function* planned(): AsyncGenerator<PlannedRollout, void, void> {
 test('what waits for its group is asked with the recording, too, should another take its place', async () => {
   const plans = await Array.fromAsync(forkedPlans(planned(), fork, true))
   const [held, attempt, settled] = plans
-  for (const plan of [held, attempt]) expect(plan).toMatchObject({ cassette, opening: { prompt: 'another one' } })
+  for (const plan of [held, attempt]) expect(plan).toMatchObject({ recording, opening: { prompt: 'another one' } })
   const seeds = [held, attempt].map((plan) => plan && 'sampling' in plan && plan.sampling?.seed)
   expect(seeds).toEqual([expect.any(Number), expect.any(Number)])
   expect(seeds[0]).not.toBe(seeds[1])

@@ -1,9 +1,9 @@
-import { constants } from 'node:fs'
-import { cp, stat } from 'node:fs/promises'
+import { constants, existsSync } from 'node:fs'
+import { cp } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { TaskItem, ValidTask } from '../../env/index.ts'
 import { derivedSeed } from '../../kit/index.ts'
-import type { Cassette, Opening, PlannedRollout } from '../../rollout/index.ts'
+import type { Opening, PlannedRollout, Recording } from '../../rollout/index.ts'
 import { rolloutId } from '../../schema/index.ts'
 
 /** The rollout that a fork's rollouts go on from, and how many of its turns they repeat. */
@@ -25,7 +25,7 @@ export interface Fork {
     readonly reusesTools?: boolean
   }
   readonly task: ValidTask
-  readonly cassette: Cassette
+  readonly recording: Recording
   readonly opening?: Opening
   /** Where the stored rollout's long tool outputs are kept, if it has any: its messages say how to read on in them. */
   readonly outputs: string
@@ -35,23 +35,17 @@ export interface Fork {
 
 /** Nobody writes a fork by hand: an object with these parts was made by `forkRollout`. */
 export function isFork(value: unknown): value is Fork {
-  const parts = ['from', 'task', 'cassette', 'outputs', 'asked'] satisfies (keyof Fork)[]
+  const parts = ['from', 'task', 'recording', 'outputs', 'asked'] satisfies (keyof Fork)[]
   return typeof value === 'object' && value !== null && parts.every((part) => part in value)
 }
 
-/** The origin that a summary names. */
 export function originOf({ from }: Fork): ForkOrigin {
   const { run, rollout, turn } = from
   return { run, rollout, turn }
 }
 
-/** Gives each of the fork's rollouts its own copy of the stored rollout's tool outputs. */
 export async function copyOutputs({ outputs, task }: Fork, folder: string, samples: number): Promise<void> {
-  const isThere = await stat(outputs).then(
-    () => true,
-    () => false,
-  )
-  if (!isThere) return
+  if (!existsSync(outputs)) return
   for (let sample = 0; sample < samples; sample += 1) {
     const copy = join(folder, rolloutId(task.index, sample))
     // Where the file system can, a copy shares its blocks with the original until one is written.
@@ -59,7 +53,6 @@ export async function copyOutputs({ outputs, task }: Fork, folder: string, sampl
   }
 }
 
-/** The task of the forked rollout, as the tasks of a run. */
 export async function* forkedTask({ task }: Fork): AsyncGenerator<TaskItem, void, void> {
   yield task
 }
@@ -70,14 +63,14 @@ export async function* forkedPlans(
   fork: Fork,
   sendSeed: boolean,
 ): AsyncGenerator<PlannedRollout, void, void> {
-  const { cassette, opening } = fork
+  const { recording, opening } = fork
   for await (const plan of plans) {
     if (plan.kind === 'settled') yield plan
     else {
       const id = plan.kind === 'held' ? plan.held.record.id : plan.id
       yield {
         ...plan,
-        cassette,
+        recording,
         ...(opening && { opening }),
         ...(sendSeed && { sampling: { seed: derivedSeed(fork.from.seed, id, 'fork') } }),
       }

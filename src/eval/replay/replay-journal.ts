@@ -1,15 +1,12 @@
-import { contextEvent, keptChildEvent, keptChildOf, type KeptChild } from '../../rollout/index.ts'
+import { contextEvent, recalledChildEvent } from '../../rollout/index.ts'
 import type { Json } from '../../schema/index.ts'
 import type { Journal, JournalEntry, NodeEntry } from '../../store/index.ts'
 
-/** A conversation as a replay repeated it. */
 export interface ReplayedSession {
   readonly nodes: NodeEntry[]
-  /** What the turns would have been sent in place of the conversation. */
   readonly contexts: Json[]
   /** The session's children that did not run again, by what their ids add to the rollout's. */
-  readonly kept: Map<string, KeptChild>
-  /** The JSON of a child's record. */
+  readonly recalled: string[]
   record?: string
 }
 
@@ -18,7 +15,6 @@ export class ReplayJournal implements Journal {
   readonly pressure = 0
   #sessions = new Map<string, ReplayedSession>()
 
-  /** The sessions recorded since the last call. */
   take(): ReadonlyMap<string, ReplayedSession> {
     const sessions = this.#sessions
     this.#sessions = new Map()
@@ -40,29 +36,19 @@ export class ReplayJournal implements Journal {
     return undefined
   }
 
-  synced(): undefined {
-    return undefined
-  }
-
-  syncedSoon(): undefined {
-    return undefined
-  }
-
-  written(): undefined {
+  durableSoon(): undefined {
     return undefined
   }
 
   #event(session: string, name: string, data: string): void {
     if (name === contextEvent) this.#session(session).contexts.push(JSON.parse(data) as Json)
-    if (name !== keptChildEvent) return
-    const kept = keptChildOf(JSON.parse(data) as Json)
-    if (kept) this.#session(session).kept.set(...kept)
+    if (name === recalledChildEvent) this.#session(session).recalled.push((JSON.parse(data) as { child: string }).child)
   }
 
   #session(id: string): ReplayedSession {
     const known = this.#sessions.get(id)
     if (known) return known
-    const session: ReplayedSession = { nodes: [], contexts: [], kept: new Map() }
+    const session: ReplayedSession = { nodes: [], contexts: [], recalled: [] }
     this.#sessions.set(id, session)
     return session
   }

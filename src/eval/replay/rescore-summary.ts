@@ -1,8 +1,7 @@
 import { outcomeNames, outcomes, type Outcome, type Usage } from '../../schema/index.ts'
-import { ClusteredMean, isBinaryReward } from '../clustered-mean.ts'
-import type { ScoreEstimate } from '../progress.ts'
-import type { Summary } from '../summary.ts'
-import { SummaryAccumulator, type EndedRollout, type RolloutSummary } from '../summary-accumulator.ts'
+import { ClusteredMean, isBinaryReward, type ScoreEstimate } from '../stats/clustered-mean.ts'
+import type { RolloutSummary, Summary } from '../summary.ts'
+import { SummaryAccumulator, type EndedRollout } from '../stats/summary-accumulator.ts'
 
 /** The scores of a run before and after its rollouts were scored again. */
 export interface RescoreSummary {
@@ -25,7 +24,6 @@ export interface RescoreSummary {
   readonly unscorable: readonly { readonly outcome: Outcome; readonly count: number; readonly message: string }[]
   /** Failed rewards by message; the most frequent first, and no more than a few. */
   readonly failures: readonly { readonly message: string; readonly count: number }[]
-  /** What live judges have used. */
   readonly judgeUsage: Usage
   readonly judgeCost: number | null
   readonly wallMs: number
@@ -48,7 +46,6 @@ export class RescoreAccumulator {
   readonly #after: SummaryAccumulator
   readonly #change = new ClusteredMean()
   readonly #failures = new Map<string, number>()
-  /** Whether each reward that the change is taken over is 0 or 1, before and after. */
   #isBinary = true
   #changed = 0
   #withoutTask = 0

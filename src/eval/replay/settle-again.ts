@@ -10,10 +10,7 @@ import {
 } from '../../rollout/index.ts'
 import { outcomes, type RolloutRecord } from '../../schema/index.ts'
 
-/**
- * Settles a group of rollouts that were scored one by one, as the run that made them did: all members are scored together,
- * or lose their rewards, as the environment says. Changes the records.
- */
+/** Scores a group together, or voids it, as the run that made its members did. Changes the records. */
 export async function settleAgain(
   members: readonly RolloutRecord[],
   environment: Environment,
@@ -42,12 +39,10 @@ export function leaveUnsettled(members: readonly RolloutRecord[], unreadable: st
   }
 }
 
-/** Whether the reward of one rollout depends on the others of its task. */
 export function settlesGroups(environment: Environment): boolean {
   return hasGroupReward(environment) || (environment.groupPolicy ?? 'keep') !== 'keep'
 }
 
-/** A stored member as it was before its group was settled. */
 export function beforeSettling(record: RolloutRecord, environment: Environment): RolloutRecord {
   const ofGroup = new Set(groupRewardNames(environment))
   const rewards = Object.fromEntries(Object.entries(record.rewards).filter(([name]) => !ofGroup.has(name)))

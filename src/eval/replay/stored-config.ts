@@ -5,11 +5,10 @@ import { environmentOf, loadEnvironment, type Environment, type LoadedEnvironmen
 import { MillraceError } from '../../errors/index.ts'
 import { modelConfigSchema, type ModelConfig } from '../../inference/index.ts'
 import { derivedSeed } from '../../kit/index.ts'
-import type { Opening, RunSettings } from '../../rollout/index.ts'
-import { describeIssues, limitsSchema, samplingSchema } from '../../schema/index.ts'
+import type { Opening } from '../../rollout/index.ts'
+import { describeIssues, limitsSchema, safeParse, samplingSchema } from '../../schema/index.ts'
 import { isRedacted, readRunFile, type RunReader } from '../../store/index.ts'
 import { toolFormatNames } from '../../tools/index.ts'
-import { runSettings } from '../run-settings.ts'
 
 const storedConfigSchema = z.object({
   environment: z.object({
@@ -33,11 +32,9 @@ const storedConfigSchema = z.object({
   forkedFrom: z
     .object({ seed: z.number(), system: z.string().exactOptional(), prompt: z.string().exactOptional() })
     .exactOptional(),
-  /** Of a server: its tasks came with requests. */
   isServed: z.boolean().exactOptional(),
 })
 
-/** How a run's rollouts were run, from its `run.json`. */
 export type StoredRunConfig = z.infer<typeof storedConfigSchema> & { readonly name: string }
 
 /** Throws `run_mismatch` if the run has no rollouts: that of a gateway. */
@@ -48,7 +45,7 @@ export function readStoredConfig(reader: RunReader): StoredRunConfig {
   if (config['kind'] === 'gateway') {
     throw new MillraceError('run_mismatch', `run ${name} holds the sessions of a gateway, and no rollouts to run again`)
   }
-  const parsed = storedConfigSchema.safeParse(config)
+  const parsed = safeParse(storedConfigSchema, config)
   if (parsed.success) return { ...parsed.data, models: parsed.data.models.map(withoutRedacted), name }
   throw new MillraceError(
     'run_mismatch',
@@ -86,7 +83,6 @@ function refuseRedacted(options: Readonly<Record<string, unknown>>, run: string)
   )
 }
 
-/** The environment that made the run, or another in its place, with the options of the run. */
 export async function loadStoredEnvironment(
   config: StoredRunConfig,
   given: string | Environment | undefined,
@@ -102,21 +98,17 @@ export async function loadStoredEnvironment(
       throw withStoredOptions(error, config)
     }
   }
-  if (specifier !== null) {
-    if (!existsSync(new URL(specifier))) throw goneEnvironment(specifier, config)
-    return await loadEnvironment(specifier, all)
+  if (specifier === null) {
+    throw new MillraceError(
+      'env_invalid',
+      `run ${config.name} was made with an environment that was given as an object, not as a module: say which one it was`,
+    )
   }
-  throw new MillraceError(
-    'env_invalid',
-    `run ${config.name} was made with an environment that was given as an object, not as a module: say which one it was`,
-  )
-}
-
-function goneEnvironment(specifier: string, { name }: StoredRunConfig): MillraceError {
+  if (existsSync(new URL(specifier))) return await loadEnvironment(specifier, all)
   const path = fileURLToPath(specifier)
-  return new MillraceError(
+  throw new MillraceError(
     'file_not_found',
-    `run ${name} was made with the environment ${path}, which is not there any more; restore it, or say where it is now ` +
+    `run ${config.name} was made with the environment ${path}, which is not there any more; restore it, or say where it is now ` +
       'with --environment (environment); rescore takes it after the name of the run',
     { data: { path } },
   )
@@ -139,14 +131,8 @@ export function storedSeed({ drawSeed, forkedFrom }: StoredRunConfig, id: string
   return forkedFrom?.seed ?? derivedSeed(drawSeed, id, attempt)
 }
 
-/** The words that replaced the environment's own, in a forked run. */
 export function storedOpening({ forkedFrom }: StoredRunConfig): Opening | undefined {
   const { system, prompt } = forkedFrom ?? {}
   if (system === undefined && prompt === undefined) return undefined
   return { ...(system !== undefined && { system }), ...(prompt !== undefined && { prompt }) }
-}
-
-/** The settings of the run's rollouts. No model is known to be asked: recorded answers are given again, or single questions asked. */
-export function settingsOf(config: StoredRunConfig): RunSettings {
-  return runSettings(config, [])
 }

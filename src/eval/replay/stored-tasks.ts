@@ -18,7 +18,6 @@ export type KnownTask =
     }
   | { readonly index: number; readonly problem: string }
 
-/** The run whose tasks are asked for, and the environment that they are for. */
 export interface TasksOfRun {
   readonly reader: RunReader
   readonly config: StoredRunConfig
@@ -26,13 +25,11 @@ export interface TasksOfRun {
   readonly signal?: AbortSignal | undefined
 }
 
-/** The tasks that a run has worked on, in order and one at a time. */
 export async function* knownTasks(run: TasksOfRun): AsyncGenerator<KnownTask, void, void> {
   await using tasks = new TasksAgain(run)
   for (const stored of run.reader.tasks()) yield await tasks.task(stored)
 }
 
-/** One of the run's tasks. Throws `run_mismatch` if its rollouts cannot use it. */
 export async function knownTask(run: TasksOfRun, index: number): Promise<ValidTask> {
   const stored = run.reader.task(index)
   if (!stored) throw new MillraceError('run_mismatch', `the run knows no task ${index}; it may be damaged`)
@@ -74,7 +71,6 @@ class TasksAgain implements AsyncDisposable {
     await this.#items?.return()
   }
 
-  /** The task as the environment gives it now; undefined if it does not. */
   async #given(index: number): Promise<TaskItem | undefined> {
     this.#items ??= this.#stream?.[Symbol.asyncIterator]()
     try {
@@ -90,7 +86,6 @@ class TasksAgain implements AsyncDisposable {
     }
   }
 
-  /** The task as its stored row makes it; undefined if that is not stored. */
   async #kept({ index, id, digest }: StoredTask): Promise<KnownTask | undefined> {
     let row: string | undefined
     try {

@@ -1,3 +1,5 @@
+import { z } from 'zod'
+import { closedObject } from '../../schema/index.ts'
 import { MillraceError } from '../../errors/index.ts'
 import {
   isDamage,
@@ -7,42 +9,53 @@ import {
   type StoredReward,
   type StoredSession,
 } from '../../store/index.ts'
-import { binaryFrame, binaryHead } from './_binary-frame.ts'
-import { jsonPieces } from './_rows-jsonl.ts'
-import { withoutTokens } from './_rows-merged.ts'
+import { binaryFrame, binaryHead, type EndRow, jsonPieces, type Row } from './row.ts'
+import { factsOfDamaged } from './conversation.ts'
+import { withoutTokens } from './merged-rows.ts'
 import {
   firstWithoutTokens,
   type RowOptions,
   type SessionMessages,
   SessionRows,
   type TreeOptions,
-} from './_rows-of-session.ts'
-import type { EndRow, Row } from './_rows-parts.ts'
-import { factsOfDamaged } from './_rows-session.ts'
-import type { MainTree } from './_rows-trees.ts'
+} from './session-rows.ts'
 import { TimeSlice } from '../../kit/index.ts'
 
-export interface ExportSessionsOptions {
+export const exportQuerySchema = closedObject({
+  session: z.string().exactOptional().describe('This session only.'),
+  group: z.string().exactOptional().describe('The sessions of this group only.'),
+  format: z.enum(['jsonl', 'binary']).default('jsonl').describe('JSON lines, or frames with typed arrays.'),
+  rows: z
+    .enum(['interactions', 'merged'])
+    .default('interactions')
+    .describe('A row for each reply, or for each branch, with a mask, to train on.'),
+  mainTree: z
+    .enum(['longest', 'first', 'all'])
+    .exactOptional()
+    .describe(
+      "Which tree of messages gets a session's reward: replies outside of it are side calls. longest if not given.",
+    ),
+  trees: z
+    .enum(['all', 'main'])
+    .exactOptional()
+    .describe('Also the rows of side calls, or only those of the main tree. all if not given.'),
+  discount: z.coerce
+    .number()
+    .min(0)
+    .max(1)
+    .exactOptional()
+    .describe('How much of the return of a reply goes to the one before it. 1 if not given.'),
+  include: z.enum(['discarded']).exactOptional().describe('Also samples that were lost.'),
+  skipWithoutTokens: z
+    .enum(['true', 'false'])
+    .transform((text) => text === 'true')
+    .exactOptional()
+    .describe('Leaves replies without tokens out of training rows, instead of refusing the export.'),
+})
+
+export type ExportSessionsOptions = Readonly<z.infer<typeof exportQuerySchema>> & {
   /** Exports only this tenant's sessions; other sessions count as missing. Without it, all tenants'. */
   readonly tenant?: string
-  /** One session, or one group; all of them if neither is given. */
-  readonly session?: string
-  readonly group?: string
-  readonly rows: 'interactions' | 'merged'
-  readonly format: 'jsonl' | 'binary'
-  /**
-   * Which tree of messages gets the session's reward: the one with the longest branch, the first, or all. Trees that begin with
-   * the same system prompt, functions and model belong to it. `longest` if not given.
-   */
-  readonly mainTree?: MainTree
-  /** Whether rows outside of the main tree are exported, too; `all` if not given. */
-  readonly trees?: 'all' | 'main'
-  /** The factor by which a later reward counts less per step, from 0 to 1; 1 if not given. */
-  readonly discount?: number
-  /** Also exports lost samples. They are never trained on. */
-  readonly include?: 'discarded'
-  /** Merged rows leave out replies that came without tokens, instead of refusing the export. */
-  readonly skipWithoutTokens?: boolean
   /** Called for each session that cannot be read. The export has a row for it, too. */
   readonly onDamaged?: (session: string, error: MillraceError) => void
 }
@@ -61,10 +74,9 @@ const noRows = {
 }
 
 /**
- * Exports the sessions of a gateway as rows, in the order in which they were started. Only the messages of one session are
- * held at a time, and the tokens of one reply, or of one session's merged rows. Options that can be refused without reading
- * a token are refused before the first chunk; a session that cannot be read does not affect the others. The last row, which
- * the generator also returns, says how many rows there were: an export without it was cut off.
+ * Exports sessions as rows, in the order in which they were started, holding the messages of one session at a time. Options
+ * that can be refused are refused before the first chunk. The last row, also returned, has the counts: an export without it was
+ * cut off.
  */
 export async function* exportSessions(
   reader: Pick<RunReader, 'sessions'>,
@@ -124,8 +136,7 @@ async function* exportedRows(
       counts.laterTurns += made.laterTurns
       counts.driftedTurns += made.driftedTurns
     } catch (error) {
-      // An export of this session alone fails as a whole. Else some of its rows may be out already: tokens are read row by
-      // row.
+      // An export of this session alone fails as a whole; else some of its rows may be out already.
       if (!isDamage(error) || options.session !== undefined) throw error
       counts.damagedSessions += 1
       options.onDamaged?.(session.id, error)
@@ -170,7 +181,6 @@ function checkOptions({ session, group, discount = 1 }: ExportSessionsOptions): 
   throw new MillraceError('usage', `the discount is a number from 0 to 1, not ${discount}`)
 }
 
-/** Checks without reading a token that there is anything to export, and that it can be merged. */
 async function checkSessions(reader: SessionReader, options: ExportSessionsOptions, slice: TimeSlice): Promise<void> {
   const mustHaveTokens = options.rows === 'merged' && options.skipWithoutTokens !== true
   let count = 0
@@ -189,17 +199,13 @@ async function checkSessions(reader: SessionReader, options: ExportSessionsOptio
   })
 }
 
-/**
- * The first reply that keeps a session from being made into training rows. Undefined for a damaged session: the export has a row
- * for it.
- */
+/** The first reply that cannot be made into training rows; none for a damaged session, which has a row of its own. */
 async function untrainableReply(
   session: StoredSession,
   { reader, options, slice }: { reader: SessionReader; options: ExportSessionsOptions; slice: TimeSlice },
 ): Promise<number | undefined> {
   try {
     const node = reader.firstWithoutTokens(session.id)
-    // All messages are read only if it matters which tree the reply is in.
     if (node === undefined || options.trees !== 'main') return node
     return await firstWithoutTokens(await messagesOf(reader, session, slice), treesOf(options))
   } catch (error) {

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { openTokenGateway, rowsOf } from '../_testing/token-gateway.ts'
+import { openTokenGateway, rowsOf } from '../../../test/support/gateway/token-gateway.ts'
 
 test('rows say how each reply was sampled, whatever API it was asked in', async () => {
   await using gateway = await openTokenGateway()

@@ -1,8 +1,9 @@
 import { hash } from 'node:crypto'
+import { setImmediate } from 'node:timers/promises'
 import { expect, test } from 'vitest'
-import { admin, type OpenGateway } from '../_testing/open-gateway.ts'
-import { openTokenGateway, rowsOf, type Said } from '../_testing/token-gateway.ts'
-import type { Caller } from '../caller.ts'
+import { admin, type OpenGateway } from '../../../test/support/gateway/open-gateway.ts'
+import { openTokenGateway, rowsOf, type Said } from '../../../test/support/gateway/token-gateway.ts'
+import type { Caller } from '../sessions/session-memory.ts'
 import type { ExportSessionsOptions } from './export-sessions.ts'
 
 const agent = { role: 'system', content: 'You fix bugs.' }
@@ -216,6 +217,7 @@ test('a lost reply belongs to its tree, too', async () => {
   const { caller } = await open.session()
   await talk({ open, caller }, [agent, user('Fix it.')], { turns: 2 })
   const { client, done } = open.send(caller, { model: 'm', messages: [titler, user('Fix it.')] })
+  await setImmediate()
   client.leave()
   await done
   const [, , ...shown] = await repliesOf(open, { include: 'discarded' })

@@ -1,9 +1,8 @@
 import { describe, expect, test } from 'vitest'
-import { chatServer, type DialectRequest } from '../../dialects/index.ts'
+import { chatServer, type DialectRequest } from '../../apis/index.ts'
 import { seededRandom } from '../../kit/index.ts'
-import { LastBody, type ContinuedBody } from './last-body.ts'
-import { readRequest } from '../interactions/_read-request.ts'
-import { TextAllowance } from './_text-allowance.ts'
+import { BodyAllowance, LastBody, type ContinuedBody } from './last-body.ts'
+import { parsedMembers } from '../requests/incoming-request.ts'
 
 const plenty = 1_000_000
 
@@ -13,12 +12,12 @@ class Reader {
   /** How many messages of the last body were known. */
   known = 0
 
-  readonly #allowance: TextAllowance
+  readonly #allowance: BodyAllowance
   #reads = 0
   /** The number of the last body that was not too short. */
   #lastLong = 0
 
-  constructor(allowance = new TextAllowance(plenty, () => false)) {
+  constructor(allowance = new BodyAllowance(plenty)) {
     this.#allowance = allowance
     this.last = new LastBody(allowance)
   }
@@ -39,16 +38,16 @@ class Reader {
     const continued = this.last.continuedBy(body)
     this.known = continued?.known.length ?? 0
     const request = readAfter(text, continued)
-    if (continued) expect(continued.node).toBe(this.#lastLong)
+    if (continued) expect(continued.end).toBe(this.#lastLong)
     this.#reads += 1
     if (body.length >= 4096) this.#lastLong = this.#reads
-    this.last.keep(body, { request, node: this.#reads, continued })
+    this.last.keep(body, { request, end: this.#reads, continued })
     return request
   }
 }
 
 function readAfter(text: string, continued?: ContinuedBody<number>): DialectRequest {
-  return readRequest(chatServer, continued?.text ?? text, { messages: continued?.known })
+  return chatServer.read(parsedMembers('chat', continued?.text ?? text), { messages: continued?.known })
 }
 
 const user = (content: string) => JSON.stringify({ role: 'user', content })
@@ -171,7 +170,7 @@ describe('the allowance', () => {
   })
 
   test('keeps out what is too long, and what was there before goes', () => {
-    const allowance = new TextAllowance(20_000, () => false)
+    const allowance = new BodyAllowance(20_000)
     const reader = new Reader(allowance)
     reader.read(bodyOf([user('short')]))
     const longer = bodyOf([user('short'), user('x'.repeat(9_000))])

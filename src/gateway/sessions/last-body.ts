@@ -1,35 +1,57 @@
-import type { DialectRequest } from '../../dialects/index.ts'
-import { comma, nonSpace } from '../../kit/index.ts'
+import {
+  backslash,
+  closeBrace,
+  closeBracket,
+  comma,
+  isKey,
+  keyBytes,
+  keyEnd,
+  nonSpace,
+  notWalkable,
+  openBrace,
+  openBracket,
+  spaceEnd,
+  valueEnd,
+} from '../../kit/index.ts'
+import type { DialectRequest } from '../../apis/index.ts'
 import type { Message } from '../../schema/index.ts'
-import { findMessages, type MessagesPlace } from './_messages-place.ts'
-import type { TextAllowance } from './_text-allowance.ts'
 
-/** A body that continues the last one. */
-export interface ContinuedBody<Node> {
-  /** The body's JSON without the messages that are known. */
+export interface ContinuedBody<End> {
   readonly text: string
-  /** The known messages, and the node of the last of them. */
   readonly known: readonly Message[]
-  readonly node: Node
-  /** How many bytes the body shares with the last one. */
+  readonly end: End
   readonly knownBytes: number
-  /** Where all messages of the body stand. */
   readonly place: MessagesPlace
 }
 
-/** The messages of a body. */
-interface Said<Node> {
+interface Said<End> {
   readonly messages: readonly Message[]
-  /** The node of the last message. */
-  readonly node: Node
+  readonly end: End
 }
 
-export interface ReadBody<Node> {
+interface ReadBody<End> {
   readonly request: DialectRequest
-  /** The node of the last message. */
-  readonly node: Node
-  /** Set if the body continues the last one. */
-  readonly continued: ContinuedBody<Node> | undefined
+  readonly end: End
+  readonly continued: ContinuedBody<End> | undefined
+}
+
+/** How much memory the last bodies of all sessions may take together. At the limit a body is not kept, which costs time only. */
+export class BodyAllowance {
+  #left: number
+
+  constructor(bytes: number) {
+    this.#left = bytes
+  }
+
+  take(bytes: number): boolean {
+    if (bytes > this.#left) return false
+    this.#left -= bytes
+    return true
+  }
+
+  giveBack(bytes: number): void {
+    this.#left += bytes
+  }
 }
 
 /** For shorter bodies, parsing takes no longer than comparing. */
@@ -44,26 +66,26 @@ const maxMisses = 3
 const nothing = Buffer.alloc(0)
 
 /**
- * The last body of a session, and its messages as they were read. A client sends its whole conversation each time, and writes
+ * The last body of a session in Chat, and its messages as they were read. A client sends its whole conversation each time, and writes
  * it as before: the part that is the same is compared, at the speed of memory, and only what follows is parsed.
  */
-export class LastBody<Node> {
-  readonly #allowance: TextAllowance
+export class LastBody<End> {
+  readonly #allowance: BodyAllowance
   /** One buffer for the whole conversation, which grows with it: buffers that come and go make V8 collect garbage. */
   #memory = nothing
   #length = 0
-  #said: Said<Node> | undefined
+  #said: Said<End> | undefined
   /** Where the messages stand. Worked out on first use: many conversations are not continued. */
   #place: MessagesPlace | undefined
   #misses = 0
   #taken = 0
 
-  constructor(allowance: TextAllowance) {
+  constructor(allowance: BodyAllowance) {
     this.#allowance = allowance
   }
 
   /** Undefined for a body that does not continue the last one, or in which `findMessages` finds no messages. */
-  continuedBy(body: Buffer): ContinuedBody<Node> | undefined {
+  continuedBy(body: Buffer): ContinuedBody<End> | undefined {
     if (!this.#said || isShort(body)) return undefined
     const continued = this.#continuation(body, this.#said)
     this.#misses = continued ? 0 : this.#misses + 1
@@ -71,7 +93,7 @@ export class LastBody<Node> {
   }
 
   /** Makes this the last body, if that is worth it and there is room, and returns whether it is. */
-  keep(body: Buffer, { request, node, continued }: ReadBody<Node>): boolean {
+  keep(body: Buffer, { request, end, continued }: ReadBody<End>): boolean {
     // A short body between long ones leaves the last one in place.
     if (isShort(body)) return false
     const { messages, untranslatable } = request
@@ -84,7 +106,7 @@ export class LastBody<Node> {
     const from = continued?.knownBytes ?? 0
     body.copy(this.#memory, from, from)
     this.#length = body.length
-    this.#said = { messages, node }
+    this.#said = { messages, end }
     this.#place = continued?.place
     return true
   }
@@ -98,7 +120,7 @@ export class LastBody<Node> {
     this.#place = undefined
   }
 
-  #continuation(body: Buffer, { messages, node }: Said<Node>): ContinuedBody<Node> | undefined {
+  #continuation(body: Buffer, { messages, end }: Said<End>): ContinuedBody<End> | undefined {
     const known = (this.#place ??= findMessages(this.#memory.subarray(0, this.#length)))
     if (!known || !this.#isBeginningOf(body, known.end)) return undefined
     const place = findMessages(body, known)
@@ -106,7 +128,7 @@ export class LastBody<Node> {
     const after = nonSpace(body, known.end)
     const rest = body[after] === comma ? after + 1 : after
     const text = body.toString('utf8', 0, known.start) + body.toString('utf8', rest)
-    return { text, known: messages, node, knownBytes: known.end, place }
+    return { text, known: messages, end, knownBytes: known.end, place }
   }
 
   /** Makes room for the body, and for about as much text in its messages. A buffer 8 times as large as needed is replaced. */
@@ -131,4 +153,54 @@ export class LastBody<Node> {
 
 function isShort(body: Buffer): boolean {
   return body.length < worthKeepingBytes
+}
+
+interface MessagesPlace {
+  readonly start: number
+  readonly end: number
+}
+
+const messagesKey = keyBytes('messages')
+
+/** Finds the messages in a body; undefined if it is not plain enough. `known`: those of a body with the same beginning. */
+function findMessages(bytes: Uint8Array, known?: MessagesPlace): MessagesPlace | undefined {
+  try {
+    const start = known?.start ?? listStart(bytes)
+    let end = known?.end ?? valueEnd(bytes, start)
+    let at = nonSpace(bytes, end)
+    while (bytes[at] === comma) {
+      end = valueEnd(bytes, at + 1)
+      at = nonSpace(bytes, end)
+    }
+    if (bytes[at] !== closeBracket) return undefined
+    return endsWithoutList(bytes, at + 1) ? { start, end } : undefined
+  } catch (error) {
+    if (error !== notWalkable) throw error
+    return undefined
+  }
+}
+
+function listStart(bytes: Uint8Array): number {
+  let at = nonSpace(bytes, 0)
+  if (bytes[at] !== openBrace) throw notWalkable
+  do {
+    at = nonSpace(bytes, at + 1)
+    const isFound = isKey(bytes, at, messagesKey)
+    at = nonSpace(bytes, keyEnd(bytes, at))
+    if (isFound && bytes[at] === openBracket) return at + 1
+    at = nonSpace(bytes, valueEnd(bytes, at))
+  } while (bytes[at] === comma)
+  throw notWalkable
+}
+
+/** Whether the rest of the body has no second `messages`: of two, the last counts. A key with escapes may spell the same. */
+function endsWithoutList(bytes: Uint8Array, from: number): boolean {
+  let at = nonSpace(bytes, from)
+  while (bytes[at] === comma) {
+    const keyAt = nonSpace(bytes, at + 1)
+    const end = keyEnd(bytes, keyAt)
+    if (isKey(bytes, keyAt, messagesKey) || bytes.subarray(keyAt, end).includes(backslash)) return false
+    at = nonSpace(bytes, valueEnd(bytes, end))
+  }
+  return bytes[at] === closeBrace && spaceEnd(bytes, at + 1) === bytes.length
 }

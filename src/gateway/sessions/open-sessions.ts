@@ -1,59 +1,48 @@
 import { MillraceError } from '../../errors/index.ts'
 import { AttemptRecorder, isDamage, sessionAttempt, type RunStore, type StoredSession } from '../../store/index.ts'
-import { ExpiryQueue } from './_expiry-queue.ts'
-import { TextAllowance } from './_text-allowance.ts'
-import { OpenSession, SessionMemory } from './open-session.ts'
-import { replyIn } from './reply-in.ts'
-import type { Caller } from '../caller.ts'
-import { gatewayEvents } from '../gateway-events.ts'
-import type { SessionBounds } from './session-bounds.ts'
-import { sessionDamaged } from '../_refusals.ts'
+import { BodyAllowance } from './last-body.ts'
+import { type BareNode, type Caller, OpenSession, SessionMemory, SessionTally } from './session-memory.ts'
+import { gatewayEvents } from '../events.ts'
+import type { SessionBounds } from './session-options.ts'
+import { sessionDamaged } from '../errors.ts'
 import { TimeSlice } from '../../kit/index.ts'
-import { SessionTally } from './session-tally.ts'
 import { SessionTree } from './session-tree.ts'
 
 export interface OpenSessionsOptions {
   readonly store: RunStore
   readonly bounds: SessionBounds
-  /** Called for a session that was not used for its time to live. */
   readonly onExpired: (session: OpenSession) => void
 }
 
-/** How many damaged sessions are reported at most. */
+const sweepMs = 500
+
 const maxReported = 1_000
 
-/** All sessions that have not ended. The messages of sessions in use are in memory, those of others are read back. */
 export class OpenSessions implements Disposable {
   readonly #store: RunStore
   readonly #bounds: SessionBounds
-  readonly #allowance: TextAllowance
-  /** The allowance for last bodies. No session gives back its own for another's: that would cost more than reading a body. */
-  readonly #bodies: TextAllowance
+  readonly #bodies: BodyAllowance
   readonly #sessions = new Map<string, OpenSession>()
   readonly #byKey = new Map<string, OpenSession>()
-  readonly #expiry: ExpiryQueue<OpenSession>
+  readonly #onExpired: OpenSessionsOptions['onExpired']
+  readonly #sweeping: NodeJS.Timeout
   /** Remembered sessions that are not in use. A Set iterates in insertion order, so the first is the least recently used. */
   readonly #idle = new Set<OpenSession>()
-  /** What the idle sessions hold. */
+  /** What the idle sessions hold. An idle memory does not change, so the same number is added and later taken away. */
   #idleBytes = 0
-  #idleChars = 0
   /** The damage of sessions that were reported as damaged. Each is reported once, or a client that polls would fill the log. */
   readonly #damage = new Map<string, MillraceError>()
 
   constructor({ store, bounds, onExpired }: OpenSessionsOptions) {
     this.#store = store
     this.#bounds = bounds
-    this.#allowance = new TextAllowance(bounds.maxRememberedChars, () => this.#idleChars > 0 && this.#forgetOldest())
-    this.#bodies = new TextAllowance(bounds.maxRememberedBodies, () => false)
-    this.#expiry = new ExpiryQueue((session) => {
-      if (session.running.size === 0) onExpired(session)
-      else this.keepOpen(session)
-    })
+    this.#bodies = new BodyAllowance(bounds.maxRememberedBodies)
+    this.#onExpired = onExpired
+    this.#sweeping = setInterval(() => void this.#sweep(), sweepMs).unref()
   }
 
-  /** Restores the sessions that an earlier process left open. A session that cannot be read is reported, and left alone. */
   restore(): void {
-    for (const stored of this.#store.reader.sessions.openSessions()) {
+    for (const stored of this.#store.reader.sessions.each({ state: 'open' })) {
       try {
         this.#add(OpenSession.restored(stored))
       } catch (error) {
@@ -63,7 +52,6 @@ export class OpenSessions implements Disposable {
     }
   }
 
-  /** Reports a damaged session, once. It cannot be continued; other sessions are not affected. */
   reportDamaged({ id }: Pick<StoredSession, 'id'>, thrown: unknown): void {
     if (this.#damage.has(id) || this.#damage.size >= maxReported) return
     const error = MillraceError.from(thrown, 'store_failed')
@@ -71,7 +59,6 @@ export class OpenSessions implements Disposable {
     gatewayEvents.publish({ kind: 'session-unreadable', folder: this.#store.folder, session: id, error })
   }
 
-  /** The damage of the session, if it was reported. */
   damageOf(id: string): MillraceError | undefined {
     return this.#damage.get(id)
   }
@@ -80,12 +67,10 @@ export class OpenSessions implements Disposable {
     return this.#sessions.size
   }
 
-  /** Sessions whose memory is kept for when they are used again. */
   get idle(): number {
     return this.#idle.size
   }
 
-  /** A session, open or ended, if it is the caller's to see. */
   find(caller: Caller, id: string): OpenSession | StoredSession | undefined {
     if (caller.kind === 'session' && caller.sessionId !== id) return undefined
     const found = this.#sessions.get(id) ?? this.#store.reader.sessions.session(id)
@@ -100,58 +85,47 @@ export class OpenSessions implements Disposable {
     return ended && { kind: 'session', tenant: ended.tenant, sessionId: ended.id }
   }
 
-  /** Adds a new session, which has no messages yet. */
   start(session: OpenSession): void {
     this.#add(session)
     session.isUnused = true
-  }
-
-  /** Keeps a session open that has expired. */
-  keepOpen(session: OpenSession): void {
-    session.touch()
-    this.#expiry.add(session)
   }
 
   remove(session: OpenSession): void {
     this.#sessions.delete(session.id)
     this.#byKey.delete(session.keyDigest)
     this.#removeIdle(session)
-    this.#expiry.remove(session)
     forget(session)
   }
 
-  /** The session's memory: at once, or when it has been read. It stays until it was released as often as it was acquired. */
-  acquire(session: OpenSession): SessionMemory | Promise<SessionMemory> {
-    const memory = this.acquireReadable(session)
-    return memory instanceof Promise ? this.#whole(session, memory) : memory
+  /** Calls `look` with the session's memory, and holds the memory until it has ended. Throws for a damaged session. */
+  async use<Result>(session: OpenSession, look: (memory: SessionMemory) => Result | Promise<Result>): Promise<Result> {
+    return this.useReadable(session, (memory) => {
+      const { damage } = memory.tally
+      // A reward that cannot be read does not matter here: the memory of a session with damaged messages is not kept.
+      if (!damage || memory === session.memory) return look(memory)
+      this.reportDamaged(session, damage)
+      throw sessionDamaged(session.id, damage)
+    })
   }
 
-  /** Like `acquire`, but gives the readable part of a damaged session; its tally says what cannot be read. */
-  acquireReadable(session: OpenSession): SessionMemory | Promise<SessionMemory> {
+  /** Like `use`, but gives the readable part of a damaged session; its tally says what cannot be read. */
+  async useReadable<Result>(
+    session: OpenSession,
+    look: (memory: SessionMemory) => Result | Promise<Result>,
+  ): Promise<Result> {
     session.users += 1
     this.#removeIdle(session)
-    return session.memory ?? (session.isUnused ? this.#firstMemory(session) : this.#loaded(session))
-  }
-
-  release(session: OpenSession): void {
-    session.users -= 1
-    if (session.users === 0) this.#rest(session)
-  }
-
-  /** Calls `look` with the session's memory. */
-  async use<Result>(session: OpenSession, look: (memory: SessionMemory) => Result): Promise<Result> {
-    const memory = await this.acquire(session)
     try {
-      return look(memory)
+      return await look(session.memory ?? (await this.#loaded(session)))
     } finally {
-      this.release(session)
+      session.users -= 1
+      if (session.users === 0) this.#rest(session)
     }
   }
 
-  /** The tally of a stored session, as far as it can be read. */
   async count(id: string): Promise<SessionTally> {
     const tally = new SessionTally()
-    await this.#readInto({ tally }, id)
+    await this.#read(id, tally, (node) => tally.add(node))
     return tally
   }
 
@@ -163,87 +137,57 @@ export class OpenSessions implements Disposable {
   }
 
   [Symbol.dispose](): void {
-    this.#expiry[Symbol.dispose]()
+    clearInterval(this.#sweeping)
+  }
+
+  /** Reports expired sessions. Other work has its turns meanwhile: ten thousand may end together. */
+  async #sweep(): Promise<void> {
+    for await (const session of new TimeSlice().over(this.#sessions.values())) {
+      if (session.isExpired && !session.ending) this.#onExpired(session)
+    }
   }
 
   #add(session: OpenSession): void {
     this.#sessions.set(session.id, session)
     this.#byKey.set(session.keyDigest, session)
-    this.#expiry.add(session)
   }
 
-  /** Rejects for a damaged session, which must not be continued. */
-  async #whole(session: OpenSession, reading: Promise<SessionMemory>): Promise<SessionMemory> {
-    const memory = await reading
-    const { damage } = memory.tally
-    if (!damage) return memory
-    this.release(session)
-    this.reportDamaged(session, damage)
-    throw sessionDamaged(session.id, damage)
-  }
-
+  /** The memory of a session, read from the store once for all who ask. There is nothing to read of one without messages. */
   async #loaded(session: OpenSession): Promise<SessionMemory> {
-    session.loading ??= this.#load(session)
-    try {
-      return await session.loading
-    } catch (error) {
-      session.users -= 1
-      throw error
+    if (session.isUnused) {
+      session.isUnused = false
+      session.memory = this.#newMemory(session)
+      return session.memory
     }
+    session.loading ??= this.#load(session).finally(() => (session.loading = undefined))
+    return session.loading
   }
 
   async #load(session: OpenSession): Promise<SessionMemory> {
-    try {
-      // The last messages may still be on their way to the store.
-      await this.#store.journal.durable()
-      const memory = this.#newMemory(session)
-      await this.#readInto(memory, session.id)
-      if (memory.tally.damage) return memory
-      session.memory = memory
-      this.#damage.delete(session.id)
-      return memory
-    } finally {
-      session.loading = undefined
-    }
+    // The last messages may still be on their way to the store.
+    await this.#store.journal.durable()
+    const memory = this.#newMemory(session)
+    await this.#read(session.id, memory.tally, (node) => memory.restore(node))
+    if (memory.tally.damage) return memory
+    session.memory = memory
+    this.#damage.delete(session.id)
+    return memory
   }
 
-  async #readInto(into: Pick<SessionMemory, 'tally'> & Partial<SessionMemory>, id: string): Promise<void> {
+  /** Hands on the nodes of a stored session, as far as they can be read. Other work has its turns meanwhile. */
+  async #read(id: string, tally: SessionTally, onNode: (node: BareNode) => void): Promise<void> {
     try {
-      await this.#readWhole(into, id)
+      for await (const node of new TimeSlice().over(this.#store.reader.sessions.bareNodesOf(id))) onNode(node)
     } catch (error) {
       if (!isDamage(error)) throw error
-      into.tally.damage = error
+      tally.damage = error
     }
-  }
-
-  /** Reads a stored session: counts it, and restores the given parts of its memory. Other work has its turns meanwhile. */
-  async #readWhole(
-    { tree, tally, recent, unheard }: Pick<SessionMemory, 'tally'> & Partial<SessionMemory>,
-    id: string,
-  ): Promise<void> {
-    const slice = new TimeSlice()
-    for (const node of this.#store.reader.sessions.bareNodesOf(id)) {
-      const { seq } = node
-      const reply = replyIn(node)
-      tree?.restore(node)
-      tally.add(node)
-      if (reply?.requestKey !== undefined) recent?.restore(reply.requestKey, { seq, wasHeard: node.call !== undefined })
-      if (reply && node.discarded) unheard?.restore(seq, { call: reply, lacksTokens: node.lacksTokens })
-      if (slice.isOver) await slice.rest()
-    }
-  }
-
-  /** The memory of a session without messages: there is nothing to read. */
-  #firstMemory(session: OpenSession): SessionMemory {
-    session.isUnused = false
-    session.memory = this.#newMemory(session)
-    return session.memory
   }
 
   #newMemory(session: OpenSession): SessionMemory {
     const { journal } = this.#store
     const recorder = new AttemptRecorder(journal, session.id, sessionAttempt)
-    const tree = new SessionTree(recorder, this.#allowance)
+    const tree = new SessionTree(recorder)
     return new SessionMemory({ tree, journal, session: session.id, bodies: this.#bodies })
   }
 
@@ -254,27 +198,17 @@ export class OpenSessions implements Disposable {
       return
     }
     this.#idle.add(session)
-    this.#count(session, 1)
+    this.#idleBytes += session.memory.tree.bytes
     const { maxRemembered, maxRememberedBytes } = this.#bounds
-    while (this.#idle.size > maxRemembered || this.#idleBytes > maxRememberedBytes) this.#forgetOldest()
-  }
-
-  #forgetOldest(): boolean {
-    const [oldest] = this.#idle
-    if (!oldest) return false
-    this.#removeIdle(oldest)
-    forget(oldest)
-    return true
+    for (const oldest of this.#idle) {
+      if (this.#idle.size <= maxRemembered && this.#idleBytes <= maxRememberedBytes) break
+      this.#removeIdle(oldest)
+      forget(oldest)
+    }
   }
 
   #removeIdle(session: OpenSession): void {
-    if (this.#idle.delete(session)) this.#count(session, -1)
-  }
-
-  /** An idle memory does not change, so the same numbers are added and later taken away. */
-  #count({ memory }: OpenSession, sign: 1 | -1): void {
-    this.#idleBytes += sign * (memory?.tree.bytes ?? 0)
-    this.#idleChars += sign * (memory?.tree.textChars ?? 0)
+    if (this.#idle.delete(session)) this.#idleBytes -= session.memory?.tree.bytes ?? 0
   }
 }
 
@@ -290,6 +224,6 @@ function tooManyFiles(id: string, cause: unknown): MillraceError {
 }
 
 function forget(session: OpenSession): void {
-  session.memory?.forgetText()
+  session.memory?.lastBody.clear()
   session.memory = undefined
 }

@@ -1,10 +1,8 @@
 import { describe, expect, test } from 'vitest'
 import { seededRandom } from '../../kit/index.ts'
 import type { AssistantMessage, CallRecord, ContentPart, Message, MessageNode } from '../../schema/index.ts'
-import { TextAllowance } from './_text-allowance.ts'
-import { looseMeaningOf, meaningOf, type Meaning } from './_meaning.ts'
-import { SessionTree } from './session-tree.ts'
-import type { TreeNode } from './tree-node.ts'
+import { canonicalForm, looseForm } from './message-key.ts'
+import { SessionTree, type TreeNode } from './session-tree.ts'
 
 const call: CallRecord = {
   model: 'm',
@@ -21,10 +19,8 @@ const call: CallRecord = {
 class Recorded {
   readonly nodes: MessageNode[] = []
   tree: SessionTree
-  readonly #allowance: TextAllowance
 
-  constructor(chars = 1_000_000) {
-    this.#allowance = new TextAllowance(chars, () => false)
+  constructor() {
     this.tree = this.#newTree()
   }
 
@@ -43,14 +39,13 @@ class Recorded {
 
   /** As a process that comes later finds it. */
   restore(): void {
-    this.tree.forgetText()
     this.tree = this.#newTree()
     for (const node of this.nodes) this.tree.restore(node)
   }
 
   #newTree(): SessionTree {
     const recorder = { node: (node: MessageNode): unknown => this.nodes.push(node), synced: () => undefined }
-    return new SessionTree(recorder, this.#allowance)
+    return new SessionTree(recorder)
   }
 }
 
@@ -101,7 +96,7 @@ describe('what a message means', () => {
     ],
   ]
   test.each(same)('%s makes no difference', (_, one, other) => {
-    expect(meaningOf(one)).toEqual(meaningOf(other))
+    expect(canonicalForm(one)).toEqual(canonicalForm(other))
   })
 
   const written: [string, string, string][] = [
@@ -111,8 +106,8 @@ describe('what a message means', () => {
     ['a number', '{"a":1.0}', '{"a":1}'],
   ]
   test.each(written)('%s of arguments make no difference, only more work', (_, one, other) => {
-    expect(meaningOf(calling(one))).not.toEqual(meaningOf(calling(other)))
-    expect(looseMeaningOf(calling(one))).toEqual(looseMeaningOf(calling(other)))
+    expect(canonicalForm(calling(one))).not.toEqual(canonicalForm(calling(other)))
+    expect(looseForm(calling(one))).toEqual(looseForm(calling(other)))
   })
 
   const edited: [string, string, string][] = [
@@ -123,15 +118,15 @@ describe('what a message means', () => {
     ['spaces at the ends of lines', '{"text":"a  \\nb"}', '{"text":"a\\nb"}'],
   ]
   test.each(edited)('%s of arguments makes a difference', (_, one, other) => {
-    expect(looseMeaningOf(calling(one))).not.toEqual(looseMeaningOf(calling(other)))
+    expect(looseForm(calling(one))).not.toEqual(looseForm(calling(other)))
   })
 
   test('nor does the order of calls', () => {
     const calls = [...(calling('{}', 'c1').tool_calls ?? []), ...(calling('{}', 'c2').tool_calls ?? [])]
     const one: Message = { role: 'assistant', content: null, tool_calls: calls }
     const other: Message = { ...one, tool_calls: calls.toReversed() }
-    expect(meaningOf(one)).not.toEqual(meaningOf(other))
-    expect(looseMeaningOf(one)).toEqual(looseMeaningOf(other))
+    expect(canonicalForm(one)).not.toEqual(canonicalForm(other))
+    expect(looseForm(one)).toEqual(looseForm(other))
   })
 
   const different: [string, Message, Message][] = [
@@ -141,17 +136,17 @@ describe('what a message means', () => {
     ['calls', calling('{"a":1}'), calling('{"a":2}')],
     ['ids of calls', calling('{}', 'c1'), calling('{}', 'c2')],
     ['broken arguments', calling('{"a":'), calling('{"a"')],
-    ['tool calls and text', calling('{}'), assistant(whole(meaningOf(calling('{}'))))],
+    ['tool calls and text', calling('{}'), assistant(canonicalForm(calling('{}')))],
     ['tools', { role: 'tool', tool_call_id: 'a', content: 'b' }, { role: 'tool', tool_call_id: 'b', content: 'b' }],
     ['failed tools', toolResult(true), toolResult(false)],
     ['images', image('x'), image('y')],
     ['detail', image('x', 'high'), image('x')],
-    ['images and text', image('x'), user(whole(meaningOf(image('x'))))],
+    ['images and text', image('x'), user(canonicalForm(image('x')))],
     ['refusals', { ...assistant('a'), refusal: 'no' }, assistant('a')],
   ]
   test.each(different)('%s make a difference', (_, one, other) => {
-    expect(whole(meaningOf(one))).not.toBe(whole(meaningOf(other)))
-    expect(whole(looseMeaningOf(one) ?? meaningOf(one))).not.toBe(whole(looseMeaningOf(other) ?? meaningOf(other)))
+    expect(canonicalForm(one)).not.toBe(canonicalForm(other))
+    expect(looseForm(one) ?? canonicalForm(one)).not.toBe(looseForm(other) ?? canonicalForm(other))
   })
 })
 
@@ -242,61 +237,30 @@ describe('a session', () => {
     expect(recorded.nodes).toHaveLength(4)
   })
 
-  const thinking = (content: string, thought: string): AssistantMessage => ({
-    ...assistant(content),
-    reasoning_content: thought,
-  })
-  const twins: [string, AssistantMessage, AssistantMessage][] = [
-    ['reasoning', thinking('A', 'because'), thinking('A', 'for another reason')],
-    ['the spelling of its arguments', calling('{"a":1,"b":2}'), calling('{ "b": 2, "a": 1 }')],
-    [
-      'the spelling, though its reasoning was dropped',
-      calling('{"a":1}'),
-      { ...calling('{"a": 1}'), reasoning_content: 'x' },
-    ],
-  ]
-  test.each(twins)(
-    'of replies that mean the same, the one is gone on from that is repeated with %s',
-    (_, one, other) => {
-      for (const isRestored of [false, true]) {
-        const recorded = new Recorded()
-        const leaf = recorded.say(user('a'))
-        const replies = [one, other].map((message) => ({ message, seq: recorded.reply(leaf, message).seq }))
-        if (isRestored) recorded.restore()
-        for (const { message, seq } of replies) {
-          const { reasoning_content: _thought, ...dropped } = message
-          const repeated = one.tool_calls ? dropped : message
-          const next = recorded.say(user('a'), repeated, user(`to ${seq}`))
-          expect(recorded.nodes[next?.seq ?? -1]?.parent).toBe(seq)
-        }
+  const thinking = (thought: string): AssistantMessage => ({ ...assistant('A'), reasoning_content: thought })
+  test.each([
+    ['with other reasoning', ['one', 'two'].map(thinking)],
+    ['in another spelling', [calling('{"a":1,"b":2}'), calling('{ "b": 2, "a": 1 }')]],
+  ])('of replies that say the same, a conversation goes on from the latest (%s)', (_, replies) => {
+    for (const isRestored of [false, true]) {
+      const recorded = new Recorded()
+      const leaf = recorded.say(user('a'))
+      const [, latest] = replies.map((message) => recorded.reply(leaf, message))
+      if (isRestored) recorded.restore()
+      for (const message of replies) {
+        const next = recorded.say(user('a'), message, user('b'))
+        expect(recorded.nodes[next?.seq ?? -1]?.parent).toBe(latest?.seq)
       }
-    },
-  )
-
-  test('an exact reply further on counts for more than that the one before it came last', () => {
-    const recorded = new Recorded()
-    const leaf = recorded.say(user('a'))
-    recorded.reply(leaf, assistant('A'))
-    const next = recorded.say(user('a'), assistant('A'), user('b'))
-    const meant = recorded.reply(next, thinking('B', 'meant'))
-    const latest = recorded.reply(leaf, assistant('A'))
-    const match = { known: 0, end: latest, common: 0, nodes: [], said: [], respelled: new Map<number, TreeNode>() }
-    const branch = recorded.tree.append([user('b')], match)
-    recorded.reply(branch, thinking('B', 'another'))
-    const end = recorded.say(user('a'), assistant('A'), user('b'), thinking('B', 'meant'), user('c'))
-    expect(recorded.nodes[end?.seq ?? -1]?.parent).toBe(meant.seq)
+    }
   })
 
-  test('of more twins than are kept, the newest are', () => {
+  test('or from the latest that a client got', () => {
     const recorded = new Recorded()
     const leaf = recorded.say(user('a'))
-    const replies = Array.from({ length: 12 }, (_, index) => recorded.reply(leaf, thinking('A', `thought ${index}`)))
-    for (const index of [11, 4]) {
-      const next = recorded.say(user('a'), thinking('A', `thought ${index}`), user(`after ${index}`))
-      expect(recorded.nodes[next?.seq ?? -1]?.parent).toBe(replies[index]?.seq)
-    }
-    const late = recorded.say(user('a'), thinking('A', 'thought 0'), user('after 0'))
-    expect(recorded.nodes[late?.seq ?? -1]?.parent).toBe(replies[11]?.seq)
+    const delivered = recorded.reply(leaf, assistant('A'))
+    recorded.reply(leaf, assistant('A')).isDelivered = false
+    const next = recorded.say(user('a'), assistant('A'), user('b'))
+    expect(recorded.nodes[next?.seq ?? -1]?.parent).toBe(delivered.seq)
   })
 
   test('one that was gone on from is kept before those that were not', () => {
@@ -320,7 +284,7 @@ describe('a session', () => {
     recorded.reply(leaf, assistant('A'))
     const messages = [user('a'), assistant('A'), user('b'), user('c')]
     for (const isKnown of [false, true]) {
-      const match = recorded.tree.matchAfter({ count: 2, node: named }, messages)
+      const match = recorded.tree.match(messages, { count: 2, node: named })
       expect(match.known).toBe(isKnown ? 4 : 2)
       const end = recorded.tree.append(messages, match)
       const before = recorded.nodes[end?.seq ?? -1]?.parent ?? -1
@@ -368,18 +332,12 @@ describe('a session', () => {
     for (let turn = 0; turn < 3; turn += 1) recorded.say(user('a'), calling('{"y":2,"x":1}'), toolResult(false))
     expect(recorded.nodes).toHaveLength(3)
   })
-
-  test('an allowance that is used up changes nothing but the time it takes', () => {
-    const recorded = new Recorded(20)
-    for (let turn = 0; turn < 3; turn += 1) recorded.say(system, user('a long question'), assistant('x'), user('y'))
-    expect(recorded.nodes).toHaveLength(4)
-  })
 })
 
 test.each(Array.from({ length: 40 }, (_, seed) => seed))('random conversations, seed %i', (seed) => {
   const random = seededRandom(seed)
   const pick = <Item>(items: readonly Item[]): Item => items[Math.floor(random() * items.length)] as Item
-  const recorded = new Recorded(pick([0, 200, 100_000]))
+  const recorded = new Recorded()
   const conversations: Message[][] = [[system]]
   /** Prompts whose reply is still to come. */
   const asked: { leaf: TreeNode | undefined; said: Message[] }[] = []
@@ -479,10 +437,6 @@ function canonical(message: Message): string {
   return JSON.stringify([message.role, [text].flat().join(''), args])
 }
 
-function whole({ head, text }: Meaning): string {
-  return head + text
-}
-
 function image(url: string, detail?: 'auto' | 'high'): Message {
   return { role: 'user', content: [{ type: 'image_url', image_url: { url, ...(detail && { detail }) } }] }
 }
@@ -514,15 +468,12 @@ describe('a conversation whose beginning is known', () => {
   const one = [system, user('a'), assistant('b')]
   const other = [{ ...system, content: 'be long' }, user('c'), assistant('d')]
 
-  const situations: [string, number, (recorded: Recorded) => unknown][] = [
-    ['on the last path', 1_000_000, () => {}],
-    ['when another one was last', 1_000_000, (recorded) => recorded.say(...other)],
-    ['when it was cut', 1_000_000, (recorded) => recorded.say(system, user('z'))],
-    ['when nothing is kept of it', 1_000_000, (recorded) => recorded.tree.forgetText()],
-    ['when there was no room for it', 10, () => {}],
+  const situations: [string, (recorded: Recorded) => unknown][] = [
+    ['at once', () => {}],
+    ['when another one was last', (recorded) => recorded.say(...other)],
+    ['when it was cut', (recorded) => recorded.say(system, user('z'))],
     [
-      'when something has a twin',
-      1_000_000,
+      'when something has a duplicate',
       (recorded) => {
         const parent = recorded.say(...other)
         recorded.reply(parent, assistant('t'))
@@ -530,8 +481,8 @@ describe('a conversation whose beginning is known', () => {
       },
     ],
   ]
-  test.each(situations)('goes on from it %s', (_, chars, happen) => {
-    const recorded = new Recorded(chars)
+  test.each(situations)('goes on from it %s', (_, happen) => {
+    const recorded = new Recorded()
     const node = recorded.say(...one) as TreeNode
     happen(recorded)
     const messages = [...one, user('next')]

@@ -1,62 +1,65 @@
+import { z } from 'zod'
 import type { MillraceError } from '../../errors/index.ts'
-import type { JsonObject } from '../../schema/index.ts'
-import { isDamage, type StoredSession } from '../../store/index.ts'
-import type { Caller } from '../caller.ts'
-import { nothingSaid, storedData, type SessionData, type SessionLimits } from './session-options.ts'
-import type { SessionTally } from './session-tally.ts'
+import { jsonObjectSchema } from '../../schema/index.ts'
+import { isDamage, type SessionReader, type StoredSession } from '../../store/index.ts'
+import { type Caller, SessionTally } from './session-memory.ts'
+import { nothingSaid, type SessionData, sessionLimitsSchema, storedData } from './session-options.ts'
 
-/** Why a session's record is worthless: it has no complete reply, lacks tokens that were asked for, or is damaged. */
-export type SessionAlarm = 'nothing_captured' | 'tokens_missing' | 'record_damaged'
+const left = z.number().nullable()
 
-/** How many of the complete replies have all that training takes: prompt ids, ids and log-probabilities. */
-export type SessionTokens = 'all' | 'some' | 'none'
-
-export type SessionState = 'open' | 'ended' | 'expired'
-
-/** A session as lists show it. Times are in milliseconds since 1970. */
-export interface SessionSummary {
-  readonly id: string
-  readonly groupId: string
-  readonly tenant: string
-  readonly taskId: string | null
-  readonly state: SessionState
-  readonly startedAt: number
-  readonly endedAt: number | null
-  readonly ttlSeconds: number
-  /** Not shown to the session's own key: it may hold what the agent is not to know. */
-  readonly metadata?: JsonObject
-  readonly limits: SessionLimits
-  /** Whether the session's own key may reward and end it. */
-  readonly selfManaged: boolean
-  /** Why part of the record cannot be read, if so. A list shows it only for sessions whose damage was come upon before. */
-  readonly damage?: string
+const summaryFields = {
+  id: z.string(),
+  groupId: z.string(),
+  tenant: z.string(),
+  taskId: z.string().nullable(),
+  state: z.enum(['open', 'ended', 'expired']),
+  startedAt: z.number().describe('Milliseconds since 1970, as all times.'),
+  endedAt: z.number().nullable(),
+  ttlSeconds: z.number(),
+  metadata: jsonObjectSchema.exactOptional().describe('Only to an admin.'),
+  limits: sessionLimitsSchema,
+  selfManaged: z.boolean().describe('Whether its own key may reward and end it.'),
+  damage: z
+    .string()
+    .exactOptional()
+    .describe(
+      'What of the record cannot be read, if anything: numbers are of what can be. A list says it where somebody came upon it.',
+    ),
 }
 
-export interface SessionView extends SessionSummary {
-  readonly used: {
-    readonly requests: number
-    readonly tokens: number
-    /** Null if a reply has no known price: the cost of the others is not that of the session. */
-    readonly cost: number | null
-    readonly concurrent: number
-  }
-  /** What is left of each limit; null if there is no limit. */
-  readonly remaining: {
-    readonly requests: number | null
-    readonly tokens: number | null
-    readonly cost: number | null
-    readonly concurrent: number | null
-  }
-  /** Complete replies. */
-  readonly interactions: number
-  /** How many of the complete replies can be trained on; null as long as there is none. */
-  readonly tokens: SessionTokens | null
-  /** Replies that were lost. */
-  readonly discarded: number
-  /** The reward of the session as a whole; null if there is none. */
-  readonly reward: number | null
-  readonly alarms: readonly SessionAlarm[]
-}
+/** A session as lists show it. */
+export const sessionSummarySchema = z.strictObject(summaryFields)
+
+/** A session with all its figures. */
+export const sessionViewSchema = sessionSummarySchema.extend({
+  used: z.strictObject({
+    requests: z.number(),
+    tokens: z.number(),
+    cost: z.number().nullable().describe('US dollars. Null if one of its replies has no known price.'),
+    concurrent: z.number(),
+  }),
+  remaining: z
+    .strictObject({ requests: left, tokens: left, cost: left, concurrent: left })
+    .describe('Null where there is no limit.'),
+  interactions: z.number().describe('Complete replies.'),
+  tokens: z
+    .enum(['all', 'some', 'none'])
+    .nullable()
+    .describe(
+      'How many of them have prompt ids, ids and log-probabilities, and can be trained on; null if there is none.',
+    ),
+  discarded: z.number().describe('Samples that were lost.'),
+  reward: z.number().nullable(),
+  alarms: z
+    .array(z.enum(['nothing_captured', 'tokens_missing', 'record_damaged']))
+    .describe('What makes the record useless, if anything.'),
+})
+
+export type SessionSummary = z.infer<typeof sessionSummarySchema>
+export type SessionView = z.infer<typeof sessionViewSchema>
+export type SessionState = SessionSummary['state']
+export type SessionAlarm = SessionView['alarms'][number]
+export type SessionTokens = NonNullable<SessionView['tokens']>
 
 /** What an open session and a stored one have in common. */
 type SessionFacts = Pick<StoredSession, 'id' | 'group' | 'tenant' | 'startedAt'> & { readonly data: SessionData }
@@ -152,4 +155,13 @@ function tokensOf({ interactions, withoutTokens }: SessionTally): SessionTokens 
 
 function leftOf(limit: number | undefined, used: number): number | null {
   return limit === undefined ? null : Math.max(0, limit - used)
+}
+
+/** The view of a stored session, for readers of a run whose gateway does not run. */
+export function storedView(reader: SessionReader, session: StoredSession): SessionView {
+  const { id } = session
+  const tally = new SessionTally()
+  for (const node of reader.bareNodesOf(id)) tally.add(node)
+  const reward = reader.rewardsOf(id).find(({ node }) => node === null)?.value ?? null
+  return viewOf(storedSummary(session), tally, { running: 0, reward })
 }

@@ -1,6 +1,7 @@
+import { randomBytes } from 'node:crypto'
 import { MillraceError } from '../../errors/index.ts'
 import { within } from '../../kit/index.ts'
-import { describeIssues } from '../../schema/index.ts'
+import { describeIssues, type DiscardRecord, safeParse } from '../../schema/index.ts'
 import {
   isDamage,
   type RunStore,
@@ -8,28 +9,29 @@ import {
   type SessionStart,
   type StoredSession,
 } from '../../store/index.ts'
-import { keyDigest, newSessionKey } from '../_keys.ts'
-import { OpenSession } from './open-session.ts'
-import { orderedId } from './_ordered-id.ts'
-import { adminsOnly, sessionSealed, sessionUnknown, tooMuch } from '../_refusals.ts'
-import { rewardedReply, type RewardedName } from './_rewarded-reply.ts'
+import { adminsOnly, sessionSealed, sessionUnknown, tooMuch } from '../errors.ts'
+import { gatewayEvents } from '../events.ts'
+import { type Caller, keyDigest, newSessionKey, OpenSession, type SessionTally } from './session-memory.ts'
+import type { GatewayModels } from '../models.ts'
 import type { OpenSessions } from './open-sessions.ts'
-import type { Caller } from '../caller.ts'
-import { gatewayEvents } from '../gateway-events.ts'
-import type { GatewayModels } from '../gateway-models.ts'
-import type { SessionBounds } from './session-bounds.ts'
-import { sessionOptionsSchema, storedData, type SessionData, type SessionOptionsInput } from './session-options.ts'
-import type { SessionTally } from './session-tally.ts'
+import { discardedNamed } from './recorded-replies.ts'
+import {
+  type SessionBounds,
+  type SessionData,
+  type SessionOptionsInput,
+  sessionOptionsSchema,
+  storedData,
+} from './session-options.ts'
 import {
   alarmsOf,
   readableSummary,
   seenBy,
+  type SessionSummary,
+  type SessionView,
   storedSummary,
   summaryOf,
   viewOf,
   withDamage,
-  type SessionSummary,
-  type SessionView,
 } from './session-view.ts'
 
 /** Sessions that were started together. The keys are shown only here: they cannot be read anywhere afterwards. */
@@ -41,7 +43,6 @@ export interface StartedSessions {
 export interface SessionListQuery {
   readonly group?: string
   readonly state?: 'open' | 'ended'
-  /** The last session of the previous page. */
   readonly after?: string
   readonly limit: number
 }
@@ -54,8 +55,11 @@ export interface SessionList {
   readonly after: string | null
 }
 
-export interface RewardOptions extends RewardedName {
+/** A reward for a reply, by its client's name for it or by its node; without either, for the session as a whole. */
+export interface RewardOptions {
   readonly reward: number
+  readonly interactionId?: string
+  readonly node?: number
 }
 
 /** With this maximum, the sum over as many replies as a session can have is still finite, also as a float32. */
@@ -63,56 +67,60 @@ const maxReward = 1e30
 /** How long the end of a session waits for the versions of weights. They are still recorded later, if they become known. */
 const maxVersionWaitMs = 5_000
 
+interface SessionsOptions {
+  readonly store: RunStore
+  readonly models: GatewayModels
+  readonly openSessions: OpenSessions
+  readonly bounds: SessionBounds
+}
+
 /** The operations on sessions from outside: start, look at, reward, end. Each caller sees only its own. */
 export class Sessions {
-  readonly #store: RunStore
-  readonly #models: GatewayModels
-  readonly #openSessions: OpenSessions
-  readonly #bounds: SessionBounds
+  readonly #parts: SessionsOptions
   /** How many sessions ended with a record that is of no use. */
   alarms = 0
   /** Sessions whose start is on its way to the disk. */
   #starting = 0
+  /** Ends under way, by session. */
+  readonly #ending = new Map<string, Promise<SessionView>>()
   /** Ends under way of sessions that are not among the open sessions, by session. There are no more of them than requests. */
   readonly #endingUnread = new Map<string, Promise<void>>()
 
-  constructor(parts: { store: RunStore; models: GatewayModels; openSessions: OpenSessions; bounds: SessionBounds }) {
-    this.#store = parts.store
-    this.#models = parts.models
-    this.#openSessions = parts.openSessions
-    this.#bounds = parts.bounds
+  constructor(parts: SessionsOptions) {
+    this.#parts = parts
   }
 
   async start(caller: Caller, input: SessionOptionsInput): Promise<StartedSessions> {
     if (caller.kind !== 'admin') throw adminsOnly('starting a session')
-    const parsed = sessionOptionsSchema.safeParse(input)
+    const parsed = safeParse(sessionOptionsSchema, input)
     if (!parsed.success) throw new MillraceError('usage', `${describeIssues(parsed.error.issues)}. Correct that.`)
     const { groupSize, groupId = orderedId('grp'), ...data } = parsed.data
-    if (this.#openSessions.size + this.#starting + groupSize > this.#bounds.maxOpenSessions) {
-      throw tooMuch(`more than ${this.#bounds.maxOpenSessions} sessions would be open; end those that are not used`)
+    if (this.#parts.openSessions.size + this.#starting + groupSize > this.#parts.bounds.maxOpenSessions) {
+      throw tooMuch(
+        `more than ${this.#parts.bounds.maxOpenSessions} sessions would be open; end those that are not used`,
+      )
     }
     const started = Array.from({ length: groupSize }, () => newSession(caller.tenant, groupId, data))
     this.#starting += groupSize
     try {
       // One batch, so that all of the group is recorded or none, should the process end here.
-      this.#store.journal.appendAll(started.map(({ session }) => startEntry(session)))
-      await this.#store.journal.durable()
+      this.#parts.store.journal.appendAll(started.map(({ session }) => startEntry(session)))
+      await this.#parts.store.journal.durable()
     } finally {
       this.#starting -= groupSize
     }
     for (const { session } of started) {
-      this.#openSessions.start(session)
+      this.#parts.openSessions.start(session)
       if (gatewayEvents.hasSubscribers) {
         const names = { session: session.id, group: groupId, tenant: caller.tenant }
-        gatewayEvents.publish({ kind: 'session-start', folder: this.#store.folder, ...names })
+        gatewayEvents.publish({ kind: 'session-start', folder: this.#parts.store.folder, ...names })
       }
     }
     return { groupId, sessions: started.map(({ session, key }) => ({ id: session.id, key })) }
   }
 
-  /** A session that the caller may see. Its messages are not read for that. */
   find(caller: Caller, id: string): OpenSession | StoredSession {
-    const found = this.#openSessions.find(caller, id)
+    const found = this.#parts.openSessions.find(caller, id)
     if (!found) throw sessionUnknown(id)
     return found
   }
@@ -121,36 +129,33 @@ export class Sessions {
   async view(caller: Caller, id: string): Promise<SessionView> {
     const found = this.find(caller, id)
     if (!(found instanceof OpenSession)) {
-      const tally = await this.#openSessions.count(id)
+      const tally = await this.#parts.openSessions.count(id)
       return seenBy(caller, this.#viewOf(readableSummary(found, tally), tally))
     }
-    const summary = summaryOf(found)
-    const { tally } = await this.#openSessions.acquireReadable(found)
-    try {
-      return seenBy(caller, this.#viewOf(summary, tally, found.running.size))
-    } finally {
-      this.#openSessions.release(found)
-    }
+    const view = await this.#parts.openSessions.useReadable(found, ({ tally }) =>
+      this.#viewOf(summaryOf(found), tally, found.running.size),
+    )
+    return seenBy(caller, view)
   }
 
   /** Sessions in the order they were started. A damaged record affects only its own session. Messages are not read for a list. */
   list(caller: Caller, query: SessionListQuery): SessionList {
     if (caller.kind !== 'admin') throw adminsOnly('listing sessions')
     const { after } = query
-    if (after !== undefined && !this.#openSessions.find(caller, after)) {
+    if (after !== undefined && !this.#parts.openSessions.find(caller, after)) {
       const message = `there is no session ${after.slice(0, 64)} to go on after; give the \`after\` of the list before`
       throw new MillraceError('usage', message, { data: { status: 400, param: 'after' } })
     }
-    const found = this.#store.reader.sessions.sessions({ ...query, tenant: caller.tenant })
+    const found = this.#parts.store.reader.sessions.sessions({ ...query, tenant: caller.tenant })
     const sessions: SessionSummary[] = []
     const unreadable: string[] = []
     for (const stored of found) {
       try {
-        sessions.push(withDamage(storedSummary(stored), this.#openSessions.damageOf(stored.id)))
+        sessions.push(withDamage(storedSummary(stored), this.#parts.openSessions.damageOf(stored.id)))
       } catch (error) {
         if (!isDamage(error)) throw error
         unreadable.push(stored.id)
-        this.#openSessions.reportDamaged(stored, error)
+        this.#parts.openSessions.reportDamaged(stored, error)
       }
     }
     const last = found.length < query.limit ? undefined : found.at(-1)
@@ -160,94 +165,128 @@ export class Sessions {
   async end(caller: Caller, id: string): Promise<SessionView> {
     const found = this.#findManaged(caller, id)
     if (found instanceof OpenSession) return seenBy(caller, await this.seal(found, 'ended'))
-    if (!found.end) await this.#sealUnreadOnce(found)
+    if (!found.end) {
+      // Callers that ask meanwhile wait for the same end.
+      const ending = this.#endingUnread.get(id) ?? this.#sealUnread(found).finally(() => this.#endingUnread.delete(id))
+      this.#endingUnread.set(id, ending)
+      await ending
+    }
     return this.view(caller, id)
   }
 
   /** Rewards a reply or the whole session. Resolves to the reply's node; null for the whole session. */
-  async reward(caller: Caller, id: string, { reward, ...reply }: RewardOptions): Promise<number | null> {
+  async reward(caller: Caller, id: string, { reward, ...name }: RewardOptions): Promise<number | null> {
     if (!(Math.abs(reward) <= maxReward)) {
       const message = `a reward is a number from -${maxReward} to ${maxReward}. Leave it out if there is none.`
       throw new MillraceError('usage', message)
     }
     const found = this.#findManaged(caller, id)
-    const node = await rewardedReply({ store: this.#store, openSessions: this.#openSessions }, found, reply)
-    this.#store.journal.append({ kind: 'reward', session: id, node, value: reward, at: Date.now() })
-    await this.#store.journal.durable()
+    const node = await this.#rewardedNode(found, name)
+    this.#parts.store.journal.append({ kind: 'reward', session: id, node, value: reward, at: Date.now() })
+    await this.#parts.store.journal.durable()
     return node
+  }
+
+  /** The node of the rewarded reply; null for the whole session. Throws if there is no such reply. */
+  async #rewardedNode(
+    session: OpenSession | StoredSession,
+    { interactionId, node }: Omit<RewardOptions, 'reward'>,
+  ): Promise<number | null> {
+    const { id } = session
+    const { journal, reader } = this.#parts.store
+    if (node !== undefined && interactionId !== undefined) {
+      throw new MillraceError('usage', 'name the reply by its interactionId or by its node, not both')
+    }
+    if (node !== undefined) {
+      await journal.durable()
+      const found = reader.sessions.bareNode(id, node)
+      if (found?.call) return node
+      if (found?.discarded) throw discardedReply(`the reply at node ${node}`, id, found.discarded)
+      throw noSuchReply(`session ${id} has no complete reply at node ${node}; an export says the node of each`)
+    }
+    if (interactionId === undefined) return null
+    const named = await this.#replyNamed(session, interactionId)
+    if (named !== undefined) return named
+    const called = interactionId.slice(0, 80)
+    await journal.durable()
+    const discarded = await discardedNamed(reader.sessions, id, interactionId)
+    if (discarded) throw discardedReply(`reply ${called}`, id, discarded)
+    const which = '`interactionId` is the `id` of a reply as its client got it, which an export has as `interaction`'
+    throw noSuchReply(`session ${id} has no reply ${called}; ${which}`)
+  }
+
+  /** The complete reply of this name; the latest, if a backend used the name more than once. */
+  async #replyNamed(session: OpenSession | StoredSession, replyId: string): Promise<number | undefined> {
+    if (!(session instanceof OpenSession)) {
+      return this.#parts.store.reader.sessions.repliesNamed(session.id, replyId).at(-1)
+    }
+    return this.#parts.openSessions.use(session, (memory) => {
+      const named = memory.tree.replyNamed(replyId)
+      return named && !memory.isUndelivered(named.seq) ? named.seq : undefined
+    })
   }
 
   /** Ends the session, once for all callers. If that fails the session is open as before, and may be ended again. */
   seal(session: OpenSession, why: SessionEndReason): Promise<SessionView> {
-    session.ending ??= {
-      why,
-      view: this.#seal(session, why).catch((error: unknown) => {
-        session.ending = undefined
-        throw error
-      }),
-    }
-    return session.ending.view
+    const { id } = session
+    session.ending ??= why
+    const ending =
+      this.#ending.get(id) ??
+      this.#seal(session, session.ending)
+        .catch((error: unknown) => {
+          session.ending = undefined
+          throw error
+        })
+        .finally(() => this.#ending.delete(id))
+    this.#ending.set(id, ending)
+    return ending
   }
 
   async #seal(session: OpenSession, why: SessionEndReason): Promise<SessionView> {
     const { id } = session
-    const { tally, unheard } = await this.#openSessions.acquireReadable(session)
     const end = { at: Date.now(), why }
-    try {
+    const tally = await this.#parts.openSessions.useReadable(session, async (memory) => {
       const running = Array.from(session.running)
-      for (const interaction of running) interaction.abort(sessionSealed(id, why))
-      // The aborted interactions still record how they ended.
-      await Promise.all(running.map((interaction) => interaction.ended))
-      // A retry that is being told an unheard reply is waited for, too: that reply may be the session's only one.
-      await unheard.allTold()
+      for (const request of running) request.abort(sessionSealed(id, why))
+      // The aborted requests still record how they ended.
+      await Promise.all(running.map((request) => request.ended))
       await versionsRecorded(session)
-      this.#store.journal.append({ kind: 'session-end', session: id, ...end })
-      await this.#store.journal.durable()
-    } finally {
-      this.#openSessions.release(session)
-    }
-    this.#openSessions.remove(session)
-    this.#models.endSession(id)
+      this.#parts.store.journal.append({ kind: 'session-end', session: id, ...end })
+      await this.#parts.store.journal.durable()
+      return memory.tally
+    })
+    this.#parts.openSessions.remove(session)
+    this.#parts.models.endSession(id)
     const view = this.#viewOf(summaryOf(session, end), tally)
-    this.#tellEnd(session, why, tally)
+    this.#reportEnd(session, why, tally)
     return view
-  }
-
-  /** Callers that ask meanwhile wait for the same end. */
-  #sealUnreadOnce(stored: StoredSession): Promise<void> {
-    const { id } = stored
-    const underWay = this.#endingUnread.get(id)
-    if (underWay) return underWay
-    const ending = this.#sealUnread(stored).finally(() => this.#endingUnread.delete(id))
-    this.#endingUnread.set(id, ending)
-    return ending
   }
 
   /** Ends a session that is not among the open sessions, because its options could not be read. Without damage it is just being started. */
   async #sealUnread(stored: StoredSession): Promise<void> {
     const { id } = stored
-    const tally = await this.#openSessions.count(id)
+    const tally = await this.#parts.openSessions.count(id)
     readableSummary(stored, tally)
     if (!tally.damage) return
-    this.#store.journal.append({ kind: 'session-end', session: id, at: Date.now(), why: 'ended' })
-    await this.#store.journal.durable()
-    this.#tellEnd(stored, 'ended', tally)
+    this.#parts.store.journal.append({ kind: 'session-end', session: id, at: Date.now(), why: 'ended' })
+    await this.#parts.store.journal.durable()
+    this.#reportEnd(stored, 'ended', tally)
   }
 
-  #tellEnd({ id, group, tenant }: OpenSession | StoredSession, why: SessionEndReason, tally: SessionTally): void {
+  #reportEnd({ id, group, tenant }: OpenSession | StoredSession, why: SessionEndReason, tally: SessionTally): void {
     const alarms = alarmsOf(tally, true)
     if (alarms.length > 0) this.alarms += 1
-    if (tally.damage) this.#openSessions.reportDamaged({ id }, tally.damage)
+    if (tally.damage) this.#parts.openSessions.reportDamaged({ id }, tally.damage)
     if (gatewayEvents.hasSubscribers) {
       const { interactions } = tally
-      const { folder } = this.#store
+      const { folder } = this.#parts.store
       gatewayEvents.publish({ kind: 'session-end', folder, session: id, group, tenant, why, interactions, alarms })
     }
   }
 
   #viewOf(summary: SessionSummary, tally: SessionTally, running = 0): SessionView {
     const reward = this.#readableReward(summary.id, tally)
-    if (tally.damage) this.#openSessions.reportDamaged(summary, tally.damage)
+    if (tally.damage) this.#parts.openSessions.reportDamaged(summary, tally.damage)
     return viewOf(summary, tally, { running, reward })
   }
 
@@ -262,13 +301,22 @@ export class Sessions {
   /** The reward of the session as a whole, if it can be read. */
   #readableReward(id: string, tally: SessionTally): number | null {
     try {
-      return this.#store.reader.sessions.rewardsOf(id).find(({ node }) => node === null)?.value ?? null
+      return this.#parts.store.reader.sessions.rewardsOf(id).find(({ node }) => node === null)?.value ?? null
     } catch (error) {
       if (!isDamage(error)) throw error
       tally.damage ??= error
       return null
     }
   }
+}
+
+function discardedReply(which: string, id: string, { why }: DiscardRecord): MillraceError {
+  const fate = `was discarded (${why}): nobody got all of it, so nothing is trained on it and it takes no reward`
+  return noSuchReply(`${which} of session ${id} ${fate}`)
+}
+
+function noSuchReply(message: string): MillraceError {
+  return new MillraceError('usage', message, { data: { status: 404 } })
 }
 
 function newSession(tenant: string, group: string, data: SessionData): { session: OpenSession; key: string } {
@@ -287,4 +335,16 @@ async function versionsRecorded({ dueVersions }: OpenSession): Promise<void> {
   if (dueVersions.size === 0) return
   const all = Array.from(dueVersions, (due) => due.look().then(() => due.recorded))
   await within(Promise.all(all), maxVersionWaitMs)
+}
+
+/** The stamp of the last id, in microseconds or one more than the one before. Ten digits to the base of 36 last until 2085. */
+let lastStamp = 0
+
+/**
+ * An id that nobody can guess, and that sorts after those made before it. Sessions that are in use together then lie together
+ * in the journal's index: with 64 at once a commit writes 4 of its pages, where ids in no order took 65.
+ */
+export function orderedId(kind: 'grp' | 'ses'): string {
+  lastStamp = Math.max(lastStamp + 1, Date.now() * 1000)
+  return `${kind}_${lastStamp.toString(36)}${randomBytes(9).toString('base64url')}`
 }

@@ -1,8 +1,8 @@
 import { getEventListeners } from 'node:events'
 import { setImmediate as nextTurn } from 'node:timers/promises'
-import { describe, expect, test } from 'vitest'
-import { failureOf } from '../_testing/code-of.ts'
-import { FakeClock } from '../_testing/fake-clock.ts'
+import { expect, test } from 'vitest'
+import { failureOf } from '../../../test/support/inference/code-of.ts'
+import { FakeClock } from '../../../test/support/inference/fake-clock.ts'
 import { RateLimit } from './rate-limit.ts'
 
 const never = new AbortController().signal
@@ -107,81 +107,27 @@ test('shutting turns everybody away', async () => {
   expect(clock.timers).toBe(0)
 })
 
-describe('shared by two workers', () => {
-  function pair(requestsPerMinute: number | undefined, tokensPerMinute: number | undefined) {
-    const longs = new BigInt64Array(new SharedArrayBuffer(16))
-    const cells = {
-      requestsFullAt: longs.subarray(0, 1),
-      tokensFullAt: longs.subarray(1),
-      rateWaiting: new Int32Array(new SharedArrayBuffer(8)),
-    }
-    const parties = Int32Array.of(1)
-    const limits = [0, 1].map((place) => {
-      return new RateLimit({ requestsPerMinute, tokensPerMinute, shared: { cells, parties, place } })
-    })
-    return { limits: limits as [RateLimit, RateLimit], parties, rateWaiting: cells.rateWaiting }
-  }
+test('a worker has its part of a rate that is divided', async () => {
+  using clock = new FakeClock()
+  const share = { parties: 2, waiting: 0, startsEmpty: false }
+  const limit = new RateLimit({ requestsPerMinute: 60, tokensPerMinute: undefined, share })
+  let done = 0
+  for (let count = 0; count < 100; count += 1) void limit.take(0, never).then(() => (done += 1))
+  await clock.pass(0)
+  expect([done, share.waiting]).toEqual([5, 95])
+  await clock.pass(20_000)
+  expect(done).toBeGreaterThanOrEqual(14)
+  expect(done).toBeLessThanOrEqual(15)
+  share.parties = 1
+  await clock.pass(100_000)
+  expect(done).toBe(100)
+})
 
-  test('the rate holds for both together, and their queues take turns', async () => {
-    using clock = new FakeClock()
-    const { limits, rateWaiting } = pair(60, undefined)
-    const done: number[] = []
-    for (const [place, limit] of limits.entries()) {
-      for (let count = 0; count < 100; count += 1) void limit.take(0, never).then(() => done.push(place))
-    }
-    await clock.pass(0)
-    expect(done).toHaveLength(10)
-    expect([...rateWaiting]).toEqual([90, 100])
-    await clock.pass(60_000)
-    expect(done.length).toBeGreaterThanOrEqual(69)
-    expect(done.length).toBeLessThanOrEqual(70)
-    expect(done.slice(10, 20)).toEqual([0, 1, 0, 1, 0, 1, 0, 1, 0, 1])
-    await clock.pass(600_000)
-    expect(done).toHaveLength(200)
-  })
-
-  test('a large request does not starve behind small ones of the other', async () => {
-    using clock = new FakeClock()
-    const { limits } = pair(undefined, 600)
-    const [large, small] = limits
-    const order: string[] = []
-    for (let count = 0; count < 500; count += 1) void small.take(20, never).then(() => order.push('small'))
-    void large.take(100, never).then(() => order.push('large'))
-    await clock.pass(60_000)
-    expect(order.indexOf('large')).toBeGreaterThan(0)
-    expect(order.indexOf('large')).toBeLessThan(10)
-  })
-
-  test('one that gives up makes room for the other', async () => {
-    using clock = new FakeClock()
-    const { limits } = pair(60, undefined)
-    const [hasty, patient] = limits
-    for (let count = 0; count < 10; count += 1) hasty.tryTake(0)
-    const controller = new AbortController()
-    const givenUp = failureOf(() => hasty.take(0, controller.signal))
-    controller.abort(new Error('enough'))
-    expect(String(await givenUp)).toContain('enough')
-    let isThrough = false
-    void patient.take(0, never).then(() => (isThrough = true))
-    await clock.pass(999)
-    expect(isThrough).toBe(false)
-    await clock.pass(2)
-    expect(isThrough).toBe(true)
-    expect(clock.timers).toBe(0)
-  })
-
-  test('divided among parties, each has its part', async () => {
-    using clock = new FakeClock()
-    const { limits, parties } = pair(60, undefined)
-    parties[0] = 2
-    let done = 0
-    for (let count = 0; count < 100; count += 1) void limits[0].take(0, never).then(() => (done += 1))
-    await clock.pass(0)
-    expect(done).toBe(5)
-    await clock.pass(20_000)
-    expect(done).toBeGreaterThanOrEqual(14)
-    expect(done).toBeLessThanOrEqual(15)
-    await clock.pass(300_000)
-    expect(done).toBe(100)
-  })
+test('a worker that replaces another one has no burst', async () => {
+  using clock = new FakeClock()
+  const share = { parties: 1, waiting: 0, startsEmpty: true }
+  const limit = new RateLimit({ requestsPerMinute: 60, tokensPerMinute: undefined, share })
+  expect(limit.tryTake(0)).toBe(false)
+  await clock.pass(1000)
+  expect(limit.tryTake(0)).toBe(true)
 })

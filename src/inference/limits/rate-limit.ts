@@ -1,21 +1,19 @@
 import { MillraceError } from '../../errors/index.ts'
 import { timerMs } from '../../kit/index.ts'
-import type { LimitCells } from './shared-limits-cells.ts'
-import { TimeCell, machineNow } from './_time-cell.ts'
 
-/** What a rate limit shares with those that other workers have for the same model. */
-export interface RatePlace {
-  readonly cells: Pick<LimitCells, 'requestsFullAt' | 'tokensFullAt' | 'rateWaiting'>
-  /** The number of parties the rate is divided among. */
-  readonly parties: Int32Array
-  readonly place: number
+/** A worker's part of the rate of a model. */
+export interface RateShare {
+  parties: number
+  waiting: number
+  /** Whether the buckets begin empty: the worker replaces another one, which may have used its share of the burst. */
+  readonly startsEmpty: boolean
 }
 
 export interface RateLimitOptions {
   readonly requestsPerMinute: number | undefined
   readonly tokensPerMinute: number | undefined
-  /** If missing, the limit is this worker's own. */
-  readonly shared?: RatePlace
+  /** If missing, the rate is this worker's own. */
+  readonly share?: RateShare | undefined
 }
 
 interface Waiter {
@@ -26,60 +24,47 @@ interface Waiter {
   readonly onAbort: () => void
 }
 
-/**
- * How much of the rate may be used at once after a pause. A whole minute's worth would allow twice the rate in the first
- * minute.
- */
-export const burstMs = 10_000
+/** How much of the rate may be used at once: a whole minute's worth would allow twice the rate in the first minute. */
+const burstMs = 10_000
 const minuteMs = 60_000
 /** Times are sums of fractions and may be off by a rounding error; differences up to this count as none. */
 const slackMs = 0.002
 
-/**
- * A bucket that fills steadily and may be emptied into debt, because one request may need more than it holds. It is kept as
- * one number, the time when the bucket will be full again: taking makes that later, and time does the rest. So workers share
- * it with a compare and swap, and a worker that dies leaves nothing to be put right.
- */
+/** A bucket that fills steadily and may be emptied into debt. It is one number: the time when it will be full again. */
 class Bucket {
   readonly #perMinute: number
-  readonly #fullAt: TimeCell
-  readonly #parties: Int32Array
+  readonly #share: RateShare
+  #fullAt: number
 
-  constructor(perMinute: number, fullAt: BigInt64Array, parties: Int32Array) {
+  constructor(perMinute: number, share: RateShare, fullAt: number) {
     this.#perMinute = perMinute
-    this.#fullAt = new TimeCell(fullAt)
-    this.#parties = parties
+    this.#share = share
+    this.#fullAt = fullAt
   }
 
   /** Takes an amount if the bucket holds it. An amount larger than the bucket may be taken when the bucket is full. */
   tryTake(amount: number, now: number): boolean {
     const costMs = this.#costMs(amount)
-    for (;;) {
-      const fullAt = this.#fullAt.ms
-      const next = Math.max(fullAt, now) + costMs
-      if (next - now > this.#mostMs(costMs) + slackMs) return false
-      if (this.#fullAt.swap(fullAt, next)) return true
-    }
+    const next = Math.max(this.#fullAt, now) + costMs
+    if (next - now > this.#mostMs(costMs) + slackMs) return false
+    this.#fullAt = next
+    return true
   }
 
   /** Takes an amount whatever the bucket holds. A negative amount is put back. */
   take(amount: number, now: number): void {
-    const costMs = this.#costMs(amount)
-    for (;;) {
-      const fullAt = this.#fullAt.ms
-      if (this.#fullAt.swap(fullAt, Math.max(fullAt, now) + costMs)) return
-    }
+    this.#fullAt = Math.max(this.#fullAt, now) + this.#costMs(amount)
   }
 
   /** Milliseconds until the bucket has earned the amount that was taken last; 0 if it held it. */
   waitMs(amount: number, now: number): number {
-    const waitMs = this.#fullAt.ms - now - this.#mostMs(this.#costMs(amount))
+    const waitMs = this.#fullAt - now - this.#mostMs(this.#costMs(amount))
     return waitMs > slackMs ? waitMs : 0
   }
 
-  /** How long it takes until that much has come in, with this party's part of the rate. */
+  /** How long it takes until that much has come in, with this worker's part of the rate. */
   #costMs(amount: number): number {
-    return (amount * minuteMs * (this.#parties[0] as number)) / this.#perMinute
+    return (amount * minuteMs * this.#share.parties) / this.#perMinute
   }
 
   /** How far from full the bucket may be after a cost was taken. The bucket holds one request at least. */
@@ -89,15 +74,11 @@ class Bucket {
 }
 
 /**
- * Requests and tokens per minute, first come first served. Tokens are reserved by an estimate before a request and
- * corrected by `settle` when its usage is known. There is no bound on how many wait; one timer serves them all.
- *
- * Workers that share the rate have a queue each. The first call in each queue takes what it needs at once, into debt,
- * and then waits until the debt is paid. So the queues take turns, a large request cannot starve behind another worker's small
- * ones, and nobody waits for a worker that does not answer.
+ * Requests and tokens per minute, first come first served. Tokens are reserved by an estimate and corrected by `settle`. The
+ * first call in the queue takes what it needs into debt, and waits until the debt is paid.
  */
 export class RateLimit {
-  readonly #shared: RatePlace
+  readonly #share: RateShare
   readonly #requests: Bucket | undefined
   readonly #tokens: Bucket | undefined
   // A Set iterates in insertion order, so the first is the one that has waited longest.
@@ -107,11 +88,11 @@ export class RateLimit {
   #goesAt = 0
   #timer: NodeJS.Timeout | undefined
 
-  constructor({ requestsPerMinute, tokensPerMinute, shared = ownPlace() }: RateLimitOptions) {
-    this.#shared = shared
-    const { cells, parties } = shared
-    if (requestsPerMinute !== undefined) this.#requests = new Bucket(requestsPerMinute, cells.requestsFullAt, parties)
-    if (tokensPerMinute !== undefined) this.#tokens = new Bucket(tokensPerMinute, cells.tokensFullAt, parties)
+  constructor({ requestsPerMinute, tokensPerMinute, share }: RateLimitOptions) {
+    this.#share = share ?? { parties: 1, waiting: 0, startsEmpty: false }
+    const fullAt = this.#share.startsEmpty ? performance.now() + burstMs : 0
+    if (requestsPerMinute !== undefined) this.#requests = new Bucket(requestsPerMinute, this.#share, fullAt)
+    if (tokensPerMinute !== undefined) this.#tokens = new Bucket(tokensPerMinute, this.#share, fullAt)
   }
 
   get waiting(): number {
@@ -121,7 +102,7 @@ export class RateLimit {
   /** Takes a request and its estimated tokens, if that is possible now and no call waits already. */
   tryTake(tokens: number): boolean {
     if (this.#waiters.size > 0) return false
-    const now = machineNow()
+    const now = performance.now()
     if (this.#requests && !this.#requests.tryTake(1, now)) return false
     if (!this.#tokens || this.#tokens.tryTake(tokens, now)) return true
     this.#requests?.take(-1, now)
@@ -147,11 +128,10 @@ export class RateLimit {
 
   /** Replaces an estimate by what was really used; 0 for a request that was not answered. */
   settle(reserved: number, used: number): void {
-    this.#tokens?.take(used - reserved, machineNow())
+    this.#tokens?.take(used - reserved, performance.now())
     if (this.#waiters.size > 0) this.#serve()
   }
 
-  /** Rejects all calls that wait. */
   shut(): void {
     clearTimeout(this.#timer)
     for (const waiter of this.#waiters) {
@@ -160,13 +140,12 @@ export class RateLimit {
     }
   }
 
-  /** Lets go the calls that may go, and sets the timer for the next. */
   #serve(): void {
     clearTimeout(this.#timer)
     for (const waiter of this.#waiters) {
-      const now = machineNow()
+      const now = performance.now()
       if (this.#booked !== waiter) this.#book(waiter, now)
-      // Amounts that others have put back since make the wait shorter; amounts they have taken since do not make it longer.
+      // Amounts that were put back since make the wait shorter; amounts that were taken since do not make it longer.
       this.#goesAt = Math.min(this.#goesAt, now + this.#waitMs(waiter.tokens, now))
       if (this.#goesAt > now) {
         this.#timer = setTimeout(() => this.#serve(), timerMs(this.#goesAt - now))
@@ -191,7 +170,7 @@ export class RateLimit {
     waiter.signal.removeEventListener('abort', waiter.onAbort)
     if (this.#booked !== waiter) return
     this.#booked = undefined
-    const now = machineNow()
+    const now = performance.now()
     this.#requests?.take(-1, now)
     this.#tokens?.take(-waiter.tokens, now)
   }
@@ -201,15 +180,6 @@ export class RateLimit {
   }
 
   #countWaiting(): void {
-    this.#shared.cells.rateWaiting[this.#shared.place] = this.#waiters.size
+    this.#share.waiting = this.#waiters.size
   }
-}
-
-function ownPlace(): RatePlace {
-  const cells = {
-    requestsFullAt: new BigInt64Array(1),
-    tokensFullAt: new BigInt64Array(1),
-    rateWaiting: new Int32Array(1),
-  }
-  return { cells, parties: Int32Array.of(1), place: 0 }
 }

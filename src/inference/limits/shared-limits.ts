@@ -1,166 +1,242 @@
 import { MillraceError } from '../../errors/index.ts'
-import { closeAll, Resource, Semaphore, ThreadWaker } from '../../kit/index.ts'
-import { GateCells, mostPlaces } from './_gate-cells.ts'
-import type { GrantMessage } from './lease-messages.ts'
-import { LimitLease } from './limit-lease.ts'
-import type { ModelConfig } from '../model-config.ts'
-import type { LimitChange, ModelStatus } from '../model-contract.ts'
-import { fillCells, statusOf } from './model-limits.ts'
+import type { ModelConfig } from '../config.ts'
+import type { LimitChange } from '../model-client.ts'
+import { AdaptiveLimit } from './overload.ts'
 import {
-  bytesOfCells,
-  mapCells,
   shapeOf,
-  type CellMap,
-  type LimitCells,
+  type GateNews,
+  type GrantMessage,
+  type LeaseMessage,
   type LimitShape,
-} from './shared-limits-cells.ts'
-import type { SharedHandle } from './worker-limits.ts'
+  type LimitsHandle,
+} from './worker-limits.ts'
 
 export interface SharedLimitsOptions {
-  /** How many workers can have a place at the same time, including those that overlap when one replaces another. */
-  readonly slots: number
-  /** Permits that belong to no model, by name. */
+  /** How many workers can have a lease at the same time, including those that overlap when one replaces another. */
+  readonly maxLeases: number
   readonly permits?: Readonly<Record<string, number>>
-  /** A limit has moved because of what processes have learned; threads report their changes by themselves. */
   readonly onLimitChange?: (change: LimitChange) => void
 }
 
-const auditAgainMs = 5
+/** The limits of a model, or plain permits, for all workers together. */
+export interface LimitStatus {
+  readonly name: string
+  readonly limit: number
+  /** Permits that workers have, used or not, and permits that they wait for. */
+  readonly leased: number
+  readonly wanted: number
+}
 
-/**
- * The limits of all models, owned in one place and used by many workers, for which they hold together. A thread gets a handle
- * to their memory, a process a lease. When a worker is gone, its place is taken back.
- */
-export class SharedLimits extends Resource {
-  /** One less than the places, because the owner has a place, too. */
-  static readonly maxSlots = mostPlaces - 1
+/** The limits of all models, leased to many workers. When a worker is gone, close its lease. */
+export class SharedLimits {
+  /** The most workers that can share limits. */
+  static readonly maxLeases = 255
   readonly #shapes: readonly LimitShape[]
-  readonly #options: SharedLimitsOptions
-  readonly #places: number
-  readonly #memory: SharedArrayBuffer
-  readonly #map: CellMap
-  /** The owner's permits, at a place after those of the workers. */
-  readonly #permits: readonly Semaphore[]
-  readonly #threads = new Set<number>()
-  readonly #leases = new Map<number, LimitLease>()
+  readonly #limits: readonly SharedLimit[]
+  readonly #maxLeases: number
+  readonly #leases = new Set<LimitLease>()
+  #hasReplaced = false
 
-  private constructor(models: readonly ModelConfig[], options: SharedLimitsOptions) {
-    super()
-    this.#options = options
-    this.#places = options.slots + 1
-    const permits = Object.entries(options.permits ?? {})
+  constructor(models: readonly ModelConfig[], { maxLeases, permits = {}, onLimitChange }: SharedLimitsOptions) {
+    if (maxLeases > SharedLimits.maxLeases) {
+      throw new MillraceError('config_invalid', `at most ${SharedLimits.maxLeases} workers can share limits: use fewer`)
+    }
+    this.#maxLeases = maxLeases
     this.#shapes = [
       ...models.map(shapeOf),
-      ...permits.map(([name, maxConcurrency]) => ({ name, maxConcurrency, adaptive: false, backends: 0 })),
+      ...Object.entries(permits).map(([name, maxConcurrency]) => {
+        return { name, maxConcurrency, adaptive: false, backends: 0 }
+      }),
     ]
-    this.#memory = new SharedArrayBuffer(bytesOfCells(this.#shapes, this.#places))
-    this.#map = mapCells(this.#shapes, this.#places, this.#memory)
-    fillCells(this.#map, this.#shapes)
-    const { wakeCounters, limits } = this.#map
-    this.#permits = limits.map((cells) => {
-      return new Semaphore({
-        cells: cells.permits,
-        place: options.slots,
-        wake: (place) => ThreadWaker.wake(wakeCounters, place),
-      })
-    })
+    this.#limits = this.#shapes.map((shape, index) => new SharedLimit(index, shape, onLimitChange))
   }
 
-  static create(models: readonly ModelConfig[], options: SharedLimitsOptions): SharedLimits {
-    if (options.slots > SharedLimits.maxSlots) {
-      throw new MillraceError('config_invalid', `at most ${SharedLimits.maxSlots} workers can share limits: use fewer`)
+  get isFull(): boolean {
+    return this.#leases.size >= this.#maxLeases
+  }
+
+  /** The lease of a worker. Messages are passed on both ways, in order. */
+  lease(send: (message: GrantMessage) => void, { workers = 1 }: { workers?: number } = {}): LimitLease {
+    if (this.isFull) {
+      throw new MillraceError('internal', `all ${this.#maxLeases} leases are taken. Close the leases of ended workers.`)
     }
-    return new SharedLimits(models, options)
-  }
-
-  /**
-   * A handle for the start message of a thread, which opens it with `openLimits`. `workers`: how many workers divide the
-   * descriptors of this process.
-   */
-  handle(slot: number, { workers = this.#options.slots }: { workers?: number } = {}): SharedHandle {
-    this.#check(slot)
-    this.#threads.add(slot)
-    this.#divideRates()
-    return {
-      kind: 'shared',
+    const shares = this.#limits.map((limit) => limit.join(send))
+    const handle: LimitsHandle = {
       shapes: this.#shapes,
-      places: this.#places,
-      place: slot,
-      memory: this.#memory,
+      parties: this.#leases.size + 1,
+      isReplacement: this.#hasReplaced,
+      gates: this.#limits.map((limit, index) => limit.newsFor(shares[index] as LimitShare)),
       workers,
     }
-  }
-
-  /** A lease for a process: `lease.handle` goes into its start message; messages are passed on both ways, in order. */
-  lease(slot: number, send: (message: GrantMessage) => void): LimitLease {
-    this.#check(slot)
-    this.#divideRates(this.#leases.size + 1)
-    const lease = new LimitLease({
-      shapes: this.#shapes,
-      map: this.#map,
-      place: slot,
-      send,
-      onLimitChange: (change) => this.#options.onLimitChange?.(change),
-      onChange: () => this.#refreshLeases(),
-    })
-    this.#leases.set(slot, lease)
-    this.#map.lenders[slot] = 1
+    let isClosed = false
+    const lease: LimitLease = {
+      handle,
+      receive: (message) => {
+        const share = shares[message.limit]
+        if (share && !isClosed) this.#limits[message.limit]?.receive(share, message)
+      },
+      close: () => {
+        if (isClosed) return
+        isClosed = true
+        this.#hasReplaced = true
+        this.#leases.delete(lease)
+        for (const [index, limit] of this.#limits.entries()) limit.remove(shares[index] as LimitShare)
+      },
+    }
+    this.#leases.add(lease)
+    for (const limit of this.#limits) limit.settle()
     return lease
   }
 
-  /** Takes back all that the worker of that slot held, because it is gone. Then the slot may be given to another worker. */
-  reclaim(slot: number): void {
-    void this.#leases.get(slot)?.close()
-    this.#leases.delete(slot)
-    this.#threads.delete(slot)
-    this.#map.lenders[slot] = 0
-    for (const permits of this.#permits) if (!permits.reclaim(slot)) this.#audit(permits)
-    for (const cells of this.#map.limits) reclaimCells(cells, slot)
-    this.#divideRates()
-    ThreadWaker.wakeAll(this.#map.wakeCounters)
-  }
-
-  /** The status of every model, all workers together. */
-  status(): readonly ModelStatus[] {
-    return this.#shapes.flatMap((shape, index) => {
-      return shape.backends === 0 ? [] : [statusOf(shape.name, this.#map.limits[index] as LimitCells)]
-    })
-  }
-
-  protected onClose(): Promise<void> {
-    return closeAll([...this.#leases.values()])
-  }
-
-  /** Puts the sums right after a thread was ended while it counted. Counting takes nanoseconds, so one look is usually enough. */
-  #audit(permits: Semaphore): void {
-    if (permits.audit() || this.isClosed) return
-    setTimeout(() => this.#audit(permits), auditAgainMs).unref()
-  }
-
-  #check(slot: number): void {
-    const { slots } = this.#options
-    if (slot < 0 || slot >= slots) throw new MillraceError('internal', `there is no slot ${slot}: there are ${slots}`)
-    if (this.#leases.has(slot) || this.#threads.has(slot)) {
-      throw new MillraceError('internal', `slot ${slot} is taken. Reclaim it first.`)
-    }
-  }
-
-  /** All threads together are one party, because they share the buckets. */
-  #divideRates(processes = this.#leases.size): void {
-    this.#map.parties[0] = Math.max(1, processes + (this.#threads.size > 0 ? 1 : 0))
-    this.#refreshLeases()
-  }
-
-  #refreshLeases(): void {
-    for (const lease of this.#leases.values()) lease.refresh()
+  status(): readonly LimitStatus[] {
+    return this.#limits.flatMap((limit) => (limit.shape.backends === 0 ? [] : [limit.status()]))
   }
 }
 
-function reclaimCells(cells: LimitCells, slot: number): void {
-  cells.rateWaiting[slot] = 0
-  for (const backend of cells.backends) {
-    backend.parked[slot] = 0
-    backend.inFlight[slot] = 0
-    new GateCells(backend).reclaim(slot)
+/** The owner's end of the limits of one worker. `handle` goes into the start message of the worker. */
+export interface LimitLease {
+  readonly handle: LimitsHandle
+  /** Takes a message of the worker. Ignored once the lease is closed, because its permits were taken back. */
+  receive(message: LeaseMessage): void
+  /** Takes back all that the worker held, because it is gone. */
+  close(): void
+}
+
+interface LimitShare {
+  readonly send: (message: GrantMessage) => void
+  held: number
+  wanted: number
+  isActive: boolean
+  /** Permits among those held that the worker has not been told of. */
+  granted: number
+  isRecalled: boolean
+  parties: number
+  readonly closed: boolean[]
+}
+
+class SharedLimit {
+  readonly shape: LimitShape
+  readonly #index: number
+  readonly #adaptive: AdaptiveLimit
+  /** The least recently served comes first. */
+  readonly #shares = new Set<LimitShare>()
+  /** Until when the gate of each backend is closed; undefined if it is open. */
+  readonly #closedUntil: (number | undefined)[]
+  #limit: number
+
+  constructor(index: number, shape: LimitShape, onLimitChange?: (change: LimitChange) => void) {
+    const { name: model, maxConcurrency, adaptive, backends } = shape
+    this.shape = shape
+    this.#index = index
+    this.#limit = maxConcurrency
+    this.#closedUntil = Array.from({ length: backends }, () => undefined)
+    this.#adaptive = new AdaptiveLimit({
+      maxConcurrency,
+      adaptive,
+      permits: this,
+      onChange: (from, to, why) => onLimitChange?.({ model, at: Date.now(), kind: 'concurrency', from, to, why }),
+    })
+  }
+
+  get limit(): number {
+    return this.#limit
+  }
+
+  resize(limit: number): void {
+    this.#limit = limit
+  }
+
+  join(send: LimitShare['send']): LimitShare {
+    const closed = this.#closedUntil.map(() => false)
+    const share = { send, held: 0, wanted: 0, isActive: false, granted: 0, isRecalled: false, parties: 0, closed }
+    share.parties = this.#shares.size + 1
+    this.#shares.add(share)
+    return share
+  }
+
+  remove(share: LimitShare): void {
+    this.#shares.delete(share)
+    this.settle()
+  }
+
+  receive(share: LimitShare, message: LeaseMessage): void {
+    const { leased, wanted, isActive, returned, answered, refusals, gates } = message
+    share.held -= returned
+    // Permits that are still on their way to the worker will serve some of the calls that wait.
+    share.wanted = Math.max(0, wanted - (share.held - leased))
+    share.isActive = isActive
+    for (let count = 0; count < answered; count += 1) this.#adaptive.onSuccess()
+    for (const retryAfterMs of refusals) this.#adaptive.onRateLimited(retryAfterMs)
+    for (const { backend, closedForMs } of gates) {
+      this.#closedUntil[backend] = closedForMs === undefined ? undefined : performance.now() + closedForMs
+      share.closed[backend] = closedForMs !== undefined
+    }
+    this.settle()
+  }
+
+  status(): LimitStatus {
+    const { name } = this.shape
+    return { name, limit: this.#limit, leased: this.#held, wanted: this.#sum(({ wanted }) => wanted) }
+  }
+
+  /** The gates that have closed or reopened since the worker was told. */
+  newsFor({ closed }: LimitShare): GateNews[] {
+    return this.#closedUntil.flatMap((until, backend): GateNews[] => {
+      if (closed[backend] === (until !== undefined)) return []
+      closed[backend] = until !== undefined
+      return [until === undefined ? { backend } : { backend, closedForMs: Math.max(0, until - performance.now()) }]
+    })
+  }
+
+  /** Grants the permits that are free, and tells each worker what has changed for it. */
+  settle(): void {
+    for (let free = this.#limit - this.#held; free > 0; free -= 1) {
+      const neediest = this.#neediest()
+      if (!neediest) break
+      neediest.held += 1
+      neediest.wanted -= 1
+      neediest.granted += 1
+      this.#shares.delete(neediest)
+      this.#shares.add(neediest)
+    }
+    const fewest = this.#neediest()?.held ?? Number.POSITIVE_INFINITY
+    const active = this.#sum(({ isActive }) => (isActive ? 1 : 0))
+    for (const share of this.#shares) this.#tell(share, fewest, Math.max(1, active))
+  }
+
+  /**
+   * Permits are recalled from a worker if too many are out, or if another one waits that has none, or at least two fewer
+   * (`fewest`). A worker without calls is told all workers as parties, so that it begins with a small part of the rate.
+   */
+  #tell(share: LimitShare, fewest: number, active: number): void {
+    const { held, granted } = share
+    const isRecalled = this.#held > this.#limit || fewest < held - 1 || (fewest === 0 && held > 0)
+    const parties = share.isActive ? active : this.#shares.size
+    const gates = this.newsFor(share)
+    const hasChanged = granted > 0 || isRecalled !== share.isRecalled || parties !== share.parties || gates.length > 0
+    if (!hasChanged) return
+    share.granted = 0
+    share.isRecalled = isRecalled
+    share.parties = parties
+    share.send({ limit: this.#index, granted, isRecalled, parties, gates })
+  }
+
+  /** Of the workers that wait, the one with the fewest permits; among equals the least recently served. */
+  #neediest(): LimitShare | undefined {
+    let neediest: LimitShare | undefined
+    for (const share of this.#shares) {
+      if (share.wanted > 0 && (!neediest || share.held < neediest.held)) neediest = share
+    }
+    return neediest
+  }
+
+  get #held(): number {
+    return this.#sum(({ held }) => held)
+  }
+
+  #sum(count: (share: LimitShare) => number): number {
+    let sum = 0
+    for (const share of this.#shares) sum += count(share)
+    return sum
   }
 }

@@ -1,89 +1,239 @@
 import { MillraceError } from '../../errors/index.ts'
-import { Semaphore, ThreadWaker } from '../../kit/index.ts'
-import { LeasedLimits } from './leased-limits.ts'
-import type { GateNews, GrantMessage, LeaseMessage } from './lease-messages.ts'
-import type { ModelLimits } from './model-limits.ts'
-import { NamedLimits } from './_named-limits.ts'
-import { mapCells, type LimitShape } from './shared-limits-cells.ts'
+import { Resource, Semaphore } from '../../kit/index.ts'
+import type { ModelConfig } from '../config.ts'
+import type { LimitFeedback, OverloadGate } from './overload.ts'
+import type { RateShare } from './rate-limit.ts'
 
-/** What a worker is started with, so that it can open its end of the limits. A thread can be sent either kind. */
-export type LimitsHandle = SharedHandle | LeasedHandle
-
-/** The handle for a thread of this process. */
-export interface SharedHandle {
-  readonly kind: 'shared'
-  readonly shapes: readonly LimitShape[]
-  readonly places: number
-  readonly place: number
-  readonly memory: SharedArrayBuffer
-  /** How many workers divide the descriptors of this process. */
-  readonly workers: number
+/** The shape of one limit: a model with its backends, or plain permits, which have none. A plain value that can be cloned. */
+export interface LimitShape {
+  readonly name: string
+  readonly maxConcurrency: number
+  readonly adaptive: boolean
+  readonly backends: number
 }
 
-/** The handle for another process. */
-export interface LeasedHandle {
-  readonly kind: 'leased'
+/** A gate that has closed or reopened in one worker, for the others. */
+export interface GateNews {
+  readonly backend: number
+  /** How long the gate stays closed; undefined if the backend answers again. */
+  readonly closedForMs?: number
+}
+
+/** What a worker is started with, so that it can open its end of the limits. */
+export interface LimitsHandle {
   readonly shapes: readonly LimitShape[]
   readonly parties: number
-  /** The closed gates of each limit. */
+  readonly isReplacement: boolean
   readonly gates: readonly (readonly GateNews[])[]
+  readonly workers: number
 }
 
-/** A worker's end of the limits. Close it after the models that use it. */
-export interface WorkerLimits extends AsyncDisposable {
+/** From a worker to the owner of the limits: the state of one limit there, and what happened since the last message. */
+export interface LeaseMessage {
+  readonly limit: number
+  /** Permits that the worker has, and calls that wait for more. */
+  readonly leased: number
+  readonly wanted: number
+  /** Whether the worker has calls of the model: those that have none leave their part of the rate to the others. */
+  readonly isActive: boolean
+  readonly returned: number
+  readonly answered: number
+  /** For each refusal that asked for fewer requests, the pause the server asked for. */
+  readonly refusals: readonly number[]
+  readonly gates: readonly GateNews[]
+}
+
+export interface GrantMessage {
+  readonly limit: number
+  readonly granted: number
+  /** Whether permits are to go back as soon as they are free: others have fewer and wait, or more are out than may be. */
+  readonly isRecalled: boolean
+  readonly parties: number
+  readonly gates: readonly GateNews[]
+}
+
+/** How often unneeded permits are given back, and how soon the owner learns that a worker has no calls any more. */
+const tickMs = 1000
+
+/**
+ * A worker's end of the limits. It asks for as many permits as calls wait for, and gives back those that were not needed for
+ * a second, or every one as it comes free while others need it more. Close it after the models that use it.
+ */
+export class WorkerLimits extends Resource {
   /** How many workers divide the descriptors of this process. */
   readonly workers: number
-  model(name: string): ModelLimits
-  /** Permits that belong to no model. */
-  permits(name: string): Semaphore
-  /** Takes a message of the owner, which sends them only to processes. */
-  receive(message: GrantMessage): void
-}
+  readonly #limits: readonly LeasedLimit[]
+  // A model and plain permits may have the same name.
+  readonly #models = new Map<string, LeasedLimit>()
+  readonly #permits = new Map<string, Semaphore>()
+  readonly #tick: NodeJS.Timeout
 
-/** Opens a worker's end of the limits. `send` reaches the owner's `LimitLease.receive`; a thread has no use for it. */
-export function openLimits(handle: LimitsHandle, send: (message: LeaseMessage) => void): WorkerLimits {
-  return handle.kind === 'shared' ? new ThreadLimits(handle) : new LeasedLimits(handle, send)
-}
-
-/** A thread's end: all state is in memory that all threads see; `ThreadWaker` only wakes threads that wait. */
-class ThreadLimits extends NamedLimits implements WorkerLimits {
-  readonly workers: number
-  readonly #waker: ThreadWaker
-
-  constructor({ shapes, places, place, memory, workers }: SharedHandle) {
+  /** `send` reaches the owner's `LimitLease.receive`. */
+  constructor(handle: LimitsHandle, send: (message: LeaseMessage) => void) {
     super()
-    this.workers = workers
-    const map = mapCells(shapes, places, memory)
-    this.#waker = new ThreadWaker(map.wakeCounters, place)
-    const wakeLenders = (): void => {
-      for (const [index, isLender] of map.lenders.entries()) if (isLender) ThreadWaker.wake(map.wakeCounters, index)
+    this.workers = handle.workers
+    this.#limits = handle.shapes.map(({ name, backends }, index) => {
+      const limit = new LeasedLimit(index, handle, send)
+      if (backends > 0) this.#models.set(name, limit)
+      else this.#permits.set(name, limit.permits)
+      return limit
+    })
+    this.#tick = setInterval(() => {
+      for (const limit of this.#limits) limit.tick()
+    }, tickMs)
+    this.#tick.unref()
+  }
+
+  model(name: string): LeasedLimit {
+    return known(this.#models, name)
+  }
+
+  permits(name: string): Semaphore {
+    return known(this.#permits, name)
+  }
+
+  receive(message: GrantMessage): void {
+    if (!this.isClosed) this.#limits[message.limit]?.receive(message)
+  }
+
+  /** Leased permits go back when the owner sees the worker end. */
+  protected onClose(): void {
+    clearInterval(this.#tick)
+    for (const limit of this.#limits) limit.close()
+  }
+}
+
+/** The limits of a model in a worker that shares them with others. */
+export class LeasedLimit implements LimitFeedback {
+  readonly permits: Semaphore
+  readonly rate: RateShare
+  readonly #index: number
+  readonly #send: (message: LeaseMessage) => void
+  #gates: readonly OverloadGate[] = []
+  /** For each backend, whether its gate is closed as far as the owner knows. */
+  #closed: boolean[] = []
+  /** The gates that were closed before there were any here. */
+  readonly #firstNews: readonly GateNews[]
+  #leased = 0
+  #isRecalled = false
+  /** Leased permits that were not in use at the last tick. */
+  #idle = 0
+  #toldWanted = 0
+  #toldActive = false
+  /** Replies and refusals that the owner has not been told of. */
+  #answered = 0
+  #refusals: number[] = []
+  #nextReport: NodeJS.Immediate | undefined
+
+  constructor(index: number, { parties, isReplacement, gates }: LimitsHandle, send: (message: LeaseMessage) => void) {
+    this.#index = index
+    this.#send = send
+    this.#firstNews = gates[index] ?? []
+    this.rate = { parties, waiting: 0, startsEmpty: isReplacement }
+    this.permits = new Semaphore(0, Number.POSITIVE_INFINITY, {
+      onWait: () => this.reportSoon(),
+      onRelease: () => {
+        if (this.#isRecalled) this.reportSoon()
+      },
+    })
+  }
+
+  /** Keeps the gates before the backends, in their order, in step with those of the other workers. */
+  attach(gates: readonly OverloadGate[]): void {
+    this.#gates = gates
+    this.#closed = gates.map(() => false)
+    this.#follow(this.#firstNews)
+  }
+
+  onSuccess(): void {
+    this.#answered += 1
+  }
+
+  onRateLimited(retryAfterMs = 0): void {
+    this.#refusals.push(retryAfterMs)
+    this.reportSoon()
+  }
+
+  receive({ granted, isRecalled, parties, gates }: GrantMessage): void {
+    this.rate.parties = parties
+    this.#leased += granted
+    this.#isRecalled = isRecalled
+    // Granted permits go to calls that wait, even while permits that come free are recalled.
+    this.permits.resize(isRecalled ? this.permits.held + granted : this.#leased)
+    if (isRecalled) {
+      this.permits.resize(0)
+      this.reportSoon()
     }
-    for (const [index, shape] of shapes.entries()) {
-      const cells = map.limits[index]
-      if (!cells) continue
-      const permits = new Semaphore({
-        cells: cells.permits,
-        place,
-        wake: (other) => ThreadWaker.wake(map.wakeCounters, other),
-        onWait: wakeLenders,
-      })
-      this.#waker.onWake(() => permits.collect())
-      this.add(shape, {
-        cells,
-        parties: map.parties,
-        place,
-        permits,
-        announce: () => ThreadWaker.wakeAll(map.wakeCounters),
-        onAnnounced: (listener) => this.#waker.onWake(listener),
-      })
+    this.#follow(gates)
+  }
+
+  tick(): void {
+    const idle = this.#leased - this.permits.held
+    const returned = Math.min(this.#idle, idle)
+    this.#idle = idle - returned
+    const hasChanged = this.permits.waiting !== this.#toldWanted || this.#isActive !== this.#toldActive
+    if (hasChanged || returned > 0 || this.#answered > 0) this.#report(returned)
+  }
+
+  close(): void {
+    clearImmediate(this.#nextReport)
+  }
+
+  get #isActive(): boolean {
+    return this.permits.held + this.permits.waiting + this.rate.waiting > 0
+  }
+
+  #follow(news: readonly GateNews[]): void {
+    for (const { backend, closedForMs } of news) {
+      this.#closed[backend] = closedForMs !== undefined
+      this.#gates[backend]?.follow(closedForMs)
     }
   }
 
-  receive(): void {
-    throw new MillraceError('internal', 'a thread shares its limits through memory and is sent none')
+  /** The gates that have closed or reopened since the owner was told. */
+  #gateNews(): GateNews[] {
+    return this.#gates.flatMap((gate, backend): GateNews[] => {
+      if (gate.isClosed === this.#closed[backend]) return []
+      this.#closed[backend] = gate.isClosed
+      return [gate.isClosed ? { backend, closedForMs: gate.dueInMs } : { backend }]
+    })
   }
 
-  protected onClose(): Promise<void> {
-    return this.#waker.close()
+  /** All changes in one turn of the loop go in one message, also that a gate has closed or reopened. */
+  reportSoon(): void {
+    this.#nextReport ??= setImmediate(() => {
+      this.#report(this.#isRecalled ? this.#leased - this.permits.held : 0)
+    })
   }
+
+  #report(returned: number): void {
+    clearImmediate(this.#nextReport)
+    this.#nextReport = undefined
+    this.#leased -= returned
+    if (!this.#isRecalled) this.permits.resize(this.#leased)
+    this.#toldWanted = this.permits.waiting
+    this.#toldActive = this.#isActive
+    this.#send({
+      limit: this.#index,
+      leased: this.#leased,
+      wanted: this.#toldWanted,
+      isActive: this.#toldActive,
+      returned,
+      answered: this.#answered,
+      refusals: this.#refusals,
+      gates: this.#gateNews(),
+    })
+    this.#answered = 0
+    this.#refusals = []
+  }
+}
+
+export function shapeOf({ name, maxConcurrency, adaptive, simulator, backends }: ModelConfig): LimitShape {
+  return { name, maxConcurrency, adaptive, backends: simulator ? 1 : backends.length }
+}
+
+function known<Limit>(limits: ReadonlyMap<string, Limit>, name: string): Limit {
+  const limit = limits.get(name)
+  if (limit !== undefined) return limit
+  throw new MillraceError('internal', `no limit is named ${name}. Name it where the shared limits are created.`)
 }

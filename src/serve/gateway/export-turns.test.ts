@@ -2,7 +2,7 @@ import { once } from 'node:events'
 import { createServer, request, type ClientRequest, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { expect, test } from 'vitest'
-import { ExportTurns } from './_export-turns.ts'
+import { ExportTurns } from './session-routes.ts'
 
 /** Requests whose replies the test ends by hand. */
 async function heldReplies() {

@@ -1,25 +1,22 @@
 import { z } from 'zod'
 import { MillraceError } from '../../errors/index.ts'
 import { refuseSharedKeys, refuseUnknownAliases } from '../../gateway/index.ts'
-import { namedModelSchema, type NamedModelInput } from '../../inference/index.ts'
-import { closedObject, describeIssues } from '../../schema/index.ts'
+import { type NamedModelInput, namedModelSchema } from '../../inference/index.ts'
+import { heapShare } from '../../kit/index.ts'
+import { closedObject, describeIssues, safeParse } from '../../schema/index.ts'
 import { parseSimulatorOptions } from '../../simulator/index.ts'
-import { checkedPublicUrl } from './public-url.ts'
 
 const bound = z.int().min(1).exactOptional()
 
 /** What a gateway serves and to whom: the content of its configuration file. Text may name variables as `${NAME}`. */
 const schema = closedObject({
-  /** Any but this machine's own needs a key. */
   host: z.string().exactOptional(),
   port: z.int().min(0).max(65_535).exactOptional(),
   /** Where clients reach it, if that is not what they send as `host`. */
   publicUrl: z.string().exactOptional(),
-  /** The name of the run whose folder keeps the sessions. */
   run: z.string().exactOptional(),
   /** Whether backends that answer are asked for their lists while no request goes to them. Default: true. */
   pollBackends: z.boolean().exactOptional(),
-  /** By the names that clients ask for. */
   models: z.record(z.string(), namedModelSchema).default({}),
   /** Other names for them; `*` for every name that is not known. */
   aliases: z.record(z.string(), z.string()).default({}),
@@ -54,8 +51,8 @@ export interface GatewayConfigContext {
 
 /** Throws `config_invalid` with the path of each mistake. */
 export function parseGatewayConfig(written: unknown, { hasOtherBackends }: GatewayConfigContext): GatewayConfig {
-  const input = withNumbers(written, schema.safeParse(written).error?.issues ?? [])
-  const checked = schema.safeParse(input)
+  const input = withNumbers(written, safeParse(schema, written).error?.issues ?? [])
+  const checked = safeParse(schema, input)
   if (!checked.success) throw new MillraceError('config_invalid', describeIssues(checked.error.issues, input))
   const { models = {} } = input as GatewayConfigInput
   for (const [name, { simulator }] of Object.entries(models)) {
@@ -95,3 +92,43 @@ function withNumbers(value: unknown, issues: readonly z.core.$ZodIssue[]): unkno
 
 const numeric: ReadonlySet<string> = new Set(['number', 'int'])
 const numberText = /^-?\d+(\.\d+)?$/
+
+/** What a gateway's HTTP server takes in at most. Beyond a bound a request is refused, in the words of its API. */
+export interface GatewayBounds {
+  readonly maxBodyBytes: number
+  /** Of all requests that are being read or answered: a body is held until its reply has ended. */
+  readonly maxBodiesBytes: number
+  readonly maxHeaderBytes: number
+  readonly maxJsonDepth: number
+  readonly maxUploadMs: number
+  /** At once; others wait for half of `maxStallMs` at most. */
+  readonly maxExports: number
+  /** A client that takes nothing of what is written for it for so long is given up. */
+  readonly maxStallMs: number
+}
+
+const kibibyte = 1024
+const mebibyte = 1024 * kibibyte
+
+export const defaultGatewayBounds: GatewayBounds = {
+  maxBodyBytes: 32 * mebibyte,
+  maxBodiesBytes: heapShare(512 * mebibyte),
+  maxHeaderBytes: 16 * kibibyte,
+  maxJsonDepth: 64,
+  maxUploadMs: 2 * 60_000,
+  maxExports: 8,
+  maxStallMs: 60_000,
+}
+
+/** Where clients reach a gateway, without a slash at its end. A path is that of a proxy, who takes it off again. */
+export function checkedPublicUrl(text: string): string {
+  const url = URL.parse(text)
+  const isPlain = url !== null && !url.username && !url.password && !/[?#]/.test(text)
+  if (isPlain && (url.protocol === 'http:' || url.protocol === 'https:')) return url.href.replace(/\/+$/, '')
+  // It may be a password that is wrong with it.
+  const shown = text.includes('@') ? 'what was given' : `"${text}"`
+  throw new MillraceError(
+    'config_invalid',
+    `${shown} is no public url: write it like https://gateway.example.com, without a query, a fragment or a password`,
+  )
+}

@@ -1,24 +1,23 @@
+import { hash } from 'node:crypto'
 import { MillraceError } from '../../errors/index.ts'
 import { giveUpRun } from '../../eval/index.ts'
 import { Gateway, type GatewayOptions, type ModelFacts, type SessionBounds } from '../../gateway/index.ts'
-import { backendSecrets, descriptorBudget, type LimitChange, type ModelConfig } from '../../inference/index.ts'
-import { closeAll, LoopLag, Resource, type LoopLagWindow, type Variables } from '../../kit/index.ts'
+import { descriptorBudget } from '../../http/index.ts'
+import { backendSecrets, type LimitChange, type ModelConfig } from '../../inference/index.ts'
+import { closeAll, LoopLag, type LoopLagWindow, Resource, type Variables } from '../../kit/index.ts'
 import type { JsonObject } from '../../schema/index.ts'
-import { provenance, type RunStore } from '../../store/index.ts'
-import { startTelemetry, type LoggedRequest, type Telemetry } from '../../telemetry/index.ts'
-import { BackendWatch } from './_backend-watch.ts'
-import { Reachability } from './_reachability.ts'
-import { describeGateway, openGatewayRun, requireFreeRun, type GatewayDescription, type GatewayRun } from './_run.ts'
-import { spoolNotices } from './_spool-notices.ts'
-import { GatewayTelemetry, type TokenDrift } from './_telemetry.ts'
-import type { Readiness } from '../_readiness.ts'
-import { requireFreePort } from '../free-port.ts'
-import type { BackendSurvey } from './backend-survey.ts'
-import type { Finding } from './gateway-backends.ts'
-import type { GatewayBounds } from './gateway-bounds.ts'
-import { GatewayDoor } from './gateway-door.ts'
-import { unusedKeyNotice, defaultTenant, keptAdminKey, requireAdminKeys, type TenantKey } from './gateway-keys.ts'
-import { checkedPublicUrl } from './public-url.ts'
+import { provenance, readRunFile, redact, type RunFile, runFolder, RunStore } from '../../store/index.ts'
+import { type LoggedRequest, startTelemetry, type Telemetry } from '../../telemetry/index.ts'
+import { requireFreePort } from '../http/server.ts'
+import type { Readiness } from '../http/status-routes.ts'
+import { defaultTenant, keptAdminKey, requireAdminKeys, type TenantKey, unusedKeyNotice } from './admission.ts'
+import { type BackendSurvey, BackendWatch } from './backend-directory.ts'
+import type { Finding } from './backend-models.ts'
+import { checkedPublicUrl, type GatewayBounds } from './gateway-config.ts'
+import { GatewayDoor } from './http-server.ts'
+import { GatewayTelemetry, type TokenDrift } from './telemetry.ts'
+
+const activeMs = 5_000
 
 export interface GatewayServerOptions {
   readonly models: readonly ModelConfig[]
@@ -26,19 +25,14 @@ export interface GatewayServerOptions {
   readonly facts?: Readonly<Record<string, ModelFacts>>
   /** Where the models are from. Backends are asked again, and taken in, when they have not answered, or list other models. */
   readonly survey?: BackendSurvey
-  /**
-   * Whether backends that have answered, and that no request goes to, are asked for their lists every ten seconds, and by
-   * `/ready`. Default: true.
-   */
+  /** Whether idle backends are asked for their lists every ten seconds, for `/ready`. Default: true. */
   readonly pollBackends?: boolean | undefined
   readonly aliases?: Readonly<Record<string, string>> | undefined
   /** Without any, one is made and kept in the run's folder; only for a host that no other machine reaches. */
   readonly keys: readonly TenantKey[]
   /** What else must not be written down, wherever in the configuration it stands. */
   readonly secrets?: readonly string[]
-  /** 127.0.0.1 if not given. */
   readonly host?: string
-  /** 0 for any free one. */
   readonly port: number
   /** Where clients reach it, for the urls of sessions. If not given: http, and the host that they name themselves. */
   readonly publicUrl?: string | undefined
@@ -48,9 +42,7 @@ export interface GatewayServerOptions {
   readonly run: GatewayRun
   /** Where backends' keys and OpenTelemetry's variables are looked up. */
   readonly env: Variables
-  /** Hears of every request when it has ended. */
   readonly onRequest?: (request: LoggedRequest) => void
-  /** Hears of every session that ended with a record of no use. */
   readonly onAlarm?: (session: string, alarms: readonly string[]) => void
   /** Hears of a model's 1st, 10th, 100th… turn whose prompt does not begin with the tokens of the turn before it. */
   readonly onDrift?: (drift: TokenDrift) => void
@@ -58,20 +50,15 @@ export interface GatewayServerOptions {
   readonly onBackend?: (finding: Finding) => void
   /** Hears of a backend that failed so often that requests wait until it is back (`parked`), and that it is (`released`), among other changes. Must not throw. */
   readonly onLimitChange?: (change: LimitChange) => void
-  /** Hears of what is a fault of the gateway's own. */
   readonly onFault?: (error: MillraceError) => void
   readonly signal?: AbortSignal
 }
 
-/** Everything that `millrace gateway` runs: the run's store, the gateway, its telemetry and the door to it. */
 export class GatewayServer extends Resource {
   readonly gateway: Gateway
   readonly url: string
-  /** Each as `GET /v1/sessions/{id}`. */
   readonly routes: readonly string[]
-  /** The admin key that was made, if none was given. */
   readonly madeKey: string | undefined
-  /** Worth telling a person once. */
   readonly notices: readonly string[]
   readonly #store: RunStore
   readonly #lag: LoopLag
@@ -98,16 +85,12 @@ export class GatewayServer extends Resource {
     this.#owned.defer(() => this.#draining?.catch(() => undefined))
   }
 
-  /**
-   * Throws what `open` would for a port or a run that is taken. To be asked before work that would then be in vain, such as
-   * asking backends.
-   */
+  /** Throws what `open` would for a port or a run that is taken, before work that would then be in vain. */
   static async requireFree(options: Pick<GatewayServerOptions, 'host' | 'port' | 'run'>): Promise<void> {
-    requireFreeRun(options.run)
+    RunStore.requireFree(gatewayFolder(options.run))
     await requireFreePort(options.host ?? '127.0.0.1', options.port)
   }
 
-  /** Resolves once it listens. */
   static async open(options: GatewayServerOptions): Promise<GatewayServer> {
     const { models, env, run, host = '127.0.0.1', signal } = options
     // Before a run is made for it.
@@ -116,7 +99,11 @@ export class GatewayServer extends Resource {
     const origin = await provenance()
     await using owned = new AsyncDisposableStack()
     const description = descriptionOf(options, models)
-    const store = await openGatewayRun(run, { ...description, provenance: origin, signal })
+    const store = await RunStore.open({
+      folder: gatewayFolder(run),
+      create: { name: run.name, configDigest, config: described(description), provenance: { ...origin } },
+      ...(signal && { signal }),
+    })
     let hasStarted = false
     owned.defer(() => (hasStarted ? store.close() : giveUpRun({ store, name: run.name, folder: store.folder })))
     const madeKey = options.keys.length > 0 ? undefined : keptAdminKey(store.folder)
@@ -126,15 +113,9 @@ export class GatewayServer extends Resource {
     const secrets = [...(options.secrets ?? []), ...adminKeys.map(({ key }) => key)]
     const telemetry = owned.use(startTelemetry({ env, run: run.name, metrics: true }))
     const { onRequest, onAlarm, onDrift, onFault, onLimitChange, bounds, facts, aliases, survey, hostedTools } = options
-    const metrics = telemetry.gatewayMetrics()
-    owned.use(new GatewayTelemetry({ folder: store.folder, metrics, onRequest, onAlarm, onDrift, onFault }))
+    const { registry } = telemetry
+    owned.use(new GatewayTelemetry({ folder: store.folder, registry, onRequest, onAlarm, onDrift, onFault }))
     const lag = owned.use(new LoopLag())
-    const asking = {
-      secrets,
-      polls: options.pollBackends ?? true,
-      isActive: (backend: string, withinMs: number): boolean => gateway.isActive(backend, withinMs),
-    }
-    const reachability = owned.use(new Reachability(survey?.usable ?? models, env, asking))
     const gateway: Gateway = owned.use(
       await Gateway.open({
         store,
@@ -157,7 +138,7 @@ export class GatewayServer extends Resource {
         metrics: metricsOf(telemetry, { store, gateway, lag, survey, door: () => door }),
         // They are of all tenants, and one is nobody's to know but whose gateway it is.
         ...(new Set(adminKeys.map(({ tenant }) => tenant)).size > 1 && { metricsTenant: defaultTenant }),
-        readiness: () => readinessOf({ store, gateway, reachability, survey }),
+        readiness: () => readinessOf(store, gateway, survey),
         version: origin.millrace,
         host,
         port: options.port,
@@ -178,17 +159,25 @@ export class GatewayServer extends Resource {
       }
       // Also after a problem: requests are kept from a backend that cannot be used.
       const takeIn = (finding: Finding): void => {
-        attempt(() => reachability.watch(survey.usable))
         attempt(() => gateway.offer({ models: survey.models, facts: survey.facts, awaited: survey.unlisted }))
-        attempt(() => describeGateway(store, descriptionOf(options, survey.models)))
+        attempt(() => store.amend({ config: described(descriptionOf(options, survey.models)) }))
         attempt(() => options.onBackend?.(finding))
       }
-      owned.use(new BackendWatch({ survey, ...asking, onAnswer: takeIn, onProblem: takeIn }))
+      owned.use(
+        new BackendWatch({
+          survey,
+          polls: options.pollBackends ?? true,
+          isActive: (backend, withinMs) => gateway.isActive(backend, withinMs),
+          onAnswer: takeIn,
+          onProblem: takeIn,
+        }),
+      )
     }
     const { url, routes } = door
     const unusedKey = unusedKeyNotice(store.folder, options.keys)
-    const notices = [...telemetry.notices, ...spoolNotices(store), ...(unusedKey === undefined ? [] : [unusedKey])]
-    describeGateway(store, description)
+    const notices = [...telemetry.notices, ...(unusedKey === undefined ? [] : [unusedKey])]
+    // An earlier launch may have served something else.
+    store.amend({ config: described(description) })
     hasStarted = true
     return new GatewayServer({ gateway, url, routes, madeKey, notices, store, lag, owned: owned.move() })
   }
@@ -198,12 +187,12 @@ export class GatewayServer extends Resource {
     return this.#store.failure
   }
 
-  /** How late the loops of the door and of the journal's writer run. */
+  /** How late the loops of the HTTP server and of the journal's writer run. */
   lag(): { readonly front: LoopLagWindow; readonly store: LoopLagWindow } {
     return { front: this.#lag.snapshot(), store: this.#store.lag() }
   }
 
-  /** Takes no new work; resolves when what runs has ended and is on disk. The door stays open, to say so. */
+  /** Takes no new work; resolves when what runs has ended and is on disk. The server stays open, to say so. */
   drain(): Promise<void> {
     return (this.#draining ??= this.#drain())
   }
@@ -214,16 +203,13 @@ export class GatewayServer extends Resource {
     await this.#store.finish('unfinished', { end: this.isClosed ? 'stopped' : 'drained' })
   }
 
-  /** The door last of those that answer: whoever still waits is told why it ends. */
+  /** The server last of those that answer: whoever still waits is told why it ends. */
   protected async onClose(): Promise<void> {
     await closeAll([this.#owned, this.gateway])
   }
 }
 
-/**
- * Clients' sockets and backends' share one budget. Backends have at most half of it; what they can never use, because a
- * model takes no more requests at once, is the clients'.
- */
+/** Clients' and backends' sockets share one budget: what backends can never use of their half is the clients'. */
 function clientSockets(models: readonly ModelConfig[], survey?: BackendSurvey): number {
   const half = descriptorBudget()
   // One that has yet to say what it serves may list any number of models.
@@ -255,17 +241,7 @@ function metricsOf(
   })
 }
 
-async function readinessOf({
-  store,
-  gateway,
-  reachability,
-  survey,
-}: {
-  readonly store: RunStore
-  readonly gateway: Gateway
-  readonly reachability: Reachability
-  readonly survey: BackendSurvey | undefined
-}): Promise<Readiness> {
+function readinessOf(store: RunStore, gateway: Gateway, survey: BackendSurvey | undefined): Readiness {
   if (store.failure.aborted) return { isReady: false, why: 'the store takes nothing more' }
   const { state, models } = gateway.status()
   if (state !== 'open') return { isReady: false, why: `the gateway is ${state}` }
@@ -274,17 +250,15 @@ async function readinessOf({
   if (offered.length > 0 && offered.every(({ isShut }) => isShut)) {
     return { isReady: false, why: 'its backends are overloaded or gone: requests wait until one answers' }
   }
-  if (await reachability.any()) return { isReady: true }
-  // Not which: whoever asks has no key.
-  const unusable = new Set(survey?.unusable.map(({ code }) => code))
-  if (reachability.count === 0 && unusable.size > 0) {
-    const why = `none of its backends can be used (${survey?.awaited.length ?? 0}): ${[...unusable].join(', ')}; the log says more`
-    return { isReady: false, why }
-  }
-  if (reachability.count === 0) {
-    return { isReady: false, why: `no backend could be used since the start (${survey?.awaited.length ?? 0})` }
-  }
-  return { isReady: false, why: `none of its backends can be reached (${reachability.count})` }
+  if (!survey || survey.isReachable((backend) => gateway.isActive(backend, activeMs))) return { isReady: true }
+  const usable = new Set(survey.usable.flatMap(({ backends }) => backends.map(({ url }) => url)))
+  if (usable.size > 0) return { isReady: false, why: `none of its backends can be reached (${usable.size})` }
+  // Only the codes: whoever asks has no key.
+  const codes = new Set(survey.unusable.map(({ code }) => code))
+  const awaited = survey.awaited.length
+  if (codes.size === 0) return { isReady: false, why: `no backend could be used since the start (${awaited})` }
+  const why = `none of its backends can be used (${awaited}): ${[...codes].join(', ')}; the log says more`
+  return { isReady: false, why }
 }
 
 function descriptionOf(options: GatewayServerOptions, models: readonly ModelConfig[]): GatewayDescription {
@@ -293,4 +267,34 @@ function descriptionOf(options: GatewayServerOptions, models: readonly ModelConf
   // One may have got into an alias or a name.
   const upstream = models.flatMap(({ backends }) => backends.flatMap((backend) => backendSecrets(backend, env)))
   return { config, secrets: [...secrets, ...keys.map(({ key }) => key), ...upstream] }
+}
+
+interface GatewayRun {
+  readonly root: string
+  readonly name: string
+}
+
+/** A name is all it takes to go on with a gateway's sessions: its backends may differ from launch to launch. */
+const configDigest = hash('sha256', 'millrace gateway').slice(0, 16)
+
+interface GatewayDescription {
+  readonly config: JsonObject
+  readonly secrets: readonly string[]
+}
+
+function gatewayFolder({ root, name }: GatewayRun): string {
+  const folder = runFolder(root, name)
+  const existing = readRunFile(folder)
+  if (existing && existing.config['kind'] !== 'gateway') {
+    throw new MillraceError(
+      'run_mismatch',
+      `run ${name} belongs to an evaluation or a server of rollouts; choose another name for the gateway's run with --run (run.name)`,
+      { data: { run: name } },
+    )
+  }
+  return folder
+}
+
+function described({ config, secrets }: GatewayDescription): RunFile['config'] {
+  return redact({ kind: 'gateway', ...config }, secrets).value
 }

@@ -2,10 +2,9 @@ import { defineEnvironment, environmentOf } from '../../env/index.ts'
 import { z } from 'zod'
 import { describe, expect, it } from 'vitest'
 import failing from '../../../test/fixtures/failing.ts'
-import { counter } from './_testing/counter-environment.ts'
-import { EnvironmentSession } from './environment-session.ts'
-import { HttpToolDoor } from './http-tool-door.ts'
-import { ServedTools } from './served-tools.ts'
+import { counter } from '../../../test/support/serve/counter-environment.ts'
+import { EnvironmentSession, ServedTools } from './environment-session.ts'
+import { HttpToolDoor } from './http-tool-server.ts'
 
 const signal = new AbortController().signal
 
@@ -98,6 +97,7 @@ describe('EnvironmentSession', () => {
     const session = await EnvironmentSession.open(tools, { id: 'one', signal })
     const calls = Array.from({ length: 129 }, () => call(session, 'wait').catch((error: unknown) => error))
     expect(await calls[128]).toMatchObject({ code: 'overloaded' })
+    await expect.poll(() => log.events).toHaveLength(64)
     await session.close()
     for (const ended of await Promise.all(calls.slice(0, 128))) expect(ended).toMatchObject({ code: 'closed' })
     expect(log.stopped).toHaveLength(64)

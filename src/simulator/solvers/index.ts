@@ -1,15 +1,9 @@
-import { arithmetic } from './arithmetic.ts'
-import { delegate } from './delegate.ts'
-import { facts } from './facts.ts'
-import { generic } from './generic.ts'
-import { guessNumber } from './guess-number.ts'
+import { arithmetic, wordProblem } from './arithmetic.ts'
+import { delegate, guessNumber, notebook } from './tool-games.ts'
+import { facts, generic, pick } from './short-answers.ts'
 import { judge } from './judge.ts'
-import { notebook } from './notebook.ts'
-import { pick } from './pick.ts'
 import { shell } from './shell.ts'
-import type { SolverContext } from './solver-context.ts'
-import type { SolverReply, Solver } from './solver.ts'
-import { wordProblem } from './word-problem.ts'
+import type { Solver, SolverContext, SolverReply } from './solver.ts'
 
 /** Tried in order. The more a solver requires of a request, the earlier it stands. */
 const solvers: readonly Solver[] = [judge, shell, guessNumber, delegate, notebook, pick, facts, arithmetic, wordProblem]
@@ -22,6 +16,5 @@ export function solve(context: SolverContext): SolverReply {
   return generic.solve(context)
 }
 
-export { SolverContext } from './solver-context.ts'
-export { synthesiseArguments, synthesiseJson } from './_synthesise.ts'
-export type { SolverReply } from './solver.ts'
+export { SolverContext, type SolverReply } from './solver.ts'
+export { synthesiseArguments, synthesiseJson } from './synthesise.ts'

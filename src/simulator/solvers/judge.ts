@@ -1,9 +1,6 @@
 import type { Solver } from './solver.ts'
 
-/**
- * The role of the ready-made judge reward: compares an answer with its reference and ends with a score. A wrong decision
- * turns the score round.
- */
+/** The ready-made judge: compares an answer with its reference and ends with a score. A wrong decision turns it round. */
 export const judge: Solver = {
   name: 'judge',
   solve(context) {

@@ -1,10 +1,7 @@
 import { jsonOrText } from '../../kit/index.ts'
 import { isJsonObject, textOf, type ToolDefinition } from '../../schema/index.ts'
-import { formatAnswer } from './_answer-format.ts'
-import { synthesiseArguments } from './_synthesise.ts'
-import { parameterNamed } from './_tool-shape.ts'
-import type { SolverContext } from './solver-context.ts'
-import type { Solver, SolverReply } from './solver.ts'
+import { formatAnswer, parameterNamed, type Solver, type SolverContext, type SolverReply } from './solver.ts'
+import { synthesiseArguments } from './synthesise.ts'
 
 /** Tools that run a command, and what their parameter for it is called: Bash, exec_command, shell. */
 const toolNames = /bash|shell|exec|terminal|command/i
@@ -17,13 +14,9 @@ const namedCall = /`([^`]+)`\s+with\s+`(\{[^`]*\})`/g
 
 type Call = NonNullable<SolverReply['calls']>[number]
 
-/** A command for whichever tool runs commands, or a call of the tool with this name. */
 type Wish = { readonly command: string } | { readonly name: string; readonly json: string }
 
-/**
- * Runs the commands that a user asks for, with any tool that can, and makes the calls that are written out. What one line asks
- * for is called at once, and the next line when that has been answered. The reply is the last line of the last output.
- */
+/** Runs the commands and calls that a user asks for, line by line. The reply is the last line of the last output. */
 export const shell: Solver = {
   name: 'shell',
   solve(context) {

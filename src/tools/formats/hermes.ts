@@ -1,11 +1,6 @@
-import { callOf, readCallObject } from './_call-object.ts'
-import { numbered, type FoundCall } from './_found-call.ts'
-import { readReply, type Reply } from './_read-reply.ts'
-import { objectStart, skipFence, skipSeparators, skipSpace } from './_skip.ts'
-import type { Tag } from './_tag-cursor.ts'
-import { taggedBody } from './_tagged-body.ts'
-import type { ToolFormat } from './tool-format.ts'
-import { toolLines } from './_tool-lines.ts'
+import { callOf, objectStart, readCallObject, skipFence, skipSeparators, skipSpace } from './json-calls.ts'
+import { type FoundCall, numbered, type ToolFormat, toolLines } from './tool-format.ts'
+import { readReply, type Reply, type Tag, taggedBody } from './read-reply.ts'
 
 const block = 'tool_call'
 

@@ -1,15 +1,8 @@
-import { callOf, readCallObject } from './_call-object.ts'
-import { numbered } from './_found-call.ts'
-import { jsonEnd } from './_json-end.ts'
-import { readReply, type Reply } from './_read-reply.ts'
-import { isFence, objectStart, skipSeparators, skipSpace } from './_skip.ts'
-import type { Tag } from './_tag-cursor.ts'
-import { taggedBody } from './_tagged-body.ts'
-import type { ToolFormat } from './tool-format.ts'
-import { toolLines } from './_tool-lines.ts'
+import { callOf, isFence, jsonEnd, objectStart, readCallObject, skipSeparators, skipSpace } from './json-calls.ts'
+import { numbered, type ToolFormat, toolLines } from './tool-format.ts'
+import { readReply, type Reply, type Tag, taggedBody } from './read-reply.ts'
 
 const pythonTag = '|python_tag|'
-/** The last two tags end a message. */
 const tagNames = ['function', pythonTag, '|eom_id|', '|eot_id|']
 
 /** Calls as Llama 3 writes them: JSON objects, bare or behind `<|python_tag|>`, and `<function=name>` blocks. */
@@ -45,10 +38,7 @@ function atTag(tag: Tag, reply: Reply): number {
   return body.end
 }
 
-/**
- * A bare object counts as a call only at the start of the reply or in a code fence, and only with a name and arguments: answers
- * are JSON too.
- */
+/** A bare object counts only at the start of the reply or in a fence, with a name and arguments: answers are JSON too. */
 function atLine(at: number, reply: Reply, isOpening: boolean): number {
   const start = objectStart(reply.text, at)
   if ((!isOpening && !isFence(reply.text, at)) || reply.text[start] !== '{') return at

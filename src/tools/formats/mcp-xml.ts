@@ -1,8 +1,5 @@
-import { numbered } from './_found-call.ts'
-import { readReply, type Reply } from './_read-reply.ts'
-import type { Tag } from './_tag-cursor.ts'
-import { taggedBody } from './_tagged-body.ts'
-import type { DescribedTool, ToolFormat } from './tool-format.ts'
+import { type DescribedTool, numbered, type ToolFormat } from './tool-format.ts'
+import { readReply, type Reply, type Tag, taggedBody } from './read-reply.ts'
 
 const block = 'use_mcp_tool'
 const tagNames = [block, 'server_name', 'tool_name', 'arguments']

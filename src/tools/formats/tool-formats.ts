@@ -5,7 +5,6 @@ import { mcpXml } from './mcp-xml.ts'
 import { pythonic } from './pythonic.ts'
 import { toolFormatNames, type ToolFormat, type ToolFormatName } from './tool-format.ts'
 
-/** All text formats by name. */
 export const toolFormats: Readonly<Record<ToolFormatName, ToolFormat>> = {
   'mcp-xml': mcpXml,
   hermes,
@@ -13,7 +12,6 @@ export const toolFormats: Readonly<Record<ToolFormatName, ToolFormat>> = {
   pythonic,
 }
 
-/** The format of this name; throws `config_invalid` if there is none. */
 export function toolFormatOf(name: string): ToolFormat {
   const known = toolFormatNames.find((one) => one === name)
   if (known) return toolFormats[known]

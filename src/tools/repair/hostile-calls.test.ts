@@ -1,10 +1,9 @@
 import { describe, expect, test } from 'vitest'
-import { ownTool, ownTools } from './_testing/catalogues.ts'
-import { written } from './_testing/sloppy-call.ts'
-import { maxRepairedChars, readLoosely } from './_read-loosely.ts'
-import { maxSteps, SchemaFit } from './_schema-fit.ts'
-import { createRepairer } from './create-repairer.ts'
-import { miroThinkerRepairs, standardRepairs } from './presets.ts'
+import { ownTool, ownTools } from '../../../test/support/tools/catalogues.ts'
+import { written } from '../../../test/support/tools/sloppy-call.ts'
+import { maxRepairedChars, readLoosely } from './loose-json.ts'
+import { createRepairer } from './repairer.ts'
+import { miroThinkerRepairs, standardRepairs } from './repair-rules.ts'
 
 const repairer = createRepairer(miroThinkerRepairs, ownTools)
 
@@ -99,27 +98,22 @@ test('nor is a chain followed without end that does not fit at every link', () =
 })
 
 describe('a schema that multiplies', () => {
+  const option = (depth: number): object => ({
+    type: 'object',
+    properties: { a: { $ref: `#/$defs/node${depth - 1}` } },
+    required: ['a'],
+  })
   const node = (depth: number): object =>
-    depth === 0
-      ? { type: 'integer' }
-      : {
-          anyOf: Array.from({ length: 4 }, () => ({
-            type: 'object',
-            properties: { a: node(depth - 1) },
-            required: ['a'],
-          })),
-        }
+    depth === 0 ? { type: 'integer' } : { anyOf: Array.from({ length: 4 }, () => option(depth)) }
+  const $defs = Object.fromEntries(Array.from({ length: 8 }, (_, depth) => [`node${depth}`, node(depth)]))
   const nested = (depth: number): unknown => (depth === 0 ? 'x' : { a: nested(depth - 1) })
 
-  test('costs a bounded number of steps, and then the call stays as it is', () => {
-    const { parameters } = ownTool('tree', { root: node(7), 'n?': { type: 'integer' } })
+  test('is searched within bounds, and what is found beside it counts', () => {
+    const { parameters } = ownTool('tree', { root: { $ref: '#/$defs/node7' }, 'n?': { type: 'integer' } }, { $defs })
     const args = JSON.parse(JSON.stringify({ root: nested(7), n: '3' }))
-    const fit = new SchemaFit(parameters)
-    fit.fits(args, parameters)
-    expect(fit.steps).toBeLessThanOrEqual(maxSteps)
     const tools = [{ name: 'tree', parameters }]
     const made = createRepairer(standardRepairs, tools).repair(written(['tree', JSON.stringify(args)]))
-    expect(made).toMatchObject({ kind: 'call', arguments: args, repairs: [] })
+    expect(made).toMatchObject({ kind: 'call', arguments: { ...args, n: 3 }, repairs: [{ rule: 'coerce', at: 'n' }] })
   })
 
   test.each([
@@ -135,28 +129,28 @@ describe('a schema that multiplies', () => {
   })
 })
 
-describe('steps', () => {
-  test('grow with the call', () => {
-    const parameters = ownTool('list', { items: { type: 'array', items: { type: 'integer' } } }).parameters
-    const stepsFor = (length: number): number => {
-      const fit = new SchemaFit(parameters)
-      fit.fits({ items: Array.from({ length }, (_, index) => index) }, parameters)
-      return fit.steps
-    }
-    expect(stepsFor(8_000) / stepsFor(1_000)).toBeCloseTo(8, 0)
-    expect(stepsFor(2 * maxSteps)).toBe(maxSteps)
-  })
+test('a long list is mended at once, and one that would be checked too often is left', () => {
+  const tools = [ownTool('list', { items: { type: 'array', items: { type: 'integer' } } })]
+  const items = Array.from({ length: 10_000 }, (_, index) => index)
+  const made = createRepairer(standardRepairs, tools).repair(
+    written(['list', JSON.stringify({ items: items.map(String) })]),
+  )
+  expect(made).toMatchObject({ kind: 'call', arguments: { items }, repairs: [{ rule: 'coerce', at: 'items' }] })
+  const either = { anyOf: [{ type: 'integer' }, { type: 'array', items: { type: 'integer' } }] }
+  const choices = [ownTool('choices', { items: { type: 'array', items: either } })]
+  const text = JSON.stringify({ items: Array.from({ length: 1_000 }, () => '5') })
+  expect(createRepairer(standardRepairs, choices).repair(written(['choices', text]))).toMatchObject({ repairs: [] })
+})
 
-  test('are counted for texts that are read as JSON, too', () => {
-    const options = Array.from({ length: 500 }, (_, index) => ({
-      type: 'object',
-      properties: { kind: { const: index }, list: { type: 'array' } },
-      required: ['kind', 'list'],
-      additionalProperties: false,
-    }))
-    const tools = [ownTool('big', { value: { anyOf: options } })]
-    const value = JSON.stringify({ kind: 'none', list: Array.from({ length: 40_000 }, () => 1) })
-    const made = createRepairer(standardRepairs, tools).repair(written(['big', JSON.stringify({ value })]))
-    expect(made).toMatchObject({ kind: 'call', arguments: { value }, repairs: [] })
-  })
+test('a text that is JSON for hundreds of alternatives is left if none fits', () => {
+  const options = Array.from({ length: 500 }, (_, index) => ({
+    type: 'object',
+    properties: { kind: { const: index }, list: { type: 'array' } },
+    required: ['kind', 'list'],
+    additionalProperties: false,
+  }))
+  const tools = [ownTool('big', { value: { anyOf: options } })]
+  const value = JSON.stringify({ kind: 'none', list: Array.from({ length: 40_000 }, () => 1) })
+  const made = createRepairer(standardRepairs, tools).repair(written(['big', JSON.stringify({ value })]))
+  expect(made).toMatchObject({ kind: 'call', arguments: { value }, repairs: [] })
 })

@@ -1,8 +1,8 @@
 import { describe, expect, test } from 'vitest'
-import { miroServers, miroWithStatelessPython, twoSearches } from './_testing/catalogues.ts'
-import { describeCalls, repaired, unknown, untouched, written } from './_testing/sloppy-call.ts'
-import { createRepairer } from './create-repairer.ts'
-import { miroThinkerRepairs } from './presets.ts'
+import { miroServers, miroWithStatelessPython, twoSearches } from '../../../test/support/tools/catalogues.ts'
+import { describeCalls, repaired, unknown, untouched, written } from '../../../test/support/tools/sloppy-call.ts'
+import { createRepairer } from './repairer.ts'
+import { miroThinkerRepairs } from './repair-rules.ts'
 
 describeCalls('R1 to R9', { tools: miroServers, rules: miroThinkerRepairs }, [
   [

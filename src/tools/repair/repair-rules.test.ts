@@ -1,6 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { miroThinkerRepairs, standardRepairs } from './presets.ts'
-import { repairRulesSchema } from './repair-rules.ts'
+import { miroThinkerRepairs, repairRulesSchema, standardRepairs } from './repair-rules.ts'
 
 describe.each([
   ['standardRepairs', standardRepairs],

@@ -15,7 +15,6 @@ const toolAliasSchema = z.strictObject({
   to: nameSchema,
 })
 
-/** Repairs of the parameters of one tool. */
 const parameterRulesSchema = z.strictObject({
   tool: nameSchema,
   /** The first of `from` that is present and no parameter of the tool becomes `to`. Never over a `to` that is present. */
@@ -47,7 +46,6 @@ const valueFallbackSchema = z.strictObject({
   ]),
 })
 
-/** A prefix that models put before a value. */
 const valueRewriteSchema = z.strictObject({
   tool: nameSchema,
   parameter: nameSchema,
@@ -60,7 +58,6 @@ const valueRewriteSchema = z.strictObject({
 const retryRuleSchema = z.strictObject({
   tool: nameSchema,
   parameter: nameSchema,
-  /** The characters to remove, wherever they stand. */
   removeCharacters: z.string().min(1).max(100),
   whenResult: z.union([
     /** The result is JSON, and empty at this path: `organic`, `data.items`. */
@@ -97,3 +94,59 @@ export type RepairRules = z.infer<typeof repairRulesSchema>
 export type ValueFallback = z.infer<typeof valueFallbackSchema>
 export type ValueRewrite = z.infer<typeof valueRewriteSchema>
 export type RetryRule = z.infer<typeof retryRuleSchema>
+
+/** Repairs that are right for every set of tools: none of these rules knows a particular tool. */
+export const standardRepairs: RepairRules = {
+  mode: 'apply',
+  json: true,
+  serverRoute: true,
+  dropNulls: true,
+  coerce: true,
+}
+
+/** Ids that models write for a sandbox that they never made. */
+const madeUpSandboxIds = (
+  'default sandbox sandbox1 sandbox_1 sandbox-1 sandbox_id my_sandbox python python_sandbox new auto none null undefined ' +
+  'temp tmp test dummy example placeholder id some_id string 0 1 123 xxx'
+).split(' ')
+
+/** The standard repairs, and those that MiroThinker's models need: R1 to R9 of docs/repair.md. R2 and R9 are `serverRoute`. */
+export const miroThinkerRepairs: RepairRules = {
+  ...standardRepairs,
+  // R1
+  toolAlias: [{ from: ['python', 'python_code'], to: 'run_python_code' }],
+  parameters: [
+    // R3
+    { tool: 'scrape_and_extract_info', rename: [{ from: ['description', 'introduction'], to: 'info_to_extract' }] },
+    // R4 and R5
+    {
+      tool: 'run_python_code',
+      rename: [{ from: ['code'], to: 'code_block' }],
+      defaults: { sandbox_id: 'default' },
+    },
+    // For R6, which sends code from the one to the other.
+    { tool: 'python', rename: [{ from: ['code_block'], to: 'code' }] },
+  ],
+  valueFallback: [
+    // R6: where a tool without state is at hand it runs the code; else the server makes a sandbox for the call itself.
+    {
+      tool: 'run_python_code',
+      parameter: 'sandbox_id',
+      when: { falsy: true, oneOf: madeUpSandboxIds },
+      action: { callInstead: 'python' },
+    },
+  ],
+  valueRewrite: [
+    // R7
+    {
+      tool: 'scrape_and_extract_info',
+      parameter: 'url',
+      stripPrefix: 'https://r.jina.ai/',
+      onlyIfRestStartsWith: ['http://', 'https://'],
+    },
+  ],
+  retryAfter: [
+    // R8
+    { tool: 'google_search', parameter: 'q', removeCharacters: '"', whenResult: { emptyAt: 'organic' } },
+  ],
+}

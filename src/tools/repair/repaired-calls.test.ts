@@ -3,9 +3,8 @@ import { z } from 'zod'
 import type { ToolCall } from '../../schema/index.ts'
 import type { Tool } from '../tool.ts'
 import { ToolBox } from '../tool-box.ts'
-import { createRepairer } from './create-repairer.ts'
-import { standardRepairs } from './presets.ts'
-import type { RepairRules } from './repair-rules.ts'
+import { createRepairer } from './repairer.ts'
+import { type RepairRules, standardRepairs } from './repair-rules.ts'
 
 interface Seen {
   readonly seen: unknown[]

@@ -1,6 +1,13 @@
-import { ownTools, twoSearches } from './_testing/catalogues.ts'
-import { badArguments, describeCalls, left, repaired, unknown, untouched } from './_testing/sloppy-call.ts'
-import { standardRepairs } from './presets.ts'
+import { ownTools, twoSearches } from '../../../test/support/tools/catalogues.ts'
+import {
+  badArguments,
+  describeCalls,
+  left,
+  repaired,
+  unknown,
+  untouched,
+} from '../../../test/support/tools/sloppy-call.ts'
+import { standardRepairs } from './repair-rules.ts'
 
 const standard = { tools: ownTools, rules: standardRepairs }
 const big = '12345678901234567890'

@@ -2,10 +2,10 @@ import { Ajv2020 } from 'ajv/dist/2020.js'
 import { expect, test } from 'vitest'
 import { seededRandom } from '../../kit/index.ts'
 import { isJsonObject, type Json, type JsonObject } from '../../schema/index.ts'
-import { pick, randomParameters, randomValue, type Random } from './_testing/random-schema.ts'
-import { written } from './_testing/sloppy-call.ts'
-import { createRepairer } from './create-repairer.ts'
-import { miroThinkerRepairs, standardRepairs } from './presets.ts'
+import { pick, randomParameters, randomValue, type Random } from '../../../test/support/tools/random-schema.ts'
+import { written } from '../../../test/support/tools/sloppy-call.ts'
+import { createRepairer } from './repairer.ts'
+import { miroThinkerRepairs, standardRepairs } from './repair-rules.ts'
 
 const schemaCount = 80
 const callsPerSchema = 12

@@ -20,7 +20,6 @@ const maxLists = 256
  * since, which a fresh process was not; such a change removes the entry instead.
  */
 export class CatalogueCache {
-  // A Map iterates in insertion order, so the first key is the oldest.
   readonly #lists = new Map<string, readonly ServerTool[]>()
 
   get(server: ListedServer): readonly ServerTool[] | undefined {
@@ -33,13 +32,10 @@ export class CatalogueCache {
     if (key === undefined) return
     this.#lists.set(key, tools)
     if (this.#lists.size <= maxLists) return
-    for (const oldest of this.#lists.keys()) {
-      this.#lists.delete(oldest)
-      return
-    }
+    const [oldest = ''] = this.#lists.keys()
+    this.#lists.delete(oldest)
   }
 
-  /** The server said that its list changed. */
   forget(server: ListedServer): void {
     const key = keyOf(server)
     if (key !== undefined) this.#lists.delete(key)

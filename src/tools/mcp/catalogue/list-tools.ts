@@ -1,11 +1,9 @@
-import type { Client, RequestOptions } from '@modelcontextprotocol/client'
+import { type Client, type RequestOptions, specTypeSchemas } from '@modelcontextprotocol/client'
 import { z } from 'zod'
 import { MillraceError } from '../../../errors/index.ts'
-import { describeIssues } from '../../../schema/index.ts'
+import { describeIssues, isJsonObject, safeParse, validateStandard } from '../../../schema/index.ts'
 import type { ServerOptions } from '../config/server-config.ts'
-import { isAllowed } from './build-catalogue.ts'
-import { readTool } from './_read-tool.ts'
-import type { ServerTool } from './tool-catalogue.ts'
+import { isAllowed, type ServerTool } from './tool-catalogue.ts'
 
 /** No model can choose among more tools; a server that lists more is broken or not meant for this. */
 const maxTools = 10_000
@@ -17,19 +15,11 @@ const maxShown = 3
 const pageSchema = z.object({ tools: z.array(z.unknown()), nextCursor: z.string().optional() })
 const anything = z.unknown()
 
-export interface ToolsOf {
-  readonly server: string
-  /** Tools that `allow` and `deny` leave out need not follow MCP. */
-  readonly options: ServerOptions
-}
-
-/**
- * All tools of a server, from all pages. Fails past the limits, where a page leads back to one that was read, and where a tool
- * cannot be offered: a rollout without it would be another experiment.
- */
+/** All tools of a server. Fails where one cannot be offered: a rollout without it would be another experiment. */
 export async function listTools(
   client: Client,
-  { server, options }: ToolsOf,
+  server: string,
+  options: ServerOptions,
   request: RequestOptions,
 ): Promise<ServerTool[]> {
   // A server may offer only resources or prompts; asking it for tools would be an error.
@@ -39,20 +29,22 @@ export async function listTools(
   let cursor: string | undefined
   do {
     const params = cursor === undefined ? {} : { cursor }
-    const page = pageSchema.safeParse(await client.request({ method: 'tools/list', params }, anything, request))
+    const page = safeParse(pageSchema, await client.request({ method: 'tools/list', params }, anything, request))
     if (!page.success) throw unfit(describeIssues(page.error.issues))
     const problems: string[] = []
     for (const [index, listed] of page.data.tools.entries()) {
-      const read = readTool(server, listed)
+      const read = await readTool(server, listed)
       const { name = `tools[${index}]` } = read
       // Of two tools with the same name only one can be called; most clients take the first.
       if (tools.has(name)) continue
       if (!('problem' in read)) tools.set(name, read)
+      // Tools that `allow` and `deny` leave out need not follow MCP.
       else if (isAllowed(name, options)) problems.push(`${name}: ${read.problem}`)
       // The tool is never shown, but must be in the list: `deny` may only name listed tools.
       else tools.set(name, { server, name, inputSchema: {}, isReadOnly: false, isIdempotent: false })
     }
-    if (problems.length > 0) throw unfit(unfitTools(problems))
+    const more = problems.length > maxShown ? `; and ${problems.length - maxShown} more` : ''
+    if (problems.length > 0) throw unfit(`${problems.slice(0, maxShown).join('; ')}${more}`)
     if (tools.size > maxTools) throw endless(server, `it has more than ${maxTools} tools`)
     cursor = page.data.nextCursor
     if (cursor === undefined) break
@@ -61,11 +53,6 @@ export async function listTools(
     if (cursors.size >= maxPages) throw endless(server, `it has more than ${maxPages} pages`)
   } while (cursor !== undefined)
   return [...tools.values()]
-}
-
-function unfitTools(problems: readonly string[]): string {
-  const more = problems.length > maxShown ? `; and ${problems.length - maxShown} more` : ''
-  return `${problems.slice(0, maxShown).join('; ')}${more}`
 }
 
 function unfit(why: string): MillraceError {
@@ -77,4 +64,32 @@ function unfit(why: string): MillraceError {
 
 function endless(server: string, why: string): MillraceError {
   return new MillraceError('tool_infra', `the tool list of server '${server}' does not end: ${why}`)
+}
+
+/** A listed tool that does not follow MCP. */
+interface UnfitTool {
+  /** Left out if the tool has no name. */
+  readonly name?: string
+  readonly problem: string
+}
+
+/** One entry of a server's list. */
+async function readTool(server: string, listed: unknown): Promise<ServerTool | UnfitTool> {
+  const checked = await validateStandard(specTypeSchemas.Tool, listed)
+  if (checked.issues) {
+    const name = isJsonObject(listed) ? listed['name'] : undefined
+    return { ...(typeof name === 'string' && { name }), problem: describeIssues(checked.issues) }
+  }
+  const { name, description, inputSchema, outputSchema, annotations } = checked.value
+  const isReadOnly = annotations?.readOnlyHint === true
+  return {
+    server,
+    name,
+    ...(description !== undefined && { description }),
+    inputSchema,
+    ...(outputSchema !== undefined && { outputSchema }),
+    isReadOnly,
+    // A read-only tool can be repeated, whether or not it says so.
+    isIdempotent: isReadOnly || annotations?.idempotentHint === true,
+  }
 }

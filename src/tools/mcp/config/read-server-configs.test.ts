@@ -3,10 +3,15 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { describe, expect, expectTypeOf, test } from 'vitest'
 import type { z } from 'zod'
-import type { httpServerSchema, stdioServerSchema } from './_server-config-schema.ts'
-import { redactionOf } from './redaction.ts'
-import { loadServerConfigs, readServerConfigs } from './read-server-configs.ts'
-import type { HttpServerConfig, ServerOptions, StdioServerConfig } from './server-config.ts'
+import {
+  declaredServers,
+  type httpServerSchema,
+  loadServerConfigs,
+  readServerConfigs,
+  serverConfigsOf,
+  type stdioServerSchema,
+} from './read-server-configs.ts'
+import { type HttpServerConfig, redactionOf, type ServerOptions, type StdioServerConfig } from './server-config.ts'
 
 const read = (input: unknown, env: Record<string, string> = {}) => readServerConfigs(input, 'mcp.json', env)
 const search = { command: 'npx', args: ['-y', 'search-server'], env: { KEY: 'k' } }
@@ -110,11 +115,6 @@ describe('mistakes are named with their place and what to do', () => {
       'search.pool.wrm: unknown field; did you mean "warm"?',
     ],
     [
-      'a value in place of its field',
-      { search: { ...search, shared: true } },
-      'search.shared: unknown field; did you mean "sharing": "shared"?',
-    ],
-    [
       'a misspelt choice',
       { search: { ...search, sharing: 'shard' } },
       'search.sharing: expected one of "shared"|"session"|"pooled", got "shard" (did you mean "shared"?)',
@@ -168,4 +168,20 @@ test('a file is read, and one that is not there is said to be missing', async ()
   } finally {
     await rm(folder, { recursive: true })
   }
+})
+
+const env = { BIN: 'node' }
+
+test('the servers of an environment: given, made of its options, or none', () => {
+  const servers = { files: { command: '${BIN}' } }
+  expect(serverConfigsOf({ name: 'e', mcpServers: servers }, {}, env)).toEqual({ files: { command: 'node' } })
+  const made = { name: 'e', mcpServers: ({ folder }: { folder: string }) => ({ files: { command: 'x', cwd: folder } }) }
+  expect(serverConfigsOf(made, { folder: '/a' }, env)).toEqual({ files: { command: 'x', cwd: '/a' } })
+  expect(serverConfigsOf({ name: 'e' }, {}, env)).toEqual({})
+})
+
+test('what is wrong is said of the environment, and nothing is filled in before', () => {
+  const environment = { name: 'e', mcpServers: { files: { command: '${NOPE}' } } }
+  expect(() => serverConfigsOf(environment, {}, env)).toThrow('mcpServers of e: files.command needs the variable NOPE')
+  expect(declaredServers(environment, {})).toEqual({ servers: environment.mcpServers, where: 'mcpServers of e' })
 })

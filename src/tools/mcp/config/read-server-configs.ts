@@ -1,20 +1,13 @@
 import { readFile } from 'node:fs/promises'
-import type { z } from 'zod'
+import { z } from 'zod'
 import { MillraceError } from '../../../errors/index.ts'
-import { interpolate, nearestName, type Variables } from '../../../kit/index.ts'
-import { readAuthority } from '../../../inference/index.ts'
-import { describeIssue, isJsonObject } from '../../../schema/index.ts'
-import { rememberSecrets, secretsOf } from './config-secrets.ts'
-import { enabledServers } from './enabled-servers.ts'
-import { fieldOfChoice, httpServerSchema, knownFields, stdioServerSchema } from './_server-config-schema.ts'
-import type { ServerConfig } from './server-config.ts'
-import { sharingOf } from './sharing-of.ts'
+import { interpolate, maxTimerMs, nearestName, type Variables } from '../../../kit/index.ts'
+import { readAuthority } from '../../../http/index.ts'
+import { describeIssue, isJsonObject, safeParse } from '../../../schema/index.ts'
+import { isToolName } from '../../tool.ts'
+import { enabledServers, rememberSecrets, secretsOf, type ServerConfig, sharingOf } from './server-config.ts'
 
-/** How many problems are shown; more say nothing new. */
 const maxProblems = 5
-
-/** A server's name is part of tool names, so it must be one that every model API accepts. */
-const namePattern = /^[a-zA-Z0-9_-]{1,64}$/
 
 /** Reads a file with `mcpServers` in it, as every MCP client has one. */
 export async function loadServerConfigs(
@@ -50,7 +43,7 @@ export function readServerConfigs(input: unknown, where: string, env: Variables)
       const filled = isJsonObject(value) ? value[at] : undefined
       // An entry that was read before keeps the secrets that were filled in then.
       const secrets = [...filledIn, ...(isJsonObject(given) ? secretsOf(given) : [])]
-      return [name, rememberSecrets(readServer({ name, given: filled, at, where }), secrets)]
+      return [name, rememberSecrets(readServer(name, filled, at, where), secrets)]
     }),
   )
 }
@@ -58,16 +51,9 @@ export function readServerConfigs(input: unknown, where: string, env: Variables)
 /** The fields that say how a server is reached: it has one of them. */
 const kinds = ['command', 'url']
 
-interface Entry {
-  readonly name: string
-  readonly given: unknown
-  /** The entry's place in the source. */
-  readonly at: string
-  readonly where: string
-}
-
-function readServer({ name, given, at, where }: Entry): ServerConfig {
-  if (!namePattern.test(name)) {
+function readServer(name: string, given: unknown, at: string, where: string): ServerConfig {
+  // It is part of tool names.
+  if (!isToolName(name)) {
     throw invalid(where, `${at}: a server's name has up to 64 letters, digits, "_" and "-"`)
   }
   if (!isJsonObject(given)) throw invalid(where, `${at}: expected an object with a "command" or a "url"`)
@@ -82,8 +68,8 @@ function readServer({ name, given, at, where }: Entry): ServerConfig {
     throw invalid(where, `${at}: ${has}: a server is either started with a command or reached at a URL`)
   }
   const kind = 'command' in entry ? 'stdio' : 'http'
-  const parsed = kind === 'stdio' ? stdioServerSchema.safeParse(entry) : httpServerSchema.safeParse(entry)
-  if (!parsed.success) throw invalid(where, describe(parsed.error.issues, entry, { at, kind }))
+  const parsed = kind === 'stdio' ? safeParse(stdioServerSchema, entry) : safeParse(httpServerSchema, entry)
+  if (!parsed.success) throw invalid(where, describe(parsed.error.issues, entry, at, kind))
   const config: ServerConfig = parsed.data
   // The file is read again where it is used; reading it here finds a wrong one before anything starts.
   const caFile = 'url' in config ? config.caFile : undefined
@@ -105,11 +91,7 @@ function checkForMisspeltWrapper(servers: Readonly<Record<string, unknown>>, whe
   }
 }
 
-function describe(
-  issues: readonly z.core.$ZodIssue[],
-  given: unknown,
-  { at, kind }: { readonly at: string; readonly kind: 'stdio' | 'http' },
-): string {
+function describe(issues: readonly z.core.$ZodIssue[], given: unknown, at: string, kind: 'stdio' | 'http'): string {
   const problems = issues.flatMap((issue) => {
     const place = at + issue.path.map((step) => (typeof step === 'number' ? `[${step}]` : `.${String(step)}`)).join('')
     if (issue.code !== 'unrecognized_keys') return [`${place}: ${describeIssue(issue, given)}`]
@@ -121,8 +103,6 @@ function describe(
 }
 
 function suggestion(key: string, known: readonly string[]): string {
-  const field = fieldOfChoice(key)
-  if (field !== undefined && known.includes(field)) return `did you mean "${field}": "${key}"?`
   const near = nearestName(key, known)
   return near === undefined ? `known are ${known.join(', ')}` : `did you mean "${near}"?`
 }
@@ -148,4 +128,97 @@ function parseJson(text: string, where: string): unknown {
 
 function invalid(where: string, problem: string): MillraceError {
   return new MillraceError('config_invalid', `${where}: ${problem}`)
+}
+
+type Servers = Readonly<Record<string, ServerConfig>>
+
+interface ServersDeclared<Options> {
+  readonly name: string
+  readonly mcpServers?: Servers | ((options: Options) => Servers)
+}
+
+/** The tool servers of an environment, checked and with their variables filled in from `env`; none if it declares none. */
+export function serverConfigsOf<Options>(
+  environment: ServersDeclared<Options>,
+  options: Options,
+  env: Variables,
+): Record<string, ServerConfig> {
+  const { servers, where } = declaredServers(environment, options)
+  return readServerConfigs(servers, where, env)
+}
+
+/** The servers as the environment declares them: not checked, nothing filled in. `where` names the place in messages. */
+export function declaredServers<Options>(
+  { name, mcpServers = {} }: ServersDeclared<Options>,
+  options: Options,
+): { readonly servers: Servers; readonly where: string } {
+  const servers = typeof mcpServers === 'function' ? mcpServers(options) : mcpServers
+  return { servers, where: `mcpServers of ${name}` }
+}
+
+const text = z.string().min(1)
+const variables = z.record(z.string(), z.string())
+const milliseconds = z.int().positive().max(maxTimerMs)
+const names = z.array(text)
+const knownTypes = 'expected "stdio" for a command, or "http", "streamable-http" or "sse" for a URL'
+
+const reconnect = z.strictObject({ max: z.int().nonnegative(), windowMs: milliseconds })
+
+const pool = z
+  .strictObject({
+    warm: z.int().nonnegative().exactOptional(),
+    max: z.int().positive().exactOptional(),
+    maxUses: z.int().positive().exactOptional(),
+  })
+  .refine(({ warm = 0, max }) => max === undefined || warm <= max, 'warm is more than max')
+
+const options = {
+  disabled: z.boolean().exactOptional(),
+  sharing: z.enum(['shared', 'session', 'pooled']).exactOptional(),
+  required: z.boolean().exactOptional(),
+  allow: names.exactOptional(),
+  deny: names.exactOptional(),
+  parallel: z.boolean().exactOptional(),
+  prefix: text.exactOptional(),
+  retry: z.enum(['safe', 'always', 'never']).exactOptional(),
+  resume: z.enum(['rerun', 'reuse', 'restart']).exactOptional(),
+  onRestart: z.enum(['fail', 'tell']).exactOptional(),
+  startTimeoutMs: milliseconds.exactOptional(),
+  callTimeoutMs: milliseconds.exactOptional(),
+  idleMs: milliseconds.exactOptional(),
+  maxLifetimeMs: milliseconds.exactOptional(),
+  pool: pool.exactOptional(),
+  reconnect: reconnect.exactOptional(),
+  awayTimeoutMs: z.int().nonnegative().max(maxTimerMs).exactOptional(),
+}
+
+export const stdioServerSchema = z.strictObject({
+  type: z.literal('stdio', { error: knownTypes }).exactOptional(),
+  command: text,
+  args: z.array(z.string()).exactOptional(),
+  env: variables.exactOptional(),
+  cwd: text.exactOptional(),
+  ...options,
+})
+
+export const httpServerSchema = z.strictObject({
+  type: z.enum(['http', 'streamable-http', 'sse'], { error: knownTypes }).exactOptional(),
+  url: z
+    .url({ protocol: /^https?$/, error: 'expected an http or https URL' })
+    .refine(hasNoCredentials, 'a user name or password in a URL ends up in logs: send it in "headers"'),
+  headers: variables.exactOptional(),
+  caFile: text.exactOptional(),
+  ...options,
+})
+
+function hasNoCredentials(url: string): boolean {
+  const parsed = URL.parse(url)
+  return !parsed?.username && !parsed?.password
+}
+
+/** The fields that are allowed at a place in a server's configuration, to suggest one for a misspelt name. */
+function knownFields(kind: 'stdio' | 'http', path: readonly PropertyKey[]): string[] {
+  if (path[0] === 'pool') return Object.keys(pool.shape)
+  if (path[0] === 'reconnect') return Object.keys(reconnect.shape)
+  return Object.keys((kind === 'stdio' ? stdioServerSchema : httpServerSchema).shape)
 }

@@ -1,8 +1,8 @@
 import type { Transport } from '@modelcontextprotocol/client'
 import { expect, test } from 'vitest'
 import { AbortSource } from '../../../kit/index.ts'
-import { Connection } from './_connection.ts'
-import type { ServerLink } from '../link/server-link.ts'
+import { Connection } from './connection.ts'
+import type { ServerLink } from '../transports/pending-calls.ts'
 
 /** To a server that cannot be spoken to, and that cannot be ended either. */
 function stuckLink(): ServerLink {

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { ServerLog } from '../../../../test/fixtures/mcp/misbehaving.ts'
 import { AbortSource } from '../../../kit/index.ts'
-import { calling, calm, sessionWith } from '../_testing/session-with.ts'
+import { calling, calm, sessionWith } from '../../../../test/support/tools/session-with.ts'
 
 const echo = (message: string) => calling('echo', { message })
 

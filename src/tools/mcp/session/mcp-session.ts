@@ -1,18 +1,18 @@
 import { MillraceError } from '../../../errors/index.ts'
 import { AbortScope, raced, Resource, sleep } from '../../../kit/index.ts'
-import { answerContent } from './_answer-content.ts'
-import { CallAttempts } from './_call-attempts.ts'
-import type { Connection } from './_connection.ts'
-import { KeptConnection, type KeptConnectionOptions, type SessionState } from './_kept-connection.ts'
-import type { CallFailure, CallOutcome } from '../link/pending-call.ts'
-import { redactionOf } from '../config/redaction.ts'
-import { serverDefaults } from '../config/server-defaults.ts'
-import { type FailureFacts, SessionErrors } from './_session-error.ts'
-import { SessionHold } from './_session-hold.ts'
-import type { ServerAnswer, ServerCall } from './server-call.ts'
+import { answerContent } from '../transports/rpc-messages.ts'
+import { CallAttempts, type FailureFacts, SessionErrors, SessionHold } from './session-state.ts'
+import type { Connection } from './connection.ts'
+import {
+  ReconnectingConnection,
+  type ReconnectingConnectionOptions,
+  type SessionState,
+} from './reconnecting-connection.ts'
+import type { CallFailure, CallOutcome, ServerAnswer, ServerCall } from '../transports/pending-calls.ts'
+import { redactionOf, serverDefaults } from '../config/server-config.ts'
 import type { ToolCatalogue } from '../catalogue/tool-catalogue.ts'
 
-export type McpSessionOptions = KeptConnectionOptions
+export type McpSessionOptions = ReconnectingConnectionOptions
 
 /** JSON-RPC errors by which a server says that it does not understand the request itself: no model can do better. */
 const protocolErrors = new Set([-32_700, -32_600, -32_601])
@@ -32,10 +32,10 @@ const protocolErrors = new Set([-32_700, -32_600, -32_601])
  * | HTTP 429 or 503, and there is time to wait as long as they say  | nobody: it is repeated once after that                 |
  * | one of these otherwise, or once more                            | the rollout: `tool_infra`, with `mayHaveRun`           |
  * | the server has forgotten what it was told, and that is to fail  | the rollout: `tool_infra`; nothing is opened again     |
- * | the server cannot be opened again, at a gate that waits         | nobody: the call waits until the server is back        |
+ * | the server cannot be opened again, and its breaker waits           | nobody: the call waits until the server is back        |
  * | the server is away for longer than `awayTimeoutMs`              | the rollout: `tool_infra`, `Reconnect to … also failed` |
- * | the server cannot be opened again, without such a gate          | the rollout: `tool_infra`, `Reconnect to … also failed` |
- * | too many reconnects in a while (the circuit is open)            | the rollout: `tool_infra`, at once; it waits at a gate if the server is shared |
+ * | the server cannot be opened again, and its breaker does not wait   | the rollout: `tool_infra`, `Reconnect to … also failed` |
+ * | too many reconnects in a while (the circuit is open)            | the rollout: `tool_infra`, at once; it waits if the server is shared |
  * | another status, a JSON-RPC error about the protocol, no result  | the rollout: `tool_infra`; nothing is repeated         |
  * | the caller's signal aborts                                      | the caller: its reason; the server is told to stop     |
  * | the session is closed                                           | the caller: `closed`                                   |
@@ -48,7 +48,7 @@ export class McpSession extends Resource {
   readonly #options: McpSessionOptions
   readonly #callTimeoutMs: number
   readonly #errors: SessionErrors
-  readonly #kept: KeptConnection
+  readonly #kept: ReconnectingConnection
   #hold = new SessionHold()
 
   constructor(options: McpSessionOptions) {
@@ -58,22 +58,24 @@ export class McpSession extends Resource {
     this.#options = options
     this.#callTimeoutMs = config.callTimeoutMs ?? serverDefaults.callTimeoutMs
     this.#errors = new SessionErrors(redactionOf(config))
-    this.#kept = new KeptConnection(options, this.#errors)
+    this.#kept = new ReconnectingConnection(options, this.#errors)
   }
 
-  /** The latest catalogue. */
   get catalogue(): ToolCatalogue | undefined {
     return this.#kept.tools.catalogue
   }
 
-  /** How many connections there were so far. */
   get generation(): number {
     return this.#kept.generation
   }
 
-  /** Whether a call could be written now. */
   get isOpen(): boolean {
     return this.#kept.usable !== undefined
+  }
+
+  /** The leader of the server's process group; undefined if the server is not open, or no process of ours. */
+  get pid(): number | undefined {
+    return this.#kept.usable?.pid
   }
 
   get state(): SessionState {
@@ -88,7 +90,6 @@ export class McpSession extends Resource {
     throw new MillraceError('internal', `server '${this.name}' is open and has no list of tools`)
   }
 
-  /** Another rollout holds the session from now on: earlier restarts do not concern it. */
   beginHold(): void {
     this.#hold = new SessionHold()
   }
@@ -182,12 +183,13 @@ export class McpSession extends Resource {
       throw this.#infra(this.#failureText(attempts, failure), connection, attempts, failure)
     }
     attempts.failed(failure, connection)
-    if (failure.kind === 'refused') await this.#pause(failure.retryAfterMs ?? 0, attempts.call.signal)
+    if (failure.kind === 'refused')
+      await sleep(failure.retryAfterMs ?? 0, AbortSignal.any([attempts.call.signal, this.closedSignal]))
   }
 
   /** Whether a proxy answered in the place of a server that is away. */
   async #isBehindGateway(connection: Connection, attempts: CallAttempts, failure: CallFailure): Promise<boolean> {
-    if (failure.kind !== 'refused' || !failure.isOfGateway || this.#options.gate?.waits !== true) return false
+    if (failure.kind !== 'refused' || !failure.isOfGateway || this.#options.breaker?.waits !== true) return false
     return !this.#mayRepeat(attempts, failure) && !(await connection.answers())
   }
 
@@ -199,15 +201,6 @@ export class McpSession extends Resource {
     const { retry = 'safe' } = this.#options.config
     if (retry !== 'safe') return retry === 'always'
     return !failure.mayHaveRun || this.#kept.tools.isIdempotent(attempts.call.tool)
-  }
-
-  async #pause(ms: number, signal: AbortSignal): Promise<void> {
-    using scope = new AbortScope(signal)
-    try {
-      await raced(sleep(ms, scope.signal), this.closedSignal)
-    } finally {
-      scope.abort(undefined)
-    }
   }
 
   #failureText({ call, number, lastFailure, mayHaveRun: before }: CallAttempts, failure: CallFailure): string {
@@ -229,7 +222,6 @@ export class McpSession extends Resource {
       : `${said}. The call may have run, so it was not repeated. See first why the server failed. Only if each of its tools may run twice, retry: 'always' has such calls repeated.`
   }
 
-  /** A connection for a call that found none. */
   async #reach(attempts: CallAttempts): Promise<Connection> {
     const { call, hold, lastFailure } = attempts
     if (this.#options.config.onRestart === 'fail' && this.#keepsState && hold.hasToldAnything) {
@@ -260,20 +252,20 @@ export class McpSession extends Resource {
   }
 
   /**
-   * At a gate, all of it is a wait for the server, on the time of the rollout: a server that is slow to start again is not known
-   * to be away before its time to start has passed. Without a gate the call waits no longer than it may last.
+   * With a breaker that waits, all of it is a wait for the server, on the time of the rollout: a server that is slow to start again
+   * is not known to be away before its time to start has passed. Without one the call waits no longer than it may last.
    */
   async #connectionFor(attempts: CallAttempts): Promise<Connection> {
     const { call } = attempts
-    const { gate } = this.#options
-    if (!gate?.waits) return await this.#connectInTime(attempts)
+    const { breaker } = this.#options
+    if (!breaker?.waits) return await this.#connectInTime(attempts)
     using scope = new AbortScope(call.signal)
     const { signal } = scope
     const { onAway } = call
     const resume = onAway?.(new MillraceError('tool_infra', `server '${this.name}' is opened again: ${this.#lossText}`))
     attempts.startWait()
     try {
-      const opening = gate.open(() => this.#kept.reach(signal), { signal, onAway })
+      const opening = breaker.open(() => this.#kept.reach(signal), { signal, onAway })
       return await raced(opening, this.closedSignal)
     } finally {
       scope.abort(undefined)
@@ -307,13 +299,11 @@ export class McpSession extends Resource {
     )
   }
 
-  /** The detail of an answer that the server gave, or might have given. */
   #told({ generation }: Connection, { number, hold }: CallAttempts): ServerAnswer['detail'] {
     const sessionRestarted = this.#noteTold(generation, hold)
     return { server: this.name, generation, attempts: number, ...(sessionRestarted && { sessionRestarted }) }
   }
 
-  /** The detail of an answer for which the server was not asked. */
   #untold({ generation }: Connection, { number }: CallAttempts): ServerAnswer['detail'] {
     return { server: this.name, generation, attempts: number }
   }

@@ -1,10 +1,10 @@
 import { setImmediate as turn } from 'node:timers/promises'
 import { expect, test } from 'vitest'
-import { ProcessPool, type ProcessPoolOptions } from './_process-pool.ts'
-import type { HeldSession } from './_session-source.ts'
-import { SessionStand } from '../_testing/stand-in-session.ts'
+import { ProcessPool, type ProcessPoolOptions } from './process-pool.ts'
+import type { HeldSession } from './session-source.ts'
+import { SessionStand } from '../../../../test/support/tools/stand-in-session.ts'
 import type { ServerEvent } from '../session/server-events.ts'
-import { ServerGate } from '../session/server-gate.ts'
+import { ServerBreaker } from '../session/server-breaker.ts'
 
 const never = new AbortController().signal
 
@@ -16,7 +16,7 @@ function poolOf(options: Partial<ProcessPoolOptions> = {}) {
     makeSession: stand.make,
     onEvent: (event) => events.push(event),
     onRecycle: (why) => recycled.push(why),
-    gate: new ServerGate({ server: 'one', config: {}, onEvent: () => {} }),
+    breaker: new ServerBreaker({ server: 'one', config: {}, onEvent: () => {} }),
     ...options,
   })
   return {

@@ -1,9 +1,9 @@
 import { expect, test } from 'vitest'
 import { MillraceError } from '../../../errors/index.ts'
-import { KnownCatalogues } from '../catalogue/known-catalogues.ts'
-import { RolloutLease, type ServerPolicy } from './_rollout-lease.ts'
-import type { KeptSession } from './_session-source.ts'
-import type { ServerAnswer } from '../session/server-call.ts'
+import { KnownCatalogues } from '../catalogue/tool-catalogue.ts'
+import { RolloutLease, type ServerPolicy } from './rollout-lease.ts'
+import type { KeptSession } from './session-source.ts'
+import type { ServerAnswer } from '../transports/pending-calls.ts'
 
 const { signal } = new AbortController()
 const call = { tool: 'counter', arguments: {}, signal }

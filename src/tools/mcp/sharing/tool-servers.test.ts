@@ -1,14 +1,14 @@
 import { setTimeout } from 'node:timers/promises'
 import { inspect } from 'node:util'
 import { expect, test } from 'vitest'
-import { HttpMcpServer } from '../_testing/http-mcp-server.ts'
+import { HttpMcpServer } from '../../../../test/support/tools/http-mcp-server.ts'
 import { misbehaving, ServerLog } from '../../../../test/fixtures/mcp/misbehaving.ts'
 import { MillraceError } from '../../../errors/index.ts'
-import { activeResources, leftSince } from '../../../kit/_testing/active-resources.ts'
+import { activeResources, leftSince } from '../../../../test/support/kit/active-resources.ts'
 import { readServerConfigs } from '../config/read-server-configs.ts'
 import type { ServerConfig } from '../config/server-config.ts'
 import type { ServerEvent } from '../session/server-events.ts'
-import { rolloutsWaiting } from './tool-servers-contract.ts'
+import { rolloutsWaiting } from './rollout-lease.ts'
 import { ToolServers } from './tool-servers.ts'
 
 const { signal } = new AbortController()

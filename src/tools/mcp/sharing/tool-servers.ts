@@ -1,27 +1,33 @@
 import { availableParallelism } from 'node:os'
 import { MillraceError } from '../../../errors/index.ts'
-import { AbortScope, ArraySet, Resource, Semaphore, closeTogether, raced } from '../../../kit/index.ts'
+import { AbortScope, ArraySet, closeTogether, raced, Resource, Semaphore } from '../../../kit/index.ts'
 import { CatalogueCache } from '../catalogue/catalogue-cache.ts'
-import type { ServerEventListener } from './_held-events.ts'
-import { KnownCatalogues } from '../catalogue/known-catalogues.ts'
-import { NameCheck } from './name-check.ts'
-import { onRestartOf } from '../config/on-restart-of.ts'
-import { RolloutLease, type ServerPolicy, type TakenServer, type WaitingRollouts } from './_rollout-lease.ts'
-import type { SessionSource } from './_session-source.ts'
-import { sessionSourceOf } from './_session-source-of.ts'
-import { ServerGate } from '../session/server-gate.ts'
-import type { ServerConfig } from '../config/server-config.ts'
-import type { ServerLease, ToolServerStatus } from './tool-servers-contract.ts'
+import { KnownCatalogues, NameCheck } from '../catalogue/tool-catalogue.ts'
+import { onRestartOf, rememberSecrets, secretsOf, type ServerConfig, sharingOf } from '../config/server-config.ts'
+import { McpSession, type McpSessionOptions } from '../session/mcp-session.ts'
+import { ServerBreaker } from '../session/server-breaker.ts'
+import { ProcessPool } from './process-pool.ts'
+import {
+  RolloutLease,
+  type ServerLease,
+  type ServerPolicy,
+  type TakenServer,
+  type ToolServerStatus,
+  type WaitingRollouts,
+} from './rollout-lease.ts'
+import { type ServerEventListener, SessionPerRollout, type SessionSource, SharedServer } from './session-source.ts'
 
-export interface ToolServersOptions {
-  /** The servers by name; `readServerConfigs` reads them from JSON. */
+/** Most of a start is waiting, but it begins with a burst of computing. */
+const defaultMaxStarts = Math.max(8, availableParallelism() * 4)
+
+interface ToolServersOptions {
   readonly servers: Readonly<Record<string, ServerConfig>>
   /** How many servers may start at the same time; four for each processor, and at least 8, if not given. */
   readonly maxStarts?: number
   readonly onEvent?: ServerEventListener
 }
 
-export interface LeaseOptions {
+interface LeaseOptions {
   readonly signal: AbortSignal
   /** Takes the events of sessions that only this rollout holds, instead of the listener of all servers. */
   readonly onEvent?: ServerEventListener | undefined
@@ -31,7 +37,7 @@ interface NamedSource {
   readonly server: string
   readonly policy: ServerPolicy
   readonly source: SessionSource
-  readonly gate: ServerGate
+  readonly breaker: ServerBreaker
   readonly waiting: WaitingRollouts
 }
 
@@ -41,48 +47,41 @@ export class ToolServers extends Resource {
   readonly #known = new KnownCatalogues()
   readonly #names = new NameCheck()
   readonly #onEvent: ServerEventListener
-  /** The scopes of leases that wait for servers. */
   readonly #waiting = new ArraySet<AbortScope>()
   /** The one lease that is tried for all rollouts that wait to start. */
   #comeback: Promise<void> | undefined
 
-  constructor({ servers, maxStarts = defaultMaxStarts(), onEvent = () => {} }: ToolServersOptions) {
+  constructor({ servers, maxStarts = defaultMaxStarts, onEvent = () => {} }: ToolServersOptions) {
     super()
     this.#onEvent = onEvent
     const starts = new Semaphore(maxStarts)
     const catalogues = new CatalogueCache()
     this.#sources = Object.entries(servers).map(([server, config]) => {
-      const gate = new ServerGate({ server, config, onEvent })
+      const breaker = new ServerBreaker({ server, config, onEvent })
       return {
         server,
-        policy: policyOf(server, config),
-        source: sessionSourceOf({ name: server, config, starts, catalogues, onEvent, gate }),
-        gate,
+        policy: { isRequired: config.required ?? true, onRestart: onRestartOf(server, config) },
+        source: sessionSourceOf({ name: server, config, starts, catalogues, onEvent, breaker }),
+        breaker,
         waiting: { count: 0 },
       }
     })
   }
 
-  /**
-   * Opens everything that can be open before a rollout comes. Never rejects: a server that fails is tried again for a rollout.
-   */
+  /** Opens what can be open before a rollout comes. Never rejects: a server that fails is tried again for a rollout. */
   async warm(): Promise<void> {
     await Promise.all(this.#sources.map(({ source }) => source.warm()))
   }
 
-  /**
-   * Takes all servers at once. Rejects with `tool_infra` as soon as a required one fails, with `config_invalid` where a server
-   * does not list a tool that its `allow` or `deny` names, with `closed`, and with the signal's reason; nothing is held then.
-   */
-  async lease({ signal, onEvent }: LeaseOptions): Promise<ServerLease> {
-    return await this.#lease({ signal, onEvent, isRollout: true })
+  /** Rejects with `tool_infra` as soon as a required server fails, and `config_invalid` for unlisted names; holds nothing then. */
+  async lease(options: LeaseOptions): Promise<ServerLease> {
+    return await this.#lease(options, true)
   }
 
-  /** The servers as they are now, in the order of the configuration. */
   status(): readonly ToolServerStatus[] {
-    return this.#sources.map(({ server, gate, waiting }) => {
-      const { outage } = gate
-      if (!outage) return { server, state: gate.hasOpened ? 'open' : 'unopened', waiting: 0, awayMs: 0 }
+    return this.#sources.map(({ server, breaker, waiting }) => {
+      const { outage } = breaker
+      if (!outage) return { server, state: breaker.hasOpened ? 'open' : 'unopened', waiting: 0, awayMs: 0 }
       const { why, ms } = outage
       return { server, state: 'away', waiting: waiting.count, awayMs: ms, awayBecause: why.rawMessage }
     })
@@ -90,20 +89,17 @@ export class ToolServers extends Resource {
 
   /** These servers were open elsewhere, on another worker. If one of them cannot be opened here, it is away. */
   noteOpened(servers: readonly string[]): void {
-    for (const { server, gate } of this.#sources) if (servers.includes(server)) gate.noteOpened()
+    for (const { server, breaker } of this.#sources) if (servers.includes(server)) breaker.noteOpened()
   }
 
   /** Whether a rollout that starts now would only wait for a server that is away. */
   get isAwaited(): boolean {
-    return this.#sources.some(({ gate }) => gate.waits && gate.outage !== undefined)
+    return this.#sources.some(({ breaker }) => breaker.waits && breaker.outage !== undefined)
   }
 
-  /**
-   * Resolves when servers that were away are back, or rollouts need not wait for them any longer. Rejects with the signal's
-   * reason. One lease is tried for all who wait, and given back unused.
-   */
+  /** Resolves when servers are back, or nobody need wait any longer. One lease is tried for all who wait. */
   async available(signal: AbortSignal): Promise<void> {
-    const away = this.#sources.filter(({ gate }) => gate.outage !== undefined)
+    const away = this.#sources.filter(({ breaker }) => breaker.outage !== undefined)
     for (const { waiting } of away) waiting.count += 1
     try {
       this.#comeback ??= this.#comeBack().finally(() => (this.#comeback = undefined))
@@ -116,20 +112,20 @@ export class ToolServers extends Resource {
   /** Never rejects. */
   async #comeBack(): Promise<void> {
     try {
-      await using _lease = await this.#lease({ signal: this.closedSignal, isRollout: false })
+      await using _lease = await this.#lease({ signal: this.closedSignal }, false)
     } catch {
       // The rollouts that waited try for themselves, and are told why that fails.
     }
   }
 
   /** `isRollout`: whether the lease is for a rollout, which counts as waiting if it waits. */
-  async #lease(options: LeaseOptions & { readonly isRollout: boolean }): Promise<ServerLease> {
+  async #lease({ signal, onEvent }: LeaseOptions, isRollout: boolean): Promise<ServerLease> {
     this.throwIfClosed()
-    using scope = new AbortScope(options.signal)
+    using scope = new AbortScope(signal)
     this.#waiting.add(scope)
     try {
       // All at once: rollouts stand in the same order in all queues, so that no two can wait for what the other one has.
-      const taken = await Promise.all(this.#sources.map((source) => take(source, scope, options)))
+      const taken = await Promise.all(this.#sources.map((source) => take(source, scope, isRollout, onEvent)))
       const lease = new RolloutLease(taken, this.#known)
       try {
         scope.signal.throwIfAborted()
@@ -162,7 +158,8 @@ export class ToolServers extends Resource {
 async function take(
   { server, policy, source, waiting }: NamedSource,
   scope: AbortScope,
-  { onEvent, isRollout }: { readonly onEvent?: ServerEventListener | undefined; readonly isRollout: boolean },
+  isRollout: boolean,
+  onEvent: ServerEventListener | undefined,
 ): Promise<TakenServer> {
   waiting.count += Number(isRollout)
   try {
@@ -176,10 +173,6 @@ async function take(
   }
 }
 
-function policyOf(server: string, config: ServerConfig): ServerPolicy {
-  return { isRequired: config.required ?? true, onRestart: onRestartOf(server, config) }
-}
-
 function infrastructureError(server: string, thrown: unknown): MillraceError {
   const error = MillraceError.from(thrown, 'tool_infra')
   if (error.code === 'tool_infra' && error.data['server'] === server) return error
@@ -187,7 +180,24 @@ function infrastructureError(server: string, thrown: unknown): MillraceError {
   return new MillraceError('tool_infra', `the tool server "${server}": ${error.rawMessage}`, { data, cause: thrown })
 }
 
-/** Most of a start is waiting, but it begins with a burst of computing. */
-function defaultMaxStarts(): number {
-  return Math.max(8, availableParallelism() * 4)
+function sessionSourceOf(options: McpSessionOptions & { readonly breaker: ServerBreaker }): SessionSource {
+  const { name, config, onEvent, breaker } = options
+  const { idleMs, maxLifetimeMs } = config
+  const sharing = sharingOf(name, config)
+  if (sharing === 'shared') return new SharedServer(new McpSession(options), breaker)
+  // A rollout's own session lasts as long as the rollout: replacing it meanwhile would lose what the server was told.
+  const { idleMs: _idle, maxLifetimeMs: _lifetime, ...rest } = config
+  const kept = rememberSecrets({ ...rest, onRestart: onRestartOf(name, config) }, secretsOf(config))
+  const makeSession = (tell: ServerEventListener): McpSession =>
+    new McpSession({ ...options, config: kept, onEvent: tell })
+  if (sharing === 'session') return new SessionPerRollout({ makeSession, breaker, onEvent })
+  return new ProcessPool({
+    ...config.pool,
+    makeSession,
+    breaker,
+    idleMs,
+    maxLifetimeMs,
+    onEvent,
+    onRecycle: (why) => onEvent({ name: 'mcp.recycled', server: name, why }),
+  })
 }

@@ -1,0 +1,97 @@
+import { MillraceError } from '../../errors/index.ts'
+import { lastingFailure, networkCause } from '../../http/index.ts'
+import type { Redaction } from '../../kit/index.ts'
+
+export interface Source {
+  readonly backend: string
+  readonly url: string
+  readonly model: string
+  readonly apiKeyEnv: string
+  /** Whether there was no key to send: the variable is not set, and no header replaces it. */
+  readonly lacksKey?: boolean
+  /** Takes the backend's secrets out of its words. All of its words that go into an error pass here. */
+  readonly redaction: Redaction
+}
+
+const maxQuotedChars = 80
+
+/** The error for an answer that stopped before the backend said why: a part of it is no reply. */
+export function truncatedReply(source: Source, detail: string, cause?: unknown): MillraceError {
+  return truncated(source, `was cut: ${detail}. If it stays so, look at the server's log.`, cause)
+}
+
+/** The error for an answer that came whole, and then was lost on our side. */
+export function lostReply(source: Source, cause: unknown): MillraceError {
+  const why = cause instanceof Error ? cause.message : String(cause)
+  return truncated(source, `could not be decoded on its thread: ${why}. It is asked for again.`, cause)
+}
+
+function truncated(source: Source, said: string, cause: unknown): MillraceError {
+  return new MillraceError('model_truncated', `the reply of ${source.url} ${source.redaction.text(said)}`, {
+    data: { backend: source.backend },
+    cause: cleanCause(source, cause),
+  })
+}
+
+export function malformedReply(source: Source, detail: string): MillraceError {
+  const said = source.redaction.text(detail)
+  return malformed(
+    source,
+    `cannot be read: ${said}. Check that the url is that of the API that the model’s config names.`,
+  )
+}
+
+/** The error for an answer, or an event of a stream, that should be JSON. Without its cause, which quotes the text as well. */
+export function notJson(source: Source, what: string, text: string): MillraceError {
+  return malformedReply(source, `${what} is no JSON: ${source.redaction.text(text, maxQuotedChars)}`)
+}
+
+export function oversizedReply(source: Source, maxBytes: number): MillraceError {
+  const said = `is larger than ${maxBytes} bytes, and was given up. Ask for less at once, with a lower max_tokens say.`
+  return malformed(source, said)
+}
+
+/** The error for an answer that is compressed, though nobody asked for that. */
+export function packedReply(source: Source, encoding: string): MillraceError {
+  const name = source.redaction.text(encoding)
+  const said = `is compressed (content-encoding: ${name}), which was not asked for. Turn compression off in the server, or in the proxy before it.`
+  return malformed(source, said)
+}
+
+/** The error for an answer with bytes that are no text: decoding would replace them, and a reply would be recorded that nobody wrote. */
+export function brokenText(source: Source): MillraceError {
+  return malformed(source, 'is not UTF-8, as JSON and events must be. Look at the server, or at the proxy before it.')
+}
+
+function malformed({ url, backend }: Source, said: string): MillraceError {
+  return new MillraceError('model_malformed', `the reply of ${url} ${said}`, { data: { backend } })
+}
+
+/** The cause of an error without secrets: an error of the HTTP parser holds the bytes that it could not read. */
+function cleanCause({ redaction }: Source, cause: unknown): unknown {
+  return cause instanceof Error ? redaction.error(cause) : cause
+}
+
+export function transportError(source: Source, error: unknown): MillraceError {
+  if (error instanceof MillraceError) return error
+  const { code, message: cause } = networkCause(error)
+  const message = source.redaction.text(cause)
+  const options = { data: { backend: source.backend, cause: code }, cause: cleanCause(source, error) }
+  const lasting = lastingFailure(error)
+  if (lasting !== undefined) return new MillraceError('model_rejected', `${source.url}: ${lasting}`, options)
+  if (code === 'UND_ERR_DESTROYED' || code === 'UND_ERR_CLOSED') {
+    return new MillraceError('closed', `the connections to ${source.backend} are closed`, options)
+  }
+  if (code === 'UND_ERR_INVALID_ARG') {
+    const step = "Check the headers in the model's config."
+    return new MillraceError('model_rejected', `${source.url}: ${message}. ${step}`, options)
+  }
+  const said = `${source.url} cannot be reached: ${message || code}. ${connectStep(code)}`
+  return new MillraceError('model_connect', said, options)
+}
+
+function connectStep(code: string): string {
+  if (code === 'ECONNREFUSED') return 'Is the server running, and is the port right?'
+  if (code === 'ENOTFOUND' || code === 'EAI_AGAIN') return 'Is the host name right, and does DNS work here?'
+  return 'Check the url, the network and HTTPS_PROXY.'
+}

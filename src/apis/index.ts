@@ -1,0 +1,72 @@
+export { chatServer } from './chat/write-reply.ts'
+export { generateServer } from './generate/write-reply.ts'
+export { messagesServer } from './messages/write-reply.ts'
+export { maxChoices } from './chat/read-request.ts'
+export {
+  type CountingDialect,
+  type DialectError,
+  type DialectRequest,
+  eventText,
+  type ItemOrigin,
+  newReplyId,
+  replyDeltas,
+  type ReplyHead,
+  type ReplyMemory,
+  type ReplyStreamWriter,
+  type ServerDialect,
+  type WireEvent,
+} from './server-side.ts'
+export { responsesServer } from './responses/write-stream.ts'
+export { argumentsKey, changedInput, changesOf, inputOf, sameArguments } from './tool-input.ts'
+export type {
+  Backend,
+  BackendReply,
+  BackendRequest,
+  LaterVersion,
+  ModelRequest,
+  OwnWords,
+  PartialReply,
+  RawReply,
+  ReplyDelta,
+  ReplyEvent,
+  ReplySink,
+  ResponseFormat,
+  ToolChoice,
+} from './backend.ts'
+export {
+  type AnswerContext,
+  type AnswerReader,
+  type Dialect,
+  type EngineName,
+  EventDraft,
+  isSealed,
+  keepSealed,
+  messageJson,
+  type StreamAssembler,
+  tokenRequestOf,
+} from './client-side.ts'
+export { parseBody } from './request-fields.ts'
+export {
+  growingIds,
+  type ScannedReply,
+  scanReply,
+  type PromptReader,
+  worthScanningBytes,
+  type TokenArrays,
+} from './tokens/token-scanner.ts'
+export { isShortOfTokens, readReportedError, reportedError } from './errors/reported-error.ts'
+export {
+  type Source,
+  transportError,
+  brokenText,
+  lostReply,
+  oversizedReply,
+  packedReply,
+  truncatedReply,
+  malformedReply,
+  notJson,
+} from './errors/reply-errors.ts'
+export { ChatDialect } from './chat/write-request.ts'
+export { GenerateReader } from './generate/read-reply.ts'
+export { MessagesDialect } from './messages/write-request.ts'
+export { ResponsesDialect } from './responses/write-request.ts'

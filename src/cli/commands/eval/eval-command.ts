@@ -1,0 +1,175 @@
+import { defineCommand } from '../../command-line/command.ts'
+import { flag, flagGroup, type FlagTable, type PrefixSpec, runsFlag } from '../../command-line/flags.ts'
+
+export const evalFlags = {
+  ...flagGroup('Model', {
+    model: flag.text(
+      '<name>',
+      'The policy: sim (the built-in simulator), a name from --models, or one that the endpoint serves.',
+      { short: 'm' },
+    ),
+    judge: flag.text(
+      '<name>',
+      'The model that judges, named as for --model. Endpoint, prices and rates below are of the policy, not of another judge. [default: the policy itself]',
+    ),
+    models: flag.text(
+      '<file.json>',
+      'Named models as JSON: { "name": { "backends": [{ "url": … }], "price": … }, … }.',
+    ),
+    'base-url': flag.text(
+      '<url>',
+      'The endpoint, up to and including /v1. [default: OPENAI_BASE_URL, or ANTHROPIC_BASE_URL with --api messages]',
+    ),
+    'api-key-env': flag.text(
+      '<variable>',
+      'The environment variable that holds the key. [default: OPENAI_API_KEY, or ANTHROPIC_API_KEY with --api messages]',
+    ),
+    api: flag.choice(
+      ['chat', 'responses', 'messages'],
+      'The API to speak to the endpoint: OpenAI’s Chat Completions or Responses, or Anthropic’s Messages.',
+      { default: 'chat' },
+    ),
+    stream: flag.switch('Ask for streamed replies.'),
+    'tool-format': flag.choice(
+      ['native', 'mcp-xml', 'hermes', 'llama', 'pythonic'],
+      'How the model writes tool calls, where its server does not parse them. [default: as the environment says, or native]',
+    ),
+    'price.input': flag.number(
+      '<usd>',
+      'US dollars per million input tokens; overrides the built-in table. Goes with --price.output.',
+    ),
+    'price.output': flag.number('<usd>', 'US dollars per million output tokens.'),
+    rpm: flag.number('<count>', 'Requests per minute, at most.', { min: 1 }),
+    tpm: flag.number('<count>', 'Tokens per minute, at most.', { min: 1 }),
+    'max-wait': flag.duration(
+      'How long one call may wait in all for a backend to take it, as while the backend is away. [default: as long as --wall-timeout allows]',
+    ),
+  }),
+  ...flagGroup('Sampling', {
+    temperature: flag.number('<number>', 'Sampling temperature.'),
+    'top-p': flag.number('<number>', 'Nucleus sampling.'),
+    'max-tokens': flag.integer('<count>', 'Tokens per reply, at most.', { min: 1 }),
+    stop: flag.texts('<text>', 'End a reply at this text; may be repeated.'),
+    'reasoning-effort': flag.text('<level>', 'How long a reasoning model thinks.'),
+  }),
+  ...flagGroup('What to run', {
+    attempts: flag.integer('<count>', 'Rollouts per task.', { short: 'n', min: 1, default: '1' }),
+    concurrency: flag.integer('<count>', 'Rollouts at once.', { short: 'c', min: 1, default: '64' }),
+    'judge-concurrency': flag.integer('<count>', 'Judge calls at once. [default: as --concurrency, 32 at most]', {
+      min: 1,
+    }),
+    limit: flag.integer('<count>', 'Only the first tasks. [default: all]', { min: 1 }),
+    seed: flag.integer('<number>', 'Makes a run repeatable, as far as the backend honours it.', {
+      min: Number.NEGATIVE_INFINITY,
+    }),
+    tokens: flag.switch('Keep token ids and log-probabilities of every turn.'),
+    workers: flag.text(
+      '<count|auto>',
+      'Run rollouts in so many workers, one per core with auto. [default: on the main thread]',
+    ),
+    'worker-timeout': flag.duration('Replace a worker that has not been heard of for so long: something blocks it.', {
+      default: '30s',
+    }),
+    'max-worker-age': flag.duration('Replace a worker that is older; it finishes what it runs. [default: never]'),
+    'max-worker-memory': flag.integer(
+      '<MB>',
+      'Replace a worker that uses more; it finishes what it runs. [default: never]',
+      { min: 1 },
+    ),
+    'no-preflight': flag.switch('Do not ask the model, and the judge, for one token before anything else.'),
+    'pass-threshold': flag.number('<reward>', 'The reward from which a rollout passes, for pass@k.', {
+      min: Number.NEGATIVE_INFINITY,
+      default: '1',
+    }),
+  }),
+  ...flagGroup('Limits', {
+    'max-turns': flag.integer('<count>', 'Model turns per rollout.', { min: 1, default: '50' }),
+    'max-rollout-tokens': flag.integer('<count>', 'Tokens the model may write per rollout, all turns together.', {
+      min: 1,
+    }),
+    'max-rollout-cost': flag.number('<usd>', 'US dollars per rollout.'),
+    'max-cost': flag.number(
+      '<usd>',
+      'US dollars for the whole run; once spent, nothing new starts. Needs a model whose price is known.',
+    ),
+    timeout: flag.duration(
+      'Working time per rollout: 90 (seconds), 90s, 5m, 1h. Waiting for a limit or a broken backend does not count.',
+      { default: '30m' },
+    ),
+    'wall-timeout': flag.duration('Time per rollout by the clock on the wall, waiting included.', { default: '6h' }),
+    retries: flag.integer('<count>', 'How often a rollout may start over after the infrastructure failed it.', {
+      default: '2',
+    }),
+  }),
+  ...flagGroup('The run', {
+    run: flag.text('<name>', 'Name the run, or continue the run of that name.'),
+    runs: runsFlag,
+    resume: flag.optional(
+      'name',
+      'Continue an unfinished run, and fail if there is none. Without this flag the same command continues its own unfinished run, or starts one.',
+    ),
+    new: flag.switch('Start a new run, also where one could be continued.'),
+    'retry-failed': flag.switch(
+      'Run again what ended without a score, in the run of that name, or in the newest of this configuration.',
+    ),
+  }),
+  ...flagGroup('Output', {
+    json: flag.switch('One JSON object a line: start, rollout, progress, summary (the last).'),
+    quiet: flag.switch('No progress, only the results.'),
+  }),
+} as const satisfies FlagTable
+
+export const evalPrefixes = {
+  sampling: {
+    value: '<key>=<json>',
+    group: 'Sampling',
+    help: 'Put into the request as it is, for what only one backend knows.',
+  },
+  env: {
+    value: '<option>=<value>',
+    group: 'What to run',
+    help: 'An option of the environment. What reads as JSON is taken as JSON: 5 is a number, \'"5"\' is text.',
+  },
+  sim: {
+    value: '<option>=<value>',
+    group: 'Model',
+    help: 'An option of the simulator: skill, ttftMs, tokensPerSecond, faults.cut, … (millrace sim --help).',
+  },
+} as const satisfies Readonly<Record<string, PrefixSpec>>
+
+export const command = defineCommand({
+  name: 'eval',
+  description:
+    'Runs an environment against a model: every task, several attempts each, many at once; scores each rollout and ' +
+    'prints the mean reward with its interval, pass@k and what became of every rollout. Everything is kept in a run ' +
+    'folder as it happens. Stopped or killed, the same command continues where it was; Ctrl-C once lets running ' +
+    'rollouts end, twice stops them.',
+  arguments: [
+    {
+      name: 'environment',
+      required: true,
+      help: 'an environment: a module (./environment.ts, a package) or the name of an example (arithmetic)',
+    },
+  ],
+  flags: evalFlags,
+  prefixes: evalPrefixes,
+  examples: {
+    'millrace eval arithmetic -m sim -n 4 --limit 75 --sim.skill=0.8': 'the built-in simulator: no key, no GPU',
+    'millrace eval ./environment.ts -m gpt-4.1-mini -n 8 -c 256 --max-cost 5':
+      'a model behind OPENAI_BASE_URL with OPENAI_API_KEY, for five dollars at most',
+    'millrace eval ./environment.ts -m Qwen/Qwen3-8B --base-url http://localhost:8000/v1 --tokens':
+      'your own vLLM, with token ids and log-probabilities for training',
+    'millrace eval ./environment.ts -m gpt-4.1-mini --run nightly --retry-failed':
+      'run again what ended without a score in the run "nightly"',
+  },
+  exitCodes: {
+    ok: 'every rollout has ended and has a score, whatever the score is',
+    failed: 'the run could not start or could not go on',
+    usage: 'the command line or a configuration is wrong; nothing was run',
+    unscored: 'the run ended, but some rollouts have no score, tasks are gone, or --max-cost was spent',
+    hungUp: 'its terminal was closed (SIGHUP); the same command continues',
+    interrupted: 'interrupted by Ctrl-C; the same command continues',
+    terminated: 'ended by SIGTERM; the same command continues',
+  },
+  run: async (invocation, io) => (await import('./run-eval.ts')).runEval(invocation, io),
+})

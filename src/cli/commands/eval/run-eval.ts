@@ -1,0 +1,191 @@
+import { MillraceError } from '../../../errors/index.ts'
+import { evaluate, type Evaluation, type Progress, type RunInfo, type Summary } from '../../../eval/index.ts'
+import { settleHeapForRollouts } from '../../../kit/index.ts'
+import { type BlockedLoop, loopLag } from '../../../rollout/index.ts'
+import { rolloutsWaiting } from '../../../tools/index.ts'
+import type { Invocation } from '../../command-line/command.ts'
+import { type ExitCode, exitCodes } from '../../terminal/exit-codes.ts'
+import { formatCount, formatDuration, formatQuantity, shellQuote, workerName } from '../../terminal/format.ts'
+import type { CommandIo } from '../../terminal/io.ts'
+import { exitNotice, Interrupts, StrayErrors } from '../../terminal/signals.ts'
+import { printableLine } from '../../terminal/text.ts'
+import type { evalFlags } from './eval-command.ts'
+import { type EvalOutput, JsonOutput, PlainOutput } from './eval-output.ts'
+import { evaluateOptions } from './evaluate-options.ts'
+import { LiveOutput } from './live-output.ts'
+import { parkedCount, startupText } from './progress-lines.ts'
+
+export async function runEval(
+  invocation: Invocation<typeof evalFlags>,
+  io: CommandIo,
+  start: typeof evaluate = evaluate,
+): Promise<ExitCode> {
+  settleHeapForRollouts()
+  const evaluation = start(await evaluateOptions(invocation, io))
+  using output = openOutput(invocation.flags, io, evaluation)
+  const howToGoOn = 'What has ended is kept, and the same command goes on; with --workers it costs one rollout.'
+  using _exit = exitNotice(io, howToGoOn)
+  return await runEvaluation({ evaluation, output, io, words: invocation.words })
+}
+
+export function openOutput(
+  flags: { readonly json?: true; readonly quiet?: true },
+  io: CommandIo,
+  evaluation: Evaluation,
+): EvalOutput {
+  const quiet = flags.quiet === true
+  if (flags.json) return new JsonOutput(io, evaluation, { quiet })
+  const isLive = io.stdout.isTTY && io.env['TERM'] !== 'dumb' && !quiet
+  return isLive ? new LiveOutput(io, evaluation) : new PlainOutput(io, evaluation, { quiet })
+}
+
+/** Follows a run to its end: shows it, passes on Ctrl-C, and says how to continue if it is not complete. */
+export async function runEvaluation(options: {
+  readonly evaluation: Evaluation
+  readonly output: EvalOutput
+  readonly io: CommandIo
+  readonly words: readonly string[]
+  readonly command?: 'eval' | 'fork'
+}): Promise<ExitCode> {
+  const { evaluation, output, io, command = 'eval' } = options
+  const resume = (run: string, words = options.words): string =>
+    io.stderr.style.accent(`${io.program} ${command} ${shellQuote(resumingWords(run, words))}`)
+  let info: RunInfo | undefined
+  const stop = (note: string): void => {
+    output.quiet()
+    output.note(note)
+    evaluation.stop()
+  }
+  using interrupts = new Interrupts(io.events, {
+    drain: () => {
+      // Before the first rollout there is nothing to wait for.
+      if (!info) return stop(`Stopping; it was still ${startupText(evaluation.progress())}.`)
+      evaluation.drain()
+      // If the terminal is gone, nobody can press Ctrl-C again.
+      const again = interrupts.exitCode === exitCodes.hungUp ? 'SIGTERM' : 'Ctrl-C again'
+      return output.note(drainNotice(evaluation.progress(), again))
+    },
+    stop: () => stop('Stopping. What has ended is kept.'),
+  })
+  using stray = new StrayErrors(io.events, {
+    onFirstRejection: (text) => output.note(text),
+    onException: () => stop('Stopping because of an error outside of any rollout.'),
+  })
+  using _blocked = tellOfBlockedLoops((text) => output.note(text))
+  const onReaderGone = (): void => evaluation.stop()
+  io.stdout.readerGone.addEventListener('abort', onReaderGone, { once: true })
+  try {
+    const started = evaluation.started.then((value) => {
+      info = value
+      output.start(value)
+    })
+    // The iteration below fails with the same error, and is the one place that reports it.
+    started.catch(() => {})
+    for await (const record of evaluation) await output.rollout(record)
+    await started
+    const summary = await evaluation.summary()
+    if (stray.exception) throw stray.exception
+    output.end(summary)
+    if (stray.rejections > 1) output.note(`${formatCount(stray.rejections)} rejected promises were handled by nobody.`)
+    const next = nextStep(summary, options.words, resume)
+    if (next !== undefined) output.note(next)
+    return exitCode(summary, interrupts.exitCode)
+  } catch (error) {
+    output.quiet()
+    if (info) {
+      if (isContinuable(error)) output.note(`What has ended is kept. Continue with:\n  ${resume(info.name)}`)
+    } else if (interrupts.exitCode !== undefined && !stray.exception) {
+      output.note('Stopped before the first rollout: nothing was run.')
+      return interrupts.exitCode
+    }
+    throw stray.exception ?? error
+  } finally {
+    io.stdout.readerGone.removeEventListener('abort', onReaderGone)
+  }
+}
+
+/** After other errors there is nothing to continue, or continuing would fail in the same way. */
+function isContinuable(error: unknown): boolean {
+  return !(error instanceof MillraceError) || (error.code !== 'run_mismatch' && error.code !== 'run_gone')
+}
+
+/** The exit code: 0 if the run is complete and every rollout was scored; see the help of `eval` for the others. */
+function exitCode(summary: Summary, interrupted: ExitCode | undefined): ExitCode {
+  const { end, scored, rollouts, missingTasks } = summary
+  if (end === 'complete') return scored < rollouts || missingTasks > 0 ? exitCodes.unscored : exitCodes.ok
+  if (end === 'max_cost') return exitCodes.unscored
+  return interrupted ?? exitCodes.failed
+}
+
+function drainNotice({ active, models, servers }: Progress, again: string): string {
+  const parked = parkedCount(models) + rolloutsWaiting(servers)
+  const waiting =
+    parked > 0
+      ? ` ${formatCount(parked)} wait for a backend or tool server that is overloaded or gone; if it stays so, they are left for later.`
+      : ''
+  return `Draining: ${formatQuantity(active, 'running rollout')} may end, nothing new starts.${waiting} ${again} stops them.`
+}
+
+const endings: Readonly<Record<Exclude<Summary['end'], 'complete'>, string>> = {
+  drained: 'The run was drained before its end',
+  stopped: 'The run was stopped before its end',
+  max_cost: 'The run has spent its --max-cost',
+  failed: 'The run failed before its end',
+}
+
+/** What to do next, if the run is not complete or some rollouts have no score. */
+function nextStep(
+  summary: Summary,
+  words: readonly string[],
+  resume: (run: string, words: readonly string[]) => string,
+): string | undefined {
+  const unscored = summary.rollouts - summary.scored
+  if (summary.end !== 'complete') {
+    const kept = `${formatQuantity(summary.rollouts, 'ended rollout')} ${summary.rollouts === 1 ? 'is' : 'are'} kept`
+    const isSpent = summary.end === 'max_cost'
+    // With the old limit the run would stop again at once.
+    const next = isSpent ? [...withoutFlag(words, '--max-cost'), '--max-cost', '<usd>'] : words
+    const step = isSpent ? 'With more to spend, continue with' : 'Continue with'
+    return `${endings[summary.end]}; ${kept}. ${step}:\n  ${resume(summary.run, next)}`
+  }
+  if (unscored === 0) return undefined
+  const again = resume(summary.run, [...words.filter((word) => word !== '--retry-failed'), '--retry-failed'])
+  const which = unscored === 1 ? 'it' : 'them'
+  return `${formatQuantity(unscored, 'rollout')} ended without a score. With the cause corrected, run ${which} again:\n  ${again}`
+}
+
+/** The words that continue this run and no other. */
+function resumingWords(run: string, words: readonly string[]): readonly string[] {
+  const kept = withoutFlag(words, '--run').filter((word, index, left) => {
+    if (left[index - 1] === '--resume' && word === run) return false
+    return word !== '--new' && !/^--resume(=|$)/.test(word)
+  })
+  return [...kept, '--run', run]
+}
+
+function withoutFlag(words: readonly string[], flag: string): string[] {
+  return words.filter((word, index) => words[index - 1] !== flag && word !== flag && !word.startsWith(`${flag}=`))
+}
+
+/** How many functions are reported. More of them are one pattern, and `millrace doctor` lists them all. */
+const maxTold = 5
+
+/** Reports each function that blocked an event loop, once. Listens until disposed. */
+export function tellOfBlockedLoops(tell: (text: string) => void): Disposable {
+  const told = new Set<string>()
+  return loopLag.subscribe((blocked) => {
+    const { blockedBy = 'something that could not be named' } = blocked
+    // The line depends on when the stack was taken; the function is the same.
+    const key = blockedBy.replace(/:\d+\)$/, ')')
+    if (told.size === maxTold || told.has(key)) return
+    told.add(key)
+    const isLast = told.size === maxTold
+    tell(`${sentence(blockedBy, blocked)}${isLast ? ' Others are not told of: see millrace doctor.' : ''}`)
+  })
+}
+
+function sentence(blockedBy: string, { worker, lagMs, component }: BlockedLoop): string {
+  const where = worker === null ? 'the loop' : `the loop of ${workerName(worker)}`
+  const step = component === undefined ? 'Make it asynchronous, or a heavy(…) reward.' : 'Make it heavy(…).'
+  return `${printableLine(blockedBy)} held up ${where}, and every rollout on it, for ${formatDuration(lagMs)} or more. ${step}`
+}

@@ -1,0 +1,62 @@
+import { defineCommand, runArgument } from '../../command-line/command.ts'
+import { flag, flagGroup, type FlagTable, runsFlag } from '../../command-line/flags.ts'
+
+export const rolloutFlags = flagGroup('Rollouts', {
+  tokens: flag.switch(
+    'Add token ids, log-probabilities and weight versions of every turn, for training (see eval --tokens).',
+  ),
+  'no-task-rows': flag.switch('Leave out the rows of tasks, which each rollout of a task has again.'),
+})
+
+export const sessionFlags = flagGroup('Sessions of a gateway', {
+  rows: flag.choice(['interactions', 'merged'], 'One row per reply, or training rows: one per branch, with a mask.', {
+    default: 'interactions',
+  }),
+  format: flag.choice(['jsonl', 'binary'], 'JSON lines, or frames with typed arrays.', { default: 'jsonl' }),
+  tenant: flag.text('<name>', 'Only the sessions of this tenant. [default: all]'),
+  session: flag.text('<id>', 'Only this session.'),
+  group: flag.text('<id>', 'Only the sessions of this group.'),
+  'main-tree': flag.choice(
+    ['longest', 'first', 'all'],
+    "Which tree of messages gets a session's reward. Replies outside of it are side calls.",
+    { default: 'longest' },
+  ),
+  trees: flag.choice(['all', 'main'], 'Also the rows of side calls, or only those of the main tree.', {
+    default: 'all',
+  }),
+  discount: flag.number('<0 to 1>', 'What a step later is worth now.', { default: '1' }),
+  'include-discarded': flag.switch('Also what was sampled and lost. It is never trained on.'),
+  'skip-without-tokens': flag.switch('Leave replies without tokens out of training rows, instead of refusing them.'),
+})
+
+export const exportFlags = {
+  ...rolloutFlags,
+  ...sessionFlags,
+  ...flagGroup('Where to', {
+    output: flag.text('<file>', 'Write to a file, over what it holds. [default: stdout]', { short: 'o' }),
+  }),
+  runs: runsFlag,
+} as const satisfies FlagTable
+
+export const command = defineCommand({
+  name: 'export',
+  description:
+    'Writes what a run recorded, to stdout or to a file: every rollout that has ended, one JSON object a line, or the ' +
+    'sessions of a gateway as rows for training. Works while the run goes on, and never holds more than a few rollouts or ' +
+    'one session in memory.',
+  arguments: [runArgument],
+  flags: exportFlags,
+  examples: {
+    'millrace export nightly > rollouts.jsonl': 'all rollouts of the run "nightly"',
+    'millrace export nightly --tokens -o train.jsonl': 'with tokens, into a file',
+    'millrace export nightly | head -1 | jq .messages': 'a look at the first',
+    'millrace export gateway --rows merged --format binary -o train.rows': 'training rows of all sessions',
+  },
+  exitCodes: {
+    ok: 'written, also when the reader has had enough',
+    failed:
+      'there is no such run, it could not be read or written, or rollouts or sessions in it are damaged, or lost before they were in its record: the others are there',
+    usage: 'the command line is wrong, or does not fit the run',
+  },
+  run: async (invocation, io) => (await import('./run-export.ts')).runExport(invocation, io),
+})

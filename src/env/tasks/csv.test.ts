@@ -1,0 +1,147 @@
+import { readdirSync, readlinkSync } from 'node:fs'
+import { mkdtempDisposable, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { gzipSync } from 'node:zlib'
+import { describe, expect, test } from 'vitest'
+import { csv, type CsvOptions } from './csv.ts'
+import type { TaskRow } from '../define/define-environment.ts'
+
+async function read(content: string | Buffer, options?: CsvOptions, name = 'people.csv'): Promise<TaskRow[]> {
+  await using folder = await mkdtempDisposable(join(tmpdir(), 'millrace-csv-'))
+  const path = join(folder.path, name)
+  await writeFile(path, content)
+  return await Array.fromAsync(csv(path, options).rows())
+}
+
+function openFiles(): string[] {
+  return readdirSync('/proc/self/fd').flatMap((descriptor) => {
+    try {
+      return [readlinkSync(join('/proc/self/fd', descriptor))]
+    } catch {
+      // That of the listing itself.
+      return []
+    }
+  })
+}
+
+describe('csv', () => {
+  test('a row that is not UTF-8 is none: in another encoding its words would be others', async () => {
+    expect(await read(Buffer.from('word,answer\nplain,1\ncaf\u{e9},2\nlast,3\n', 'latin1'))).toEqual([
+      { at: 'people.csv row 2', value: { word: 'plain', answer: '1' } },
+      { at: 'people.csv row 3', problem: 'it is not UTF-8; save the file in this encoding' },
+      { at: 'people.csv row 4', value: { word: 'last', answer: '3' } },
+    ])
+  })
+
+  test('takes the names from the header', async () => {
+    expect(await read('\u{feff}name,age\r\nAda,36\r\n\r\n"Grace ""Amazing""\nHopper",85')).toEqual([
+      { at: 'people.csv row 2', value: { name: 'Ada', age: '36' } },
+      { at: 'people.csv row 3', value: { name: 'Grace "Amazing"\nHopper', age: '85' } },
+    ])
+  })
+
+  test('takes the names and the delimiter that it is given', async () => {
+    expect(await read('Ada;36\n', { columns: ['name', 'age'], delimiter: ';' })).toEqual([
+      { at: 'people.csv row 1', value: { name: 'Ada', age: '36' } },
+    ])
+  })
+
+  test('refuses two columns of one name, but not two without one', async () => {
+    const twice = 'people.csv has two columns named "age"; rename one of them'
+    await expect(read('name,age,age\nAda,36,37\n')).rejects.toThrow(twice)
+    await expect(read('Ada,36,37\n', { columns: ['name', 'age', 'age'] })).rejects.toThrow(twice)
+    expect(await read('name,,\nAda,,\n')).toMatchObject([{ value: { name: 'Ada' } }])
+  })
+
+  test('closes a file of which nothing was read', { skip: process.platform !== 'linux' }, async () => {
+    await expect(read('Ada,36\n', { columns: ['name', 'name'] }, 'unread.csv')).rejects.toThrow('two columns')
+    await expect.poll(() => openFiles().filter((path) => path.includes('unread.csv'))).toEqual([])
+  })
+
+  test('a file that cannot be read is closed', { skip: process.platform !== 'linux' }, async () => {
+    // Its first bytes are nobody's memory.
+    const path = `/proc/${process.pid}/mem`
+    await expect(Array.fromAsync(csv(path).rows())).rejects.toMatchObject({ code: 'EIO' })
+    expect(openFiles()).not.toContain(path)
+  })
+
+  test('goes on after a row that does not fit, in its place', async () => {
+    expect(await read('a,b\n1,2\n3\n4,5,6\n7,8\n')).toEqual([
+      { at: 'people.csv row 2', value: { a: '1', b: '2' } },
+      { at: 'people.csv row 3', problem: 'expected 2 columns, found 1' },
+      { at: 'people.csv row 4', problem: 'expected 2 columns, found 3' },
+      { at: 'people.csv row 5', value: { a: '7', b: '8' } },
+    ])
+  })
+
+  test('leaves stray quotes as they are', async () => {
+    expect(await read('a,b\n5" pipe,"x"y\n7,8\n')).toEqual([
+      { at: 'people.csv row 2', value: { a: '5" pipe', b: '"x"y' } },
+      { at: 'people.csv row 3', value: { a: '7', b: '8' } },
+    ])
+  })
+
+  test('a quote that is never closed is the last row', async () => {
+    expect(await read('a,b\n1,2\n"3,4\n5,6\n')).toEqual([
+      { at: 'people.csv row 2', value: { a: '1', b: '2' } },
+      { at: 'people.csv row 3', problem: 'a quote is opened and never closed; it begins: "3,4' },
+    ])
+  })
+
+  test('rows that become one because a quote is not closed are no task', async () => {
+    const rows = await read('a,b\n"one","1"\n"two,2\n"three","3"\n"four","4"\n')
+    expect(rows).toEqual([
+      { at: 'people.csv row 2', value: { a: 'one', b: '1' } },
+      {
+        at: 'people.csv row 3',
+        problem: expect.stringMatching(/^a quote is opened and not closed .* begins: "two,2$/),
+      },
+      { at: 'people.csv row 4', value: { a: 'four', b: '4' } },
+    ])
+  })
+
+  test.each(['"', '"Hi"\n"Bye"', '"\n', '"a\n"b', 'a\n"'])(
+    'quotes and line breaks that are text (%j)',
+    async (text) => {
+      const field = `"${text.replaceAll('"', '""')}"`
+      for (const end of ['\n', '\r\n']) {
+        expect(await read(`a,b${end}${field},${field}${end}`)).toMatchObject([{ value: { a: text, b: text } }])
+      }
+    },
+  )
+
+  test('a text that begins with a quote stays one beside another that says the same', async () => {
+    const rows = await read('a,b\n"x\ny,z","""x\ny"\n')
+    expect(rows).toMatchObject([{ value: { a: 'x\ny,z', b: '"x\ny' } }])
+  })
+
+  test('does not hold a record without end', async () => {
+    const rows = await read(Buffer.concat([Buffer.from('a,b\n1,2\n"3'), Buffer.alloc(17 * 1024 * 1024, 'x')]))
+    expect(rows).toEqual([
+      { at: 'people.csv row 2', value: { a: '1', b: '2' } },
+      { at: 'people.csv row 3', problem: expect.stringMatching(/longer than 16 MB, probably because a quote/) },
+    ])
+  })
+
+  test('unpacks, and reads more than one chunk', async () => {
+    const lines = Array.from({ length: 20_000 }, (_, number) => `${number},é${number}`)
+    const rows = await read(gzipSync(`a,b\n${lines.join('\n')}\n`), {}, 'people.csv.gz')
+    expect(rows).toHaveLength(20_000)
+    expect(rows.at(-1)).toEqual({ at: 'people.csv.gz row 20001', value: { a: '19999', b: 'é19999' } })
+  })
+
+  test('does not take the module beside it for a missing file', async () => {
+    await using folder = await mkdtempDisposable(join(tmpdir(), 'millrace-csv-'))
+    await writeFile(join(folder.path, 'people.ts'), '')
+    const path = join(folder.path, 'people.csv')
+    await expect(Array.fromAsync(csv(path).rows())).rejects.toThrow(`there is no file ${path}; the folder`)
+    await writeFile(join(folder.path, 'peple.csv'), '')
+    await expect(Array.fromAsync(csv(path).rows())).rejects.toThrow('did you mean peple.csv?')
+  })
+
+  test('an empty file has no rows; a missing one is an error', async () => {
+    expect(await read('')).toEqual([])
+    await expect(Array.fromAsync(csv('/nowhere/people.csv').rows())).rejects.toMatchObject({ code: 'file_not_found' })
+  })
+})

@@ -1,0 +1,126 @@
+import { readTasks, type TaskItem, TaskStream } from '../../env/index.ts'
+import { peeked } from '../../kit/index.ts'
+import { type Fork, forkedTask } from '../replay/fork.ts'
+import type { ResolvedRun } from '../resolve-run.ts'
+import { asNewRun, codeChangeNotice } from './code-change.ts'
+import type { OpenedRun, RunExtent } from './open-run.ts'
+
+interface SittingTasksOptions {
+  readonly run: OpenedRun
+  readonly resolved: ResolvedRun
+  readonly fork: Fork | undefined
+  readonly signal: AbortSignal
+}
+
+/** The tasks that one sitting reads, and whether they are all the tasks of its run. */
+export class SittingTasks implements AsyncDisposable {
+  readonly #run: OpenedRun
+  readonly #limit: number | null
+  /** Undefined for a fork: its task came with it. */
+  readonly #stream: TaskStream | undefined
+  readonly #rest: AsyncIterable<TaskItem> & AsyncDisposable
+  readonly #added: string | undefined
+  readonly #known: number | undefined
+
+  private constructor(
+    { run, resolved, fork }: SittingTasksOptions,
+    stream: TaskStream | undefined,
+    rest: AsyncIterable<TaskItem> & AsyncDisposable,
+  ) {
+    this.#run = run
+    this.#limit = resolved.config.limit
+    this.#stream = stream
+    this.#rest = rest
+    if (fork) return
+    const { tasks } = run.store.run.provenance
+    const before = typeof tasks === 'number' ? tasks : undefined
+    const total = this.total()
+    this.#added = addedNotice(run.name, { tasks: before, extent: run.formerExtent }, total)
+    this.#known = Math.max(before ?? 0, total?.exact ? total.count : 0) || undefined
+  }
+
+  /** Reads the first task, so that a missing file is found before there is a run. */
+  static async open(options: SittingTasksOptions): Promise<SittingTasks> {
+    const { run, resolved, fork, signal } = options
+    const { environment, options: given } = resolved.loaded
+    const limit = resolved.config.limit ?? undefined
+    const source = fork ? forkedTask(fork) : await readTasks(environment, given, { limit, signal })
+    const stream = source instanceof TaskStream ? source : undefined
+    await using ends = new AsyncDisposableStack()
+    const rest = ends.use(await peeked(source))
+    stream?.requireSome()
+    const tasks = new SittingTasks(options, stream, rest)
+    if (tasks.#known !== undefined) run.store.amend({ provenance: { tasks: tasks.#known } })
+    ends.move()
+    return tasks
+  }
+
+  total(): ReturnType<TaskStream['total']> {
+    return this.#stream?.total()
+  }
+
+  /** How many tasks that this sitting should find, since the run had them before, its source does not have any more. */
+  missing(): number {
+    const total = this.total()
+    if (this.#known === undefined || !total?.exact) return 0
+    return Math.max(0, Math.min(this.#known, this.#limit ?? this.#known) - total.count)
+  }
+
+  /** Notices for a person whose source of tasks has become longer, or shorter where that is not refused. */
+  notices(wasComplete: boolean, changedCode: readonly string[]): string[] {
+    const { name } = this.#run
+    const missing = wasComplete ? undefined : missingNotice(name, this.missing(), this.total())
+    // In a complete run only added tasks run, if there are any.
+    const changed = wasComplete && this.#added !== undefined ? codeChangeNotice(name, changedCode) : undefined
+    return [missing, this.#added, changed].filter((notice) => notice !== undefined)
+  }
+
+  /** Whether this sitting read as many tasks as the run has, or all there are. */
+  areAll(): boolean {
+    const limit = this.#limit
+    const hasReachedEnd = limit === null || limit === this.#run.extent || (this.total()?.count ?? limit) < limit
+    return hasReachedEnd && this.missing() === 0
+  }
+
+  [Symbol.asyncIterator](): AsyncIterator<TaskItem> {
+    return this.#rest[Symbol.asyncIterator]()
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#rest[Symbol.asyncDispose]()
+  }
+}
+
+function count(tasks: number): string {
+  return tasks.toLocaleString('en-US')
+}
+
+type TaskTotal = { readonly count: number; readonly exact: boolean } | undefined
+
+/** A notice for a person who asks for fewer tasks than the run has; undefined if they do not. */
+export function narrowNotice(name: string, extent: RunExtent, limit: RunExtent): string | undefined {
+  if (limit === null || limit === extent) return undefined
+  const begun = extent === null ? 'all tasks' : `${count(extent)} tasks`
+  const here = limit === 1 ? 'the first one' : `the first ${count(limit)}`
+  const next = extent === null ? 'leave out --limit (limit) to finish it' : `--limit ${extent} (limit) finishes it`
+  return `run ${name} is of ${begun}: this sitting does ${here} and leaves it open; ${next}, ${asNewRun} starts another`
+}
+
+/** A run that had as many tasks as it asked for does not say how many there were. */
+function addedNotice(
+  name: string,
+  before: { readonly tasks: number | undefined; readonly extent: RunExtent | undefined },
+  total: TaskTotal,
+): string | undefined {
+  const { tasks, extent } = before
+  if (tasks === undefined || extent === undefined || !total?.exact) return undefined
+  if (extent !== null && tasks >= extent) return undefined
+  if (total.count <= tasks) return undefined
+  return `run ${name} was of ${count(tasks)} tasks and their source has ${count(total.count)} now: those that were added run too; --limit ${tasks} (limit) leaves them out`
+}
+
+function missingNotice(name: string, missing: number, total: TaskTotal): string | undefined {
+  if (missing === 0 || !total) return undefined
+  const now = total.count + missing
+  return `warning: run ${name} is of ${count(now)} tasks and their source has ${count(total.count)} now: the run stays open; restore the tasks to finish it, ${asNewRun} starts one of these alone`
+}

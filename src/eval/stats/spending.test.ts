@@ -1,0 +1,79 @@
+import { expect, test } from 'vitest'
+import { applyAll } from '../../../test/support/store/apply-entries.ts'
+import { nodeEntry, rolloutEntries, temporaryFolder } from '../../../test/support/store/fixtures.ts'
+import { emptyUsage } from '../../schema/index.ts'
+import { RunReader, type JournalEntry } from '../../store/index.ts'
+import { RunSpending, unacceptedSpending } from './spending.ts'
+
+const spent = { usage: { ...emptyUsage(), calls: 1, output: 10 }, judgeUsage: emptyUsage(), cost: 0.5 }
+const meta = JSON.stringify({ call: { usage: spent.usage, cost: spent.cost } })
+
+/** An attempt that made two calls and never came to its end. */
+function cutOff(rollout: string, attempt: number): JournalEntry[] {
+  return [
+    { kind: 'attempt-start', rollout, attempt, parent: null, task: 9, sample: 0, at: 1 },
+    ...[0, 1].map((seq) => nodeEntry({ rollout, attempt, seq, meta })),
+  ]
+}
+
+test('what is no result has cost what its journal says', () => {
+  using folder = temporaryFolder()
+  applyAll(folder.path, [
+    ...rolloutEntries(0, { record: spent }),
+    // Lost, then answered.
+    ...cutOff('1-0', 1),
+    ...rolloutEntries(1, { attempt: 2, record: spent }),
+    // Cut off.
+    ...cutOff('3-0', 1),
+  ])
+  using reader = RunReader.open(folder.path)
+  const { discarded, unfinished } = unacceptedSpending(reader)
+  expect(discarded).toMatchObject({ attempts: 1, usage: { calls: 2, output: 20 }, costUsd: 1 })
+  expect(unfinished).toMatchObject({ attempts: 1, usage: { calls: 2, output: 20 }, costUsd: 1 })
+})
+
+test('what costs nobody knows what is counted, not taken for nothing', () => {
+  using folder = temporaryFolder()
+  const unpriced = JSON.stringify({ call: { usage: spent.usage, cost: null } })
+  applyAll(folder.path, [
+    ...cutOff('3-0', 1),
+    ...cutOff('4-0', 1),
+    nodeEntry({ rollout: '4-0', attempt: 1, seq: 2, meta: unpriced }),
+  ])
+  using reader = RunReader.open(folder.path)
+  const { discarded, unfinished } = unacceptedSpending(reader)
+  expect(discarded).toMatchObject({ attempts: 0, costUsd: 0, costUnknown: 0 })
+  expect(unfinished).toMatchObject({ attempts: 2, costUsd: 1, costUnknown: 1 })
+})
+
+test('judges of an attempt that was cut off are in what it has cost, a child’s too', () => {
+  using folder = temporaryFolder()
+  const verdict = { request: 'q', model: 'm', reply: { role: 'assistant', content: 'ok' }, ...spent }
+  const asked = (rollout: string): JournalEntry => {
+    return { kind: 'event', rollout, attempt: 1, name: 'judge-call', at: 1, data: JSON.stringify(verdict) }
+  }
+  applyAll(folder.path, [
+    ...cutOff('3-0', 1),
+    { kind: 'attempt-start', rollout: '3-0.a', attempt: 1, parent: '3-0', task: 9, sample: 0, at: 1 },
+    asked('3-0'),
+    asked('3-0.a'),
+    asked('4-0'),
+  ])
+  using reader = RunReader.open(folder.path)
+  const { unfinished } = unacceptedSpending(reader)
+  expect(unfinished).toMatchObject({ attempts: 1, usage: { calls: 4, output: 40 }, costUsd: 2 })
+})
+
+test('what an attempt had cost when it was cut off is part of what it costs when it ends', async () => {
+  using folder = temporaryFolder()
+  applyAll(folder.path, [...cutOff('3-0', 1), ...cutOff('4-0', 1)])
+  using reader = RunReader.open(folder.path)
+  const spending = new RunSpending()
+  await spending.addUnaccepted(reader)
+  expect(spending.costUsd).toBe(2)
+  spending.add({ id: '3-0', attempt: 1, cost: 1.25 })
+  expect(spending.costUsd).toBe(2.25)
+  // This one could not go on and started over.
+  spending.add({ id: '4-0', attempt: 2, cost: 1 })
+  expect(spending.costUsd).toBe(3.25)
+})

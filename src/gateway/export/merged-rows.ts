@@ -1,0 +1,280 @@
+import { MillraceError } from '../../errors/index.ts'
+import { sameNumbers } from '../../kit/index.ts'
+import type { DiscardReason, MessageNode, SamplingRecord, TokenRecord } from '../../schema/index.ts'
+import { type CompleteTokens, completeTokens } from '../requests/recording.ts'
+import {
+  type FactsOfRow,
+  type Interaction,
+  type LostSample,
+  type RowFacts,
+  unknownWorth,
+  type Worth,
+} from './conversation.ts'
+
+/** One branch of a session in the form for training: every token that the model saw or sampled, once and in order. */
+export interface MergedRow extends RowFacts {
+  readonly kind: 'merged'
+  readonly reward: number | null
+  readonly samples: readonly RowSample[]
+  /** Why this row does not continue the interaction before it; null if there is none before it. */
+  readonly splitAt: RowSplit | null
+  readonly discarded: DiscardReason | null
+  readonly versions: readonly VersionRun[]
+  readonly ids: Int32Array
+  /** 1 for tokens that are trained in this row: sampled, with a known log-probability, and not trained by an earlier row. */
+  readonly mask: Uint8Array
+  /** The log-probability of every sampled token that has one, trained here or not; 0 elsewhere. */
+  readonly logprobs: Float32Array
+}
+
+interface RowSample extends Worth {
+  readonly interaction: string
+  readonly node: number
+  readonly start: number
+  readonly count: number
+  /** Whether this row trains the interaction: only the first of the rows that share it does. */
+  readonly trains: boolean
+  readonly sampling: SamplingRecord | null
+}
+
+interface RowSplit extends Split {
+  readonly interaction: string
+  readonly node: number
+}
+
+/** An interaction with all its tokens, and the step it continues: a conversation holds only its last prompt. */
+class Step {
+  readonly interaction: Interaction
+  readonly ids: Int32Array
+  readonly logprobs: Float32Array
+  readonly versions: readonly VersionRun[]
+  readonly start: number
+  readonly before: Step | undefined
+  readonly splitAt: RowSplit | null
+  #prompt: Int32Array | Step
+
+  constructor(interaction: Interaction, tokens: CompleteTokens, earlier: Step | undefined) {
+    this.interaction = interaction
+    this.ids = tokens.ids
+    this.logprobs = tokens.logprobs
+    this.versions = versionRuns(tokens)
+    this.start = tokens.promptIds.length
+    this.#prompt = tokens.promptIds
+    const split = earlier && splitBetween(earlier, tokens.promptIds)
+    this.splitAt = earlier && split ? { ...nameOf(earlier.interaction), ...split } : null
+    this.before = split ? undefined : earlier
+    if (this.before && !(this.before.#prompt instanceof Step)) this.before.#prompt = this
+  }
+
+  get promptIds(): Int32Array {
+    let held = this.#prompt
+    while (held instanceof Step) {
+      // Each lookup shortens the chain for the next one.
+      this.#prompt = held
+      held = held.#prompt
+    }
+    return held.subarray(0, this.start)
+  }
+}
+
+interface MergeOptions {
+  readonly skipWithoutTokens: boolean
+}
+
+/** The merged rows: each reaches back from an interaction that none continues as long as prompts repeat exactly. */
+export async function* mergedRows(
+  factsOf: FactsOfRow,
+  interactions: AsyncIterable<readonly [Interaction, MessageNode]>,
+  worth: ReadonlyMap<Interaction, Worth>,
+  { skipWithoutTokens }: MergeOptions,
+): AsyncGenerator<MergedRow, void, void> {
+  const steps = new Map<Interaction, Step>()
+  const continued = new Set<Step>()
+  for await (const [interaction, node] of interactions) {
+    const tokens = completeTokens(node, interaction.call.usage)
+    if (!tokens) {
+      if (skipWithoutTokens) continue
+      throw withoutTokens(factsOf(interaction).session, node.seq)
+    }
+    const step = new Step(interaction, tokens, nearestStep(interaction.parent, steps))
+    if (step.before) continued.add(step.before)
+    steps.set(interaction, step)
+  }
+  const trained = new Set<Step>()
+  for (const step of steps.values()) if (!continued.has(step)) yield rowEndingWith(step, { factsOf, worth, trained })
+}
+
+/** The row of a lost sample, for inspection: no token of it is trained. Undefined if it has no tokens to show. */
+export function lostMergedRow(
+  factsOf: FactsOfRow,
+  [sample, node]: readonly [LostSample, MessageNode],
+): MergedRow | undefined {
+  const { discarded, id } = sample
+  const tokens = completeTokens(node, discarded.usage)
+  if (!tokens) return undefined
+  const draft = new RowDraft(tokens)
+  const { ids, logprobs, promptIds } = tokens
+  draft.add({ ids, logprobs, start: promptIds.length, versions: versionRuns(tokens) }, false)
+  const place = { interaction: id, node: node.seq, start: promptIds.length, count: ids.length }
+  return {
+    ...draft.row(factsOf(sample)),
+    reward: null,
+    samples: [{ ...place, trains: false, sampling: discarded.sampling ?? null, ...unknownWorth }],
+    splitAt: null,
+    discarded: discarded.why,
+  }
+}
+
+export function withoutTokens(session: string, node: number): MillraceError {
+  return new MillraceError(
+    'usage',
+    `session ${session} has a reply without its prompt ids, ids or log-probabilities (node ${node}), so it cannot be made into training rows; ` +
+      'export its interactions instead, or leave such replies out with --skip-without-tokens (skipWithoutTokens, also in a query)',
+    { data: { status: 409, session, node } },
+  )
+}
+
+function nameOf({ id, node }: Interaction): Pick<RowSample, 'interaction' | 'node'> {
+  return { interaction: id, node: node.seq }
+}
+
+/** The nearest earlier step: interactions without tokens in between do not matter. */
+function nearestStep(from: Interaction | null, steps: ReadonlyMap<Interaction, Step>): Step | undefined {
+  for (let each = from; each; each = each.parent) {
+    const step = steps.get(each)
+    if (step) return step
+  }
+  return undefined
+}
+
+function rowEndingWith(
+  last: Step,
+  { factsOf, worth, trained }: { factsOf: FactsOfRow; worth: ReadonlyMap<Interaction, Worth>; trained: Set<Step> },
+): MergedRow {
+  const path: Step[] = []
+  for (let step: Step | undefined = last; step; step = step.before) path.push(step)
+  const draft = new RowDraft(last)
+  const samples: RowSample[] = []
+  for (const step of path.toReversed()) {
+    const { interaction, start, ids } = step
+    const trains = !trained.has(step)
+    trained.add(step)
+    draft.add(step, trains)
+    samples.push({
+      ...nameOf(interaction),
+      start,
+      count: ids.length,
+      trains,
+      sampling: interaction.call.sampling ?? null,
+      ...(worth.get(interaction) ?? unknownWorth),
+    })
+  }
+  return {
+    ...draft.row(factsOf(last.interaction)),
+    reward: worth.get(last.interaction)?.return ?? null,
+    samples,
+    splitAt: path.at(-1)?.splitAt ?? null,
+    discarded: null,
+  }
+}
+
+class RowDraft {
+  readonly #ids: Int32Array
+  readonly #mask: Uint8Array
+  readonly #logprobs: Float32Array
+  readonly #versions = new RunLengths()
+  #end = 0
+
+  constructor({ promptIds, ids }: Pick<CompleteTokens, 'promptIds' | 'ids'>) {
+    const length = promptIds.length + ids.length
+    this.#ids = new Int32Array(length)
+    this.#ids.set(promptIds)
+    this.#ids.set(ids, promptIds.length)
+    this.#mask = new Uint8Array(length)
+    this.#logprobs = new Float32Array(length)
+  }
+
+  add(
+    { start, ids, logprobs, versions }: Pick<Step, 'start' | 'ids' | 'logprobs' | 'versions'>,
+    trains: boolean,
+  ): void {
+    this.#versions.add(null, start - this.#end)
+    for (const { version, count } of versions) this.#versions.add(version, count)
+    this.#end = start + ids.length
+    this.#logprobs.set(logprobs, start)
+    if (trains) this.#mask.fill(1, start, this.#end)
+    if (logprobs.includes(Number.NaN)) this.#forgoUnknown(start)
+  }
+
+  /** Masks tokens without a log-probability: nothing can be learnt from them, and one NaN would spoil a whole batch. */
+  #forgoUnknown(start: number): void {
+    for (let at = start; at < this.#end; at += 1) {
+      if (!Number.isNaN(this.#logprobs[at])) continue
+      this.#logprobs[at] = 0
+      this.#mask[at] = 0
+    }
+  }
+
+  row(facts: RowFacts) {
+    return {
+      kind: 'merged',
+      ...facts,
+      versions: this.#versions.list,
+      ids: this.#ids,
+      mask: this.#mask,
+      logprobs: this.#logprobs,
+    } as const
+  }
+}
+
+interface Split {
+  /** The first token, counted from the start of the prompt before, that is not repeated. */
+  readonly token: number
+  /** `prompt`: the conversation before the reply was changed. `reply`: the reply itself came back as other tokens, or cut. */
+  readonly within: 'prompt' | 'reply'
+}
+
+function splitBetween(
+  earlier: Pick<TokenRecord, 'ids'> & { readonly promptIds: Int32Array },
+  prompt: Int32Array,
+): Split | undefined {
+  const { promptIds, ids } = earlier
+  const inPrompt = firstDifference(promptIds, prompt.subarray(0, promptIds.length))
+  if (inPrompt !== undefined) return { token: inPrompt, within: 'prompt' }
+  const inReply = firstDifference(ids, prompt.subarray(promptIds.length, promptIds.length + ids.length))
+  return inReply === undefined ? undefined : { token: promptIds.length + inReply, within: 'reply' }
+}
+
+function firstDifference(expected: Int32Array, found: Int32Array): number | undefined {
+  // Checked first, because they are nearly always equal.
+  if (sameNumbers(expected, found)) return undefined
+  const index = expected.findIndex((token, at) => token !== found[at])
+  return index < 0 ? undefined : index
+}
+
+/** A number of consecutive tokens of one weight version; null if it is not known or nothing was sampled. */
+export interface VersionRun {
+  readonly version: string | null
+  readonly count: number
+}
+
+export function versionRuns({ ids, version, versionSpans }: TokenRecord): VersionRun[] {
+  const spans = versionSpans ?? [{ from: 0, version: version ?? null }]
+  const runs = new RunLengths()
+  for (const [index, span] of spans.entries()) {
+    const end = Math.min(spans[index + 1]?.from ?? ids.length, ids.length)
+    runs.add(span.version, end - span.from)
+  }
+  return runs.list
+}
+
+class RunLengths {
+  readonly list: VersionRun[] = []
+
+  add(version: string | null, count: number): void {
+    if (count <= 0) return
+    const last = this.list.at(-1)
+    if (last && last.version === version) this.list[this.list.length - 1] = { version, count: last.count + count }
+    else this.list.push({ version, count })
+  }
+}

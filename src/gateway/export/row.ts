@@ -1,0 +1,201 @@
+import type { ErrorCode } from '../../errors/index.ts'
+import { bytesOf, dtypeOf, memoryPieces, type NumberArray, numberPieces } from '../../kit/index.ts'
+import type {
+  ClientApi,
+  DiscardReason,
+  FinishReason,
+  Message,
+  MessageNode,
+  RoutedExperts,
+  SamplingRecord,
+  Usage,
+} from '../../schema/index.ts'
+import { type CapturedTokens, capturedTokens } from '../requests/recording.ts'
+import {
+  type FactsOfRow,
+  type Interaction,
+  type LostSample,
+  type RowFacts,
+  type SessionFacts,
+  unknownWorth,
+  type Worth,
+} from './conversation.ts'
+import { type MergedRow, type VersionRun, versionRuns } from './merged-rows.ts'
+
+export type Row = InteractionRow | MergedRow | EmptyRow | DamagedRow | EndRow
+
+/** Stands for a session whose main tree has no rows: there is no complete reply, or none that can be trained on. */
+interface EmptyRow extends SessionFacts {
+  readonly kind: 'empty'
+  /** The reward of the whole session. A session that failed like this still counts in its group. */
+  readonly reward: number | null
+  readonly lost: number
+}
+
+/** Stands for a session that cannot be read, or for the rest of its rows. Other sessions are not affected. */
+interface DamagedRow extends SessionFacts {
+  readonly kind: 'damaged'
+  readonly error: { readonly code: ErrorCode; readonly message: string }
+}
+
+/** The last row. An export without it was cut off. */
+export interface EndRow {
+  readonly kind: 'end'
+  readonly sessions: number
+  readonly rows: number
+  readonly emptySessions: number
+  readonly damagedSessions: number
+  readonly withoutTokens: number
+  readonly sideRows: number
+  /** Complete replies after another one, both with tokens. */
+  readonly laterTurns: number
+  /** Those of them whose prompt does not begin with the tokens of the prompt and reply before it. */
+  readonly driftedTurns: number
+}
+
+interface RowArray {
+  readonly name: string
+  readonly values: NumberArray
+  readonly shape: readonly number[]
+}
+
+function partsOf(row: Row): { fields: Record<string, unknown>; arrays: RowArray[] } {
+  const fields: Record<string, unknown> = {}
+  const arrays: RowArray[] = []
+  for (const [name, value] of Object.entries(row) as [string, unknown][]) {
+    if (isNumbers(value)) arrays.push({ name, values: value, shape: [value.length] })
+    else if (isRouted(value)) arrays.push({ name, values: value.experts, shape: value.shape })
+    else fields[name] = value
+  }
+  return { fields, arrays }
+}
+
+function isNumbers(value: unknown): value is NumberArray {
+  return ArrayBuffer.isView(value)
+}
+
+function isRouted(value: unknown): value is RoutedExperts {
+  return typeof value === 'object' && value !== null && 'experts' in value && isNumbers(value.experts)
+}
+
+/** One row as a line of JSON, newline included, in pieces. A log-probability that is not finite is null. */
+export function* jsonPieces(row: Row): Generator<string, void, void> {
+  const { fields, arrays } = partsOf(row)
+  yield JSON.stringify(fields).slice(0, -1)
+  for (const { name, values, shape } of arrays) {
+    yield `,"${name}":`
+    // As a list of numbers, experts would be the longest part of a line by far.
+    yield* name === 'routedExperts' ? memoryPieces(values, shape) : numberPieces(values)
+  }
+  yield '}\n'
+}
+
+/** The first bytes of a file of rows; docs/export.md describes every byte. The head may come again between two frames. */
+export const binaryHead: Uint8Array = Uint8Array.from([...Buffer.from('MILLROWS'), 1, 0, 0, 0, 0, 0, 0, 0])
+
+const alignment = 8
+const lengthsBytes = 8
+
+/**
+ * One row: the lengths of its header and of its arrays, the header (JSON, with a list of the arrays), the arrays as they lie
+ * in memory. Header and arrays each begin at a multiple of eight bytes, so that they can be used where they are.
+ *
+ *     u32 header bytes | u32 array bytes | header, padded | array, padded | array, padded | …
+ */
+export function binaryFrame(row: Row): Uint8Array {
+  const { fields, arrays } = partsOf(row)
+  let arrayBytes = 0
+  const list = arrays.map(({ name, values, shape }) => {
+    const described = { name, type: dtypeOf(values), shape, offset: arrayBytes }
+    arrayBytes += aligned(values.byteLength)
+    return described
+  })
+  // The header is padded with spaces, which JSON ignores, so its unpadded length is not needed.
+  const json = Buffer.from(JSON.stringify({ ...fields, arrays: list }))
+  const headerBytes = aligned(json.byteLength)
+  const frame = Buffer.alloc(lengthsBytes + headerBytes + arrayBytes)
+  frame.writeUInt32LE(headerBytes, 0)
+  frame.writeUInt32LE(arrayBytes, 4)
+  json.copy(frame, lengthsBytes)
+  frame.fill(' ', lengthsBytes + json.byteLength, lengthsBytes + headerBytes)
+  let offset = lengthsBytes + headerBytes
+  for (const { values } of arrays) {
+    frame.set(bytesOf(values), offset)
+    offset += aligned(values.byteLength)
+  }
+  return frame
+}
+
+function aligned(bytes: number): number {
+  return Math.ceil(bytes / alignment) * alignment
+}
+
+export interface InteractionRow extends RowFacts, CapturedTokens {
+  readonly kind: 'interaction'
+  readonly interaction: string
+  readonly node: number
+  readonly parentInteraction: string | null
+  readonly parentNode: number | null
+  readonly at: number
+  readonly model: string
+  readonly backend: string
+  readonly api: ClientApi | null
+  /** Names of what was left out of the client's request, because the model's API has no place for it. */
+  readonly dropped: readonly string[]
+  readonly finishReason: FinishReason | null
+  readonly discarded: DiscardReason | null
+  readonly reward: number | null
+  readonly return: number | null
+  readonly sampling: SamplingRecord | null
+  readonly usage: Usage
+  readonly cost: number | null
+  /** The messages since the parent, the reply last: the messages of all interactions in turn are the conversation. */
+  readonly messages: readonly Message[]
+  readonly versions: readonly VersionRun[] | null
+  readonly routedExperts: RoutedExperts | null
+}
+
+export async function* interactionRows(
+  factsOf: FactsOfRow,
+  interactions: AsyncIterable<readonly [Interaction, MessageNode]>,
+  worth: ReadonlyMap<Interaction, Worth>,
+): AsyncGenerator<InteractionRow, void, void> {
+  for await (const [interaction, node] of interactions) {
+    const { call } = interaction
+    const parts = commonParts(factsOf(interaction), { ...interaction, node }, call)
+    yield { ...parts, finishReason: call.finishReason, discarded: null, ...(worth.get(interaction) ?? unknownWorth) }
+  }
+}
+
+/** The row of a lost sample, for inspection. It has no reward, even if its session has one. */
+export function lostRow(factsOf: FactsOfRow, [sample, node]: readonly [LostSample, MessageNode]): InteractionRow {
+  const { discarded } = sample
+  const parts = commonParts(factsOf(sample), { ...sample, node }, discarded)
+  return { ...parts, finishReason: null, discarded: discarded.why, ...unknownWorth }
+}
+
+function commonParts(facts: RowFacts, { node, id, parent, messages }: Interaction | LostSample, call: CallFacts) {
+  const captured = capturedTokens(node, call.usage)
+  return {
+    kind: 'interaction',
+    ...facts,
+    interaction: id,
+    node: node.seq,
+    parentInteraction: parent?.id ?? null,
+    parentNode: parent?.node.seq ?? null,
+    at: node.at,
+    model: call.model,
+    backend: call.backend,
+    api: call.api ?? null,
+    dropped: call.dropped ?? [],
+    sampling: call.sampling ?? null,
+    usage: call.usage,
+    cost: call.cost,
+    messages,
+    versions: node.tokens && captured.ids ? versionRuns(node.tokens) : null,
+    ...captured,
+    routedExperts: node.tokens?.routedExperts ?? null,
+  } as const
+}
+
+type CallFacts = Pick<Interaction['call'], 'model' | 'backend' | 'api' | 'dropped' | 'sampling' | 'usage' | 'cost'>

@@ -1,0 +1,300 @@
+import { hash } from 'node:crypto'
+import {
+  chatServer,
+  type CountingDialect,
+  type DialectRequest,
+  generateServer,
+  messagesServer,
+  parseBody,
+  type ReplyMemory,
+  responsesServer,
+  type ServerDialect,
+} from '../../apis/index.ts'
+import { MillraceError } from '../../errors/index.ts'
+import { depthProblem, utf8Problem } from '../../kit/index.ts'
+import {
+  type ApiName,
+  type ClientApi,
+  isJsonObject,
+  type Json,
+  type JsonObject,
+  type Message,
+  type Sampling,
+} from '../../schema/index.ts'
+import type { Caller } from '../sessions/session-memory.ts'
+import type { GatewayModel, GatewayModels, HostedTools } from '../models.ts'
+import type { ContinuedBody, LastBody } from '../sessions/last-body.ts'
+import type { KnownBeginning } from '../sessions/session-tree.ts'
+import type { ClientReply } from './client-reply.ts'
+
+export interface Choice {
+  readonly index: number
+  readonly count: number
+}
+
+/** One request for a model, as a door hands it over. */
+export interface InteractionCall {
+  readonly caller: Caller
+  /** The session that the path names. If missing, the session of the key; an admin's key has none, and nothing is recorded. */
+  readonly sessionId?: string
+  readonly api: ClientApi
+  readonly body: Buffer
+  readonly maxJsonDepth?: number
+  /** Asks only how many tokens the prompt has: nothing is sampled, and nothing recorded. */
+  readonly countsOnly?: true
+  readonly choice?: Choice
+  readonly bodyHeaders?: Readonly<Record<string, string>>
+  readonly retryCount: number
+  readonly traceparent?: string
+  /** The door's id of the request, for listeners to events. */
+  readonly requestId?: string
+}
+
+interface ReadRequest {
+  readonly request: DialectRequest
+  readonly model: GatewayModel
+}
+
+export interface ParsedBody {
+  readonly members: JsonObject
+  readonly continued: ContinuedBody<KnownBeginning> | undefined
+}
+
+interface ReadingAids {
+  readonly hostedTools: HostedTools
+  readonly replies?: ReplyMemory | undefined
+  readonly isRecorded?: true
+}
+
+const dialects: Readonly<Record<ClientApi, ServerDialect>> = {
+  chat: chatServer,
+  responses: responsesServer,
+  messages: messagesServer,
+  generate: generateServer,
+}
+
+/** How many levels the messages of a body lie inside of: its object, and their list. */
+const messagesDepth = 2
+
+export class IncomingRequest {
+  readonly call: InteractionCall
+  readonly client: ClientReply
+  readonly dialect: ServerDialect
+  readonly startedAt = performance.now()
+  request: DialectRequest | undefined
+  model: GatewayModel | undefined
+
+  constructor(call: InteractionCall, client: ClientReply) {
+    this.call = call
+    this.client = client
+    this.dialect = dialects[call.api]
+  }
+
+  get session(): string | undefined {
+    const { caller, sessionId } = this.call
+    return sessionId ?? (caller.kind === 'session' ? caller.sessionId : undefined)
+  }
+
+  get counting(): CountingDialect {
+    const { api, counting } = this.dialect
+    if (counting) return counting
+    const message = `tokens cannot be counted in ${api}; ask in messages or in responses`
+    throw new MillraceError('usage', message, { data: { status: 400 } })
+  }
+
+  /** Parses the body; of one that continues the last body, only what is new. Throws what the client is to be told if it is not valid. */
+  parse(lastBody?: LastBody<KnownBeginning>): ParsedBody {
+    const { api, body } = this.call
+    const problem = utf8Problem(body)
+    if (problem !== undefined) throw new MillraceError('model_rejected', problem, { data: { status: 400 } })
+    const continued = api === 'chat' ? lastBody?.continuedBy(body) : undefined
+    this.#refuseDeep(continued)
+    return { members: parsedMembers(api, continued?.text ?? body.toString()), continued }
+  }
+
+  /** Reads the request. Throws what the client is to be told if it is not valid, or wants a model or feature that is missing. */
+  read({ members, continued }: ParsedBody, models: GatewayModels, aids: ReadingAids): ReadRequest {
+    const { api, countsOnly } = this.call
+    const { replies, isRecorded, hostedTools } = aids
+    const { model: name } = members
+    const backendApi = typeof name === 'string' ? models.known(name)?.api : undefined
+    const dialect = countsOnly ? this.counting : this.dialect
+    const request = dialect.read(members, { replies, messages: continued?.known, backendApi })
+    this.request = request
+    if (isRecorded) refuseHeld(request)
+    const model = api === 'generate' ? models.findSglang(request.model) : models.find(request.model)
+    this.model = model
+    if (isRecorded || !model.takesChoices) refuseChoices(request)
+    if (api !== 'generate') refuseUntranslatable(request, model, { api, hostedTools })
+    return { request, model }
+  }
+
+  /** Of a body that continues the last one, only what is new is looked at. */
+  #refuseDeep(continued: ContinuedBody<KnownBeginning> | undefined): void {
+    const { body, maxJsonDepth } = this.call
+    if (maxJsonDepth === undefined) return
+    const problem = continued
+      ? depthProblem(body.subarray(continued.knownBytes), maxJsonDepth, messagesDepth)
+      : depthProblem(body, maxJsonDepth)
+    if (problem !== undefined) throw new MillraceError('usage', problem)
+  }
+}
+
+const maxNames = 16
+
+export function parsedMembers(api: ClientApi, text: string): JsonObject {
+  let body: Json
+  try {
+    body = parseBody(api, text)
+  } catch (error) {
+    const why = error instanceof Error ? error.message : String(error)
+    throw new MillraceError('model_rejected', `the body is no JSON: ${why}`, { data: { status: 400 }, cause: error })
+  }
+  if (isJsonObject(body)) return body
+  throw new MillraceError('model_rejected', 'the body must be a JSON object', { data: { status: 400 } })
+}
+
+/** Refuses, by name, what the model's API cannot say, if the model would be asked something else without it. */
+function refuseUntranslatable(
+  request: DialectRequest,
+  model: GatewayModel,
+  { api, hostedTools }: { readonly api: ApiName; readonly hostedTools: HostedTools },
+): void {
+  if (model.api === api) return
+  const { untranslatable, hosted = [] } = request
+  const refusedTools = hostedTools === 'refuse' ? hosted : []
+  refuse([...untranslatable, ...refusedTools, ...unsaidIn(model.api, request)], model, api)
+}
+
+export function leftOutOf({ dropped = [], hosted = [], sampling }: DialectRequest, model: GatewayModel): string[] {
+  return [...dropped, ...hosted, ...labelsUnsaidIn(model.api, sampling)]
+}
+
+/** Like `refuseUntranslatable`, for earlier messages, if a request only names the reply that it continues. */
+export function refuseUntranslatableEarlier(earlier: readonly Message[], model: GatewayModel, api: ApiName): void {
+  if (model.api === api) return
+  const lost = new Set<string>()
+  for (const message of earlier) {
+    const { content } = message
+    const others = message.role === 'assistant' ? message.others : typeof content === 'string' ? undefined : content
+    for (const part of others ?? []) if (part.type === 'other') lost.add(`${kindOf(part.value)} said before`)
+  }
+  refuse([...lost], model, api)
+}
+
+/** A field of all SGLang's APIs: the prompt continues one that the server keeps. */
+const engineSession = 'session_params'
+
+/** Refuses references to content that only the provider has, because a record must hold all that was said. */
+function refuseHeld({ held = [], body }: DialectRequest): void {
+  const names = body[engineSession] ? [...held, engineSession] : held
+  const [param] = names
+  if (param === undefined) return
+  const message = `a session records whole conversations, and only the provider has what these stand for: ${names.join(', ')}. Send what was said instead, or ask without a session.`
+  throw new MillraceError('model_rejected', message, { data: { status: 400, param } })
+}
+
+function kindOf(value: Json): string {
+  const type = isJsonObject(value) ? value['type'] : undefined
+  return typeof type === 'string' ? type.slice(0, 80) : 'what only one API knows,'
+}
+
+function refuse(lost: readonly string[], model: GatewayModel, api: ApiName): void {
+  const [param] = lost
+  if (param === undefined) return
+  const names = lost.slice(0, maxNames).join(', ')
+  const message = `model ${model.name} is asked in ${model.api}, which has no word for: ${names}. Leave it out, or ask a model that is served in ${api}.`
+  throw new MillraceError('model_rejected', message, { data: { status: 400, param } })
+}
+
+/** The names of what the model's API has no word for. Hints are not listed: a reply without them is still valid. */
+function unsaidIn(api: ApiName, request: DialectRequest): readonly string[] {
+  if (api === 'chat') return []
+  const { messages, sampling, responseFormat, body } = request
+  const { stop = [], seed } = sampling
+  const names: string[] = []
+  if (api === 'responses' && stop.length > 0) names.push('stop_sequences' in body ? 'stop_sequences' : 'stop')
+  if (seed !== undefined) names.push('seed')
+  if (api === 'messages' && responseFormat?.kind === 'json_object') {
+    names.push(`${'text' in body ? 'text.format' : 'response_format'} json_object`)
+  }
+  if (api === 'messages') names.push(...wishesUnsaidInMessages(request))
+  const named = messages.findIndex((message) => message.role === 'user' && message.name !== undefined)
+  if (named !== -1) names.push(`messages[${named}].name`)
+  return names
+}
+
+/** Fields of OpenAI's APIs that label a request and do not change its reply. */
+const labels: ReadonlySet<string> = new Set([
+  'user',
+  'safety_identifier',
+  'metadata',
+  'prompt_cache_key',
+  'prompt_cache_retention',
+  'service_tier',
+])
+
+/** Fields of OpenAI's APIs that Messages has no words for, each with a test for values that change nothing. */
+const wishes: ReadonlyMap<string, (value: Json) => boolean> = new Map([
+  ['verbosity', (value) => value === 'medium'],
+  ['presence_penalty', (value) => value === 0],
+  ['frequency_penalty', (value) => value === 0],
+  ['logit_bias', (value) => isJsonObject(value) && Object.keys(value).length === 0],
+])
+
+function wishesUnsaidInMessages({ sampling: { extra = {} }, body }: DialectRequest): string[] {
+  const names: string[] = []
+  for (const [name, asksNothing] of wishes) {
+    const value = extra[name]
+    if (value === undefined || value === null || asksNothing(value)) continue
+    names.push(name in body ? name : `text.${name}`)
+  }
+  return names
+}
+
+/** The labels of a request that the model's API has no words for. The user, too, is one of them if Messages gets another. */
+function labelsUnsaidIn(api: ApiName, { extra = {} }: Sampling): string[] {
+  if (api !== 'messages') return []
+  const user = 'user' in extra ? 'user' : 'safety_identifier'
+  return Object.keys(extra).filter((name) => labels.has(name) && name !== user)
+}
+
+/** A client's sampling in the words of the model's API: servers of Messages refuse fields that they do not know. */
+export function samplingIn(api: ApiName, sampling: Sampling): Sampling {
+  const { extra, ...rest } = sampling
+  if (api !== 'messages' || !extra) return sampling
+  const user = extra['user'] ?? extra['safety_identifier']
+  const others = Object.entries(extra).filter(([name]) => !labels.has(name) && !wishes.has(name))
+  const own = { ...Object.fromEntries(others), ...(typeof user === 'string' && { metadata: { user_id: user } }) }
+  return Object.keys(own).length > 0 ? { ...rest, extra: own } : rest
+}
+
+/** The members of a body that may ask for several choices; undefined for others, which are not parsed. */
+export function membersWithChoices({ api, body }: InteractionCall): JsonObject | undefined {
+  // Inside of a string, a quote would have a backslash before it. JSON allows escaped letters in keys.
+  if (api !== 'chat' || !(body.includes('"n"') || body.includes('\\u006'))) return undefined
+  try {
+    const members: unknown = JSON.parse(body.toString())
+    return isJsonObject(members) ? members : undefined
+  } catch {
+    // The client is told what is wrong where the request is read.
+    return undefined
+  }
+}
+
+/** What tells a request from others of its session. The conversation is not digested again: `leaf` stands for it. */
+export function requestKey({ api, body, choice }: InteractionCall, leaf: number, members: JsonObject): string {
+  const { messages: _said, input: _saidInResponses, ...rest } = members
+  const key = `${api} ${leaf} ${body.length} ${hash('sha256', JSON.stringify(rest), 'base64url')}`
+  return choice ? `${key} ${choice.index}/${choice.count}` : key
+}
+
+export function choicesAfter({ choice }: InteractionCall): number {
+  return choice ? choice.count - 1 - choice.index : 0
+}
+
+function refuseChoices({ choices = 1 }: DialectRequest): void {
+  if (choices === 1) return
+  const message = `\`seed\` is out of range for \`n\` choices: choice i is sent seed + i, an integer of at most ${Number.MAX_SAFE_INTEGER} in size. Send a seed nearer to 0, or none.`
+  throw new MillraceError('model_rejected', message, { data: { status: 400, param: 'seed' } })
+}

@@ -1,0 +1,128 @@
+import { isDeepStrictEqual } from 'node:util'
+import {
+  HttpBackend,
+  Model,
+  type BackendConfig,
+  type LimitChange,
+  type ModelConfig,
+  type ModelStatus,
+} from '../inference/index.ts'
+import type { Backend } from '../apis/index.ts'
+import { closeAll, Resource, sleep, type Variables } from '../kit/index.ts'
+import { Simulator } from '../simulator/index.ts'
+
+export interface ServedModelOptions {
+  readonly env: Variables
+  readonly secrets?: readonly string[] | undefined
+  readonly onLimitChange: (change: LimitChange) => void
+  /** Backends that replace the configured ones, such as a test's script. They are not closed with the model. */
+  readonly given: readonly Backend[] | undefined
+  readonly sharers: number
+  readonly waits?: Pick<ModelConfig, 'maxWaitMs' | 'maxRateLimitWaitMs'> | undefined
+}
+
+/** A retired model is closed once no request was under way for this long: a request may have just found it. */
+const idleMs = 30_000
+
+interface OwnBackend {
+  readonly model: ModelConfig
+  readonly config: BackendConfig
+  readonly backend: HttpBackend
+}
+
+export class ServedModel extends Resource {
+  readonly client: Model
+  readonly #options: ServedModelOptions
+  readonly #simulator: Simulator | undefined
+  #config: ModelConfig
+  #backends: readonly OwnBackend[]
+  readonly #leaving = new Set<OwnBackend>()
+
+  constructor(config: ModelConfig, options: ServedModelOptions) {
+    super()
+    const { given, onLimitChange, sharers, waits } = options
+    this.#options = options
+    this.#config = config
+    this.#simulator = config.simulator && !given ? new Simulator(config.simulator) : undefined
+    using opened = new DisposableStack()
+    this.#backends =
+      given || this.#simulator ? [] : config.backends.map((each) => this.#opened(config, each, { sharers, opened }))
+    const own = this.#simulator ? [this.#simulator] : this.#backends.map(({ backend }) => backend)
+    this.client = new Model({ ...waits, ...config }, given ?? own, { onLimitChange })
+    opened.move()
+  }
+
+  /** Changes the config. True if anything changed. Requests under way finish at their backend, and the model's limits stay. */
+  change(config: ModelConfig, sharers: number): boolean {
+    if (isDeepStrictEqual(config, this.#config)) return false
+    if (this.#simulator || this.#options.given) {
+      this.#config = config
+      return true
+    }
+    const before = this.#backends
+    using opened = new DisposableStack()
+    this.#backends = config.backends.map(
+      (each) =>
+        before.find((own) => isDeepStrictEqual(own.config, each) && opensAlike(own.model, config)) ??
+        this.#opened(config, each, { sharers, opened }),
+    )
+    // Only now are the new backends kept: if one cannot be opened, nothing changes until the same config is offered again.
+    opened.move()
+    this.#config = config
+    const gone = before.filter((own) => !this.#backends.includes(own))
+    for (const own of gone) this.#leaving.add(own)
+    const ended = this.client.changeBackends(this.#backends.map(({ backend }) => backend))
+    // If a backend cannot be closed, that is tried again, and reported, when the model is closed.
+    void ended.then(() => this.#closeLeft(gone)).catch(() => {})
+    return true
+  }
+
+  isActive(url: string, withinMs: number): boolean {
+    return this.#backends.some(({ config, backend }) => config.url === url && backend.isActive(withinMs))
+  }
+
+  status(): ModelStatus {
+    return this.client.status()
+  }
+
+  /** Called when no new requests come for the model. Resolves when it is closed. */
+  async retire(): Promise<void> {
+    while (!this.isClosed) {
+      const { calls } = this.status()
+      try {
+        await sleep(idleMs, this.closedSignal)
+      } catch {
+        break
+      }
+      if (this.client.isIdle && this.status().calls === calls) break
+    }
+    await this.close()
+  }
+
+  protected onClose(): Promise<void> {
+    const backends = [...this.#backends, ...this.#leaving].map(({ backend }) => backend)
+    return closeAll([...backends, ...(this.#simulator ? [this.#simulator] : []), this.client])
+  }
+
+  #opened(
+    model: ModelConfig,
+    config: BackendConfig,
+    { sharers, opened }: { readonly sharers: number; readonly opened: DisposableStack },
+  ): OwnBackend {
+    const { env, secrets } = this.#options
+    const backend = new HttpBackend(model, config, env, { backends: sharers, secrets, watchesWeights: true })
+    opened.defer(() => void backend.close())
+    return { model, config, backend }
+  }
+
+  async #closeLeft(gone: readonly OwnBackend[]): Promise<void> {
+    for (const own of gone) {
+      await own.backend.close()
+      this.#leaving.delete(own)
+    }
+  }
+}
+
+function opensAlike(one: ModelConfig, other: ModelConfig): boolean {
+  return isDeepStrictEqual({ ...one, backends: [] }, { ...other, backends: [] })
+}

@@ -1,0 +1,293 @@
+import { closeAll, Resource, type Variables } from '../../kit/index.ts'
+import { type ApiName, apiPaths, countPaths, isJsonObject, type LogprobsKind } from '../../schema/index.ts'
+import {
+  type Backend,
+  type BackendReply,
+  type BackendRequest,
+  ChatDialect,
+  type Dialect,
+  type EngineName,
+  GenerateReader,
+  malformedReply,
+  MessagesDialect,
+  readReportedError,
+  reportedError,
+  ResponsesDialect,
+  type Source,
+} from '../../apis/index.ts'
+import {
+  type BackendConfig,
+  backendRedaction,
+  backendUrl,
+  headerNames,
+  isMistralHost,
+  lacksKey,
+  requestHeaders,
+  isOpenAiHost,
+  type ModelConfig,
+  providerAt,
+  providerOfApi,
+  shownUrl,
+} from '../config.ts'
+import { countFailure } from '../model/count-tokens.ts'
+import { decodePool } from './whole-reply.ts'
+import { Connections, descriptorBudget, retryAfterMs } from '../../http/index.ts'
+import { BackendExchange, type Wire } from './exchange.ts'
+import { type ShortAnswer, shortRequest } from './short-request.ts'
+import { PromptMemory } from './prompt-memory.ts'
+import { modelsIn } from '../server-info/probe.ts'
+import { WeightWatch, type VersionAnswer } from './weight-watch.ts'
+
+export interface HttpBackendOptions {
+  /** The most sockets. Default: the model's maxConcurrency, within this backend's share of the descriptor budget. */
+  readonly connections?: number
+  readonly workers?: number
+  /** Whether the version of the weights is asked for, where replies do not say it. */
+  readonly watchesWeights?: boolean
+  /** How many backends, of all models, divide the descriptors of a worker. Default: those of this model. */
+  readonly backends?: number
+  /** What else must not be shown if the server says it, beside the key, the headers and the query of its url. */
+  readonly secrets?: readonly string[] | undefined
+}
+
+const shortAnswerTimeoutMs = 10_000
+
+const dialects = { chat: ChatDialect, responses: ResponsesDialect, messages: MessagesDialect }
+
+interface Endpoint {
+  readonly path: string
+  readonly wire: Wire
+  readonly render: (request: BackendRequest) => string
+}
+
+/** One server with an OpenAI-compatible or an Anthropic API, over connections that live as long as the backend. */
+export class HttpBackend extends Resource implements Backend {
+  readonly name: string
+  readonly provider: string
+  readonly countTokens: Backend['countTokens']
+  readonly upstreamName: string
+  readonly logprobs: LogprobsKind | undefined
+  readonly api: ApiName
+  readonly maxConnections: number
+  readonly #connections: Connections
+  readonly #origin: string
+  readonly #base: string
+  readonly #query: string
+  readonly #main: Endpoint
+  readonly #generate: Endpoint
+  readonly #headers: readonly string[]
+  readonly #fixedHeaders: ReadonlySet<string>
+  readonly #decoding: AsyncDisposable
+  readonly #heard = { at: -Infinity }
+  /** Only of vLLM in Chat: other servers say the version in their replies, or nowhere. */
+  readonly #weights: WeightWatch | undefined
+
+  constructor(model: ModelConfig, backend: BackendConfig, env: Variables, options: HttpBackendOptions = {}) {
+    super()
+    const url = backendUrl(backend.url)
+    const isOpenAi = isOpenAiHost(url.hostname)
+    this.#origin = url.origin
+    this.#base = url.pathname.replace(/\/+$/, '')
+    this.#query = url.search
+    // A part of the path may have been filled in from a variable.
+    const shown = (path: string): string => shownUrl(url.origin + path, options.secrets)
+    const shownBase = shown(this.#base).slice(url.origin.length)
+    this.name = shownBase === '/v1' ? url.host : url.host + shownBase
+    this.provider = backend.engine ?? providerAt(url.hostname) ?? providerOfApi(model.api)
+    this.logprobs = backend.logprobs ?? (backend.engine && usualLogprobs[backend.engine])
+    const upstreamName = model.upstreamName ?? model.name
+    this.upstreamName = upstreamName
+    this.api = model.api
+    const source = {
+      backend: this.name,
+      url: shown(this.#base + apiPaths[model.api]),
+      model: upstreamName,
+      apiKeyEnv: backend.apiKeyEnv,
+      lacksKey: lacksKey(backend, env),
+      redaction: backendRedaction(backend, env, { secrets: options.secrets, names: [model.name, upstreamName] }),
+    }
+    const { name: modelName, stream, sendReasoning } = model
+    const isMistral = isMistralHost(url.hostname)
+    const names = { source, modelName, upstreamName }
+    const written = { ...names, stream, sendReasoning, isOpenAi, isMistral, engine: backend.engine }
+    const dialect: Dialect = new dialects[model.api](written)
+    const accept = model.stream ? 'text/event-stream, application/json' : 'application/json'
+    this.#headers = requestHeaders(backend, env, { api: model.api, accept })
+    this.#fixedHeaders = headerNames(backend)
+    const { requestTimeoutMs, idleTimeoutMs, connectTimeoutMs } = model
+    const connections = options.connections ?? connectionShare(model, options)
+    this.maxConnections = connections
+    const shared = { requestTimeoutMs, idleTimeoutMs, prompts: new PromptMemory(), heard: this.#heard }
+    const render: Endpoint['render'] = (request) => dialect.render(request)
+    const path = this.#base + dialect.path
+    this.#main = { path: path + this.#query, wire: { source, dialect, ...shared }, render }
+    const root = this.#base.replace(/\/v1$/, '')
+    const native = `${root}/generate`
+    const nativeSource = { ...source, url: shown(native) }
+    const reader = new GenerateReader(nativeSource)
+    this.#generate = { path: native + this.#query, wire: { source: nativeSource, dialect: reader, ...shared }, render }
+    // vLLM and SGLang count Chat requests at a path below their root. How other servers of Chat count is not known.
+    const counter = model.api !== 'chat' ? this.#base + countPaths[model.api] : backend.engine && `${root}/tokenize`
+    if (counter !== undefined) {
+      const countSource = { ...source, url: shown(counter) }
+      this.countTokens = (request) => {
+        const body = request.body ?? dialect.renderCounted(request)
+        return this.#count(request, { path: counter, body, source: countSource, timeoutMs: requestTimeoutMs })
+      }
+    }
+    this.#connections = new Connections({ url, connections, connectTimeoutMs, caFile: backend.caFile, env })
+    this.#decoding = decodePool.hold()
+    const isWatched = options.watchesWeights && backend.engine === 'vllm' && model.api === 'chat'
+    this.#weights = isWatched ? new WeightWatch(() => this.#weightInfo(`${root}/weight_info`)) : undefined
+  }
+
+  get heardAt(): number {
+    return this.#heard.at
+  }
+
+  /** Whether requests are under way, or something of a reply came within so many milliseconds. */
+  isActive(withinMs: number): boolean {
+    return this.#connections.busy > 0 || performance.now() - this.#heard.at < withinMs
+  }
+
+  async send(request: BackendRequest): Promise<BackendReply> {
+    const endpoint = request.bodyApi === 'generate' ? this.#generate : this.#main
+    if (request.captureTokens && endpoint.wire.dialect.hasTokens) decodePool.warm()
+    const weights = request.captureTokens ? this.#weights : undefined
+    const before = weights?.seen
+    const reply = await this.#exchange(endpoint, request)
+    if (!weights || !reply.tokens || reply.tokens.version !== undefined) return reply
+    return { ...reply, laterVersion: { find: () => weights.versionOf(before), look: () => weights.look() } }
+  }
+
+  /** vLLM says the version only if it was started with its development mode. */
+  async #weightInfo(path: string): Promise<VersionAnswer> {
+    try {
+      const { status, document } = await this.#ask('GET', path, this.closedSignal)
+      if (isMissing(status)) return 'none'
+      if (status >= 300) return 'unknown'
+      const version = isJsonObject(document) ? document['weight_version'] : undefined
+      return typeof version === 'string' ? { version } : 'none'
+    } catch {
+      return 'unknown'
+    }
+  }
+
+  async #count(
+    request: BackendRequest,
+    asked: {
+      readonly path: string
+      readonly body: string | Buffer
+      readonly source: Source
+      readonly timeoutMs: number
+    },
+  ): Promise<number> {
+    const { source } = asked
+    try {
+      const headers = this.#headersFor(request)
+      const answer = await this.#ask('POST', asked.path, request.signal, { ...asked, headers })
+      const { document: body } = answer
+      if (answer.status >= 300) {
+        const reported = readReportedError(body)
+        throw reportedError(source, { status: answer.status, reported, retryAfterMs: retryAfterMs(answer.headers) })
+      }
+      // The first name is that of Anthropic and OpenAI, the other that of vLLM and SGLang.
+      const count = isJsonObject(body) ? (body['input_tokens'] ?? body['count']) : undefined
+      if (typeof count === 'number' && Number.isSafeInteger(count) && count >= 0) return count
+      throw malformedReply(source, 'it has no number of tokens')
+    } catch (error) {
+      throw countFailure(error, source)
+    }
+  }
+
+  #exchange({ path, wire, render }: Endpoint, request: BackendRequest): Promise<BackendReply> {
+    const { signal, sessionId, captureTokens: wantsTokens, sink, choices } = request
+    const { conversation: messages = request.messages } = request
+    if (signal.aborted) return Promise.reject(signal.reason)
+    return new Promise((resolve, reject) => {
+      const body = request.body ?? render(request)
+      const keepsRaw = request.body !== undefined || request.own !== undefined
+      const headers = this.#headersFor(request)
+      const shard = this.#connections.pick()
+      const call = { signal, sessionId, messages, choices, wantsTokens, sink, keepsRaw, shard, resolve, reject }
+      const exchange = new BackendExchange(wire, call)
+      shard.dispatcher.dispatch({ origin: this.#origin, path, method: 'POST', headers, body }, exchange)
+    })
+  }
+
+  endSession(sessionId: string): void {
+    this.#main.wire.prompts.forget(sessionId)
+  }
+
+  #headersFor({ bodyHeaders, sessionId, retry, traceparent }: BackendRequest): string[] {
+    const headers = bodyHeaders ? this.#withBodyHeaders(bodyHeaders) : this.#headers.slice()
+    if (!this.#fixedHeaders.has('x-session-id')) headers.push('x-session-id', sessionId)
+    if (retry > 0) headers.push('x-stainless-retry-count', String(retry))
+    if (traceparent !== undefined) headers.push('traceparent', traceparent)
+    return headers
+  }
+
+  #withBodyHeaders(bodyHeaders: Readonly<Record<string, string>>): string[] {
+    const own = Object.entries(bodyHeaders).filter(([name]) => !this.#fixedHeaders.has(name))
+    const names = new Set(own.map(([name]) => name))
+    const headers = own.flat()
+    for (let index = 0; index < this.#headers.length; index += 2) {
+      const [name = '', value = ''] = this.#headers.slice(index, index + 2)
+      if (!names.has(name)) headers.push(name, value)
+    }
+    return headers
+  }
+
+  /** The names of the models the server offers. Throws if it refuses the key, or fails in a way that may pass. */
+  async listModels(signal: AbortSignal): Promise<string[]> {
+    const { status, document } = await this.#ask('GET', `${this.#base}/models`, signal)
+    if (status >= 300) {
+      const reported = readReportedError(document)
+      const failure = reportedError(this.#main.wire.source, { status, reported })
+      if (failure.code === 'model_auth' || failure.retryable) throw failure
+      return []
+    }
+    return modelsIn(document).map(({ id }) => id)
+  }
+
+  /** Whether the server has an API. An empty request tells: it is refused where there is one, which costs nothing. */
+  async hasApi(api: ApiName, signal: AbortSignal): Promise<boolean> {
+    const { status } = await this.#ask('POST', this.#base + apiPaths[api], signal)
+    return !isMissing(status)
+  }
+
+  protected override onClose(): Promise<void> {
+    this.#weights?.close()
+    return closeAll([this.#decoding, this.#connections])
+  }
+
+  #ask(
+    method: 'GET' | 'POST',
+    path: string,
+    signal: AbortSignal,
+    {
+      body = method === 'POST' ? '{}' : undefined,
+      headers = this.#headers,
+      source = this.#main.wire.source,
+      timeoutMs = shortAnswerTimeoutMs,
+    }: { body?: string | Buffer; headers?: readonly string[]; source?: Source; timeoutMs?: number } = {},
+  ): Promise<ShortAnswer> {
+    const request = { origin: this.#origin, path: path + this.#query, method, headers, body, source, signal, timeoutMs }
+    return shortRequest(this.#connections, request)
+  }
+}
+
+/** What the log-probabilities of an engine are unless it was started with another mode. */
+const usualLogprobs: Readonly<Record<EngineName, LogprobsKind>> = { vllm: 'raw', sglang: 'processed' }
+
+function connectionShare(
+  model: ModelConfig,
+  { workers, backends = model.backends.length }: HttpBackendOptions,
+): number {
+  const share = Math.floor(descriptorBudget({ workers }) / Math.max(1, backends))
+  return Math.max(1, Math.min(model.maxConcurrency, share))
+}
+
+function isMissing(status: number): boolean {
+  return [404, 405, 501].includes(status)
+}

@@ -1,0 +1,96 @@
+import { timerMs } from '../../kit/index.ts'
+
+export interface SeenWeights {
+  readonly version: string
+}
+
+/** What a question for the version came to: `none` if the server has no answer to it, `unknown` if it did not answer now. */
+export type VersionAnswer = SeenWeights | 'none' | 'unknown'
+
+/** How often the version is asked for at most, while replies wait for it. */
+const everyMs = 10_000
+
+/**
+ * The version of the weights of a server whose replies do not say it. A reply has a version only if the server named the same
+ * one before the request was sent and after the reply had ended: one question is enough for all replies that ended before it.
+ */
+export class WeightWatch {
+  readonly #ask: () => Promise<VersionAnswer>
+  #state: 'watching' | 'none' | 'closed' = 'watching'
+  #seen: SeenWeights | undefined
+  /** For replies that ended since the last question was sent. */
+  #next: PromiseWithResolvers<SeenWeights | undefined> | undefined
+  #looking: Promise<void> | undefined
+  #timer: NodeJS.Timeout | undefined
+  /** How long the next question has to wait: a server that does not answer is not asked for every request. */
+  #delayMs = 0
+
+  constructor(ask: () => Promise<VersionAnswer>) {
+    this.#ask = ask
+  }
+
+  /** What was last seen, for a request that is about to be sent. */
+  get seen(): SeenWeights | undefined {
+    if (!this.#seen && !this.#looking) this.#plan(this.#delayMs)
+    return this.#seen
+  }
+
+  /** The version of a reply that has ended, if it is known: `before` was seen when its request was sent. */
+  async versionOf(before: SeenWeights | undefined): Promise<string | undefined> {
+    if (!before || this.#state !== 'watching') return undefined
+    this.#next ??= Promise.withResolvers()
+    const { promise } = this.#next
+    this.#plan(everyMs)
+    const after = await promise
+    return after?.version === before.version ? after.version : undefined
+  }
+
+  async look(): Promise<void> {
+    const due = this.#next
+    // The replies that wait may have ended after the question under way was sent.
+    while (this.#looking) await this.#looking
+    if (!due || due !== this.#next) return
+    await this.#lookOnce()
+  }
+
+  close(): void {
+    this.#state = 'closed'
+    this.#end()
+  }
+
+  #plan(ms: number): void {
+    if (this.#state !== 'watching') return
+    this.#timer ??= setTimeout(() => {
+      this.#timer = undefined
+      // Replies may wait for more than the question that is under way.
+      void (this.#next ? this.look() : this.#lookOnce())
+    }, timerMs(ms)).unref()
+  }
+
+  #lookOnce(): Promise<void> {
+    this.#looking ??= this.#answered().finally(() => {
+      this.#looking = undefined
+    })
+    return this.#looking
+  }
+
+  async #answered(): Promise<void> {
+    clearTimeout(this.#timer)
+    this.#timer = undefined
+    this.#delayMs = everyMs
+    const due = this.#next
+    this.#next = undefined
+    const answer = await this.#ask()
+    if (answer === 'none' && this.#state === 'watching') this.#state = 'none'
+    this.#seen = typeof answer === 'string' ? undefined : answer
+    due?.resolve(this.#seen)
+    if (this.#state !== 'watching') this.#end()
+  }
+
+  #end(): void {
+    clearTimeout(this.#timer)
+    this.#timer = undefined
+    this.#next?.resolve(undefined)
+    this.#next = undefined
+  }
+}

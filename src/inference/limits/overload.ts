@@ -1,0 +1,344 @@
+import { MillraceError } from '../../errors/index.ts'
+import { type Backoff, backoffMs, type Semaphore, timerMs } from '../../kit/index.ts'
+import type { RetryRule } from '../model/retry.ts'
+
+/** Proof that a request was let through. Requests that enter between two closings share one ticket, so entering is free. */
+export interface GateTicket {
+  /** How often the gate had closed when the ticket was given. */
+  readonly epoch: number
+  readonly isProbe: boolean
+}
+
+interface OverloadGateOptions {
+  /** Failures in a row, without an answer in between, that close the gate. */
+  readonly threshold: number
+  /** How many requests are on their way at once at most: slow start ends there. */
+  readonly maxConcurrency: number
+  readonly random: () => number
+  /** Called when a failure closed the gate, and when an answer reopened it; not for `follow`. */
+  readonly onClose: (failures: number) => void
+  readonly onReopen: (closedMs: number, parked: number) => void
+  /** Called when the backend answers again, whichever worker found out. */
+  readonly onRecovering?: () => void
+  readonly probeBackoff?: Backoff
+}
+
+interface Parked {
+  readonly resolve: (ticket: GateTicket | undefined) => void
+  readonly reject: (reason: unknown) => void
+  readonly signal: AbortSignal
+  readonly onAbort: () => void
+}
+
+const defaultProbeBackoff: Backoff = { firstMs: 500, factor: 2, maxMs: 10_000 }
+/** A pause that the server asks for postpones the next probe by this much at most: one request a minute is no load. */
+const maxProbeDelayMs = 60_000
+/** How many requests may go at once after a probe was answered. */
+const firstAllowance = 2
+/** Times are sums of fractions and may be off by a rounding error; differences up to this count as none. */
+const slackMs = 0.002
+
+/**
+ * Stands before one backend and keeps requests from being spent on it while it is overloaded or gone.
+ *
+ *               threshold failures in a row                probe answered
+ *        open ────────────────────────────► closed ⇄ probing ───────────► recovering ──► open
+ *                                              ▲                              │
+ *                                              └──────────────────────────────┘ threshold failures again
+ *
+ * While the gate is closed all requests park, first come first served, and one of them at a time goes as a probe, less and less
+ * often. Failures of probes and of requests on their way when the gate closed are excused. When an answer comes, parked
+ * requests are let go: two at first and one more with every answer, which doubles them each round trip, so there is no herd.
+ * There is no bound on how many park; each leaves at once when its signal aborts.
+ *
+ * Each worker has a gate of its own before a backend, and probes by itself. That a gate closed or reopened elsewhere is told
+ * to it with `follow`.
+ */
+export class OverloadGate {
+  readonly #options: OverloadGateOptions
+  #phase: 'open' | 'closed' | 'probing' | 'recovering' = 'open'
+  #isShut = false
+  // A Set iterates in insertion order, so the first is the one that has waited longest.
+  readonly #parked = new Set<Parked>()
+  #ticket: GateTicket = { epoch: 0, isProbe: false }
+  #epoch = 0
+  #failures = 0
+  /** The number of the next probe since the gate closed. */
+  #probes = 1
+  #closedAt = 0
+  #dueAt = 0
+  #timer: NodeJS.Timeout | undefined
+  /** While recovering: how many requests may be on their way, and how many are. */
+  #allowance = 0
+  #admitted = 0
+
+  constructor(options: OverloadGateOptions) {
+    this.#options = options
+  }
+
+  get parked(): number {
+    return this.#parked.size
+  }
+
+  get isClosed(): boolean {
+    return this.#phase === 'closed' || this.#phase === 'probing'
+  }
+
+  get isProbing(): boolean {
+    return this.#phase === 'probing'
+  }
+
+  /** Whether the backend answers again and parked requests are being let go. */
+  get isRecovering(): boolean {
+    return this.#phase === 'recovering' && !this.#isShut
+  }
+
+  /** Milliseconds until the next probe may go; 0 if it may go now. */
+  get dueInMs(): number {
+    const ms = this.#dueAt - performance.now()
+    return ms > slackMs ? ms : 0
+  }
+
+  get canEnter(): boolean {
+    if (this.#isShut) return false
+    if (this.#phase === 'recovering') return this.#admitted < this.#allowance
+    return this.#phase === 'open' || (this.#phase === 'closed' && this.dueInMs === 0)
+  }
+
+  /** A ticket, if a request may go now; the caller then owes a `leave`. */
+  enter(): GateTicket | undefined {
+    if (!this.canEnter) return undefined
+    if (this.#phase === 'closed') return this.#probe()
+    if (this.#phase === 'recovering') this.#admitted += 1
+    return this.#ticket
+  }
+
+  /** Waits for a ticket. Undefined: choose a backend again, because another one answers. */
+  park(signal: AbortSignal): Promise<GateTicket | undefined> {
+    if (signal.aborted) return Promise.reject(signal.reason)
+    if (this.#isShut) return Promise.reject(shutError())
+    return new Promise((resolve, reject) => {
+      const onAbort = (): void => {
+        this.#remove(parked)
+        reject(signal.reason)
+      }
+      const parked: Parked = { resolve, reject, signal, onAbort }
+      signal.addEventListener('abort', onAbort, { once: true })
+      this.#parked.add(parked)
+    })
+  }
+
+  /** True if the failure is excused: it lies with the backend. `cancelled`: never sent, or given up by its caller. */
+  leave(ticket: GateTicket, result: RetryRule['evidence'] | 'cancelled', retryAfterMs = 0): boolean {
+    if (ticket.isProbe) return this.#endProbe(ticket, result, retryAfterMs)
+    const isCurrent = ticket.epoch === this.#epoch
+    if (isCurrent && this.isRecovering) this.#admitted -= 1
+    if (result === 'answered') this.#onAnswer()
+    else if (result === 'overloaded') {
+      if (!isCurrent) return true
+      this.#failures += 1
+      if (this.#failures >= this.#options.threshold) {
+        this.#onOverload(retryAfterMs)
+        return true
+      }
+    }
+    if (this.isRecovering) this.#release()
+    return false
+  }
+
+  dismiss(): void {
+    for (const parked of this.#parked) this.#letGo(parked, undefined)
+  }
+
+  /** Another worker has closed its gate before this backend for that long; undefined: it has reopened it. */
+  follow(closedForMs: number | undefined): void {
+    if (this.#isShut || this.isClosed === (closedForMs !== undefined)) return
+    if (closedForMs === undefined) this.#recover()
+    else this.#close(closedForMs)
+  }
+
+  shut(): void {
+    this.#isShut = true
+    clearTimeout(this.#timer)
+    for (const parked of this.#parked) {
+      this.#remove(parked)
+      parked.reject(shutError())
+    }
+  }
+
+  #onOverload(retryAfterMs: number): void {
+    const failures = this.#failures
+    // A gate that is shut admits nothing any more, so its closing is not reported.
+    if (this.#isShut) return
+    this.#close(this.#probeDelayMs(1, retryAfterMs))
+    this.#options.onClose(failures)
+  }
+
+  #close(forMs: number): void {
+    this.#epoch += 1
+    this.#failures = 0
+    this.#probes = 1
+    this.#closedAt = performance.now()
+    this.#closeUntilProbe(forMs)
+  }
+
+  #closeUntilProbe(forMs: number): void {
+    this.#phase = 'closed'
+    this.#dueAt = performance.now() + forMs
+    clearTimeout(this.#timer)
+    if (forMs > 0) this.#timer = setTimeout(() => this.#sendProbe(), timerMs(forMs))
+    else this.#sendProbe()
+  }
+
+  #probeDelayMs(probes: number, askedMs: number): number {
+    const own = backoffMs(this.#options.probeBackoff ?? defaultProbeBackoff, probes, this.#options.random)
+    return Math.max(own, Math.min(askedMs, maxProbeDelayMs))
+  }
+
+  #probe(): GateTicket {
+    this.#phase = 'probing'
+    clearTimeout(this.#timer)
+    return { epoch: this.#epoch, isProbe: true }
+  }
+
+  #sendProbe(): void {
+    const [oldest] = this.#parked
+    if (oldest) this.#letGo(oldest, this.#probe())
+  }
+
+  #endProbe(ticket: GateTicket, result: RetryRule['evidence'] | 'cancelled', retryAfterMs: number): boolean {
+    if (result === 'answered') this.#onAnswer()
+    // A request that was still on its way may have been answered first and reopened the gate: then nothing is to be done.
+    else if (this.#phase === 'probing' && ticket.epoch === this.#epoch && !this.#isShut) {
+      this.#probes += 1
+      this.#closeUntilProbe(result === 'cancelled' ? 0 : this.#probeDelayMs(this.#probes, retryAfterMs))
+    }
+    return result === 'overloaded'
+  }
+
+  #onAnswer(): void {
+    this.#failures = 0
+    if (this.#phase === 'open' || this.#isShut) return
+    if (this.#phase === 'recovering') {
+      this.#allowance += 1
+      if (this.#allowance >= this.#options.maxConcurrency) this.#open()
+    } else {
+      const parked = this.#parked.size
+      this.#recover()
+      this.#options.onReopen(performance.now() - this.#closedAt, parked)
+    }
+  }
+
+  #recover(): void {
+    clearTimeout(this.#timer)
+    this.#phase = 'recovering'
+    this.#failures = 0
+    this.#ticket = { epoch: this.#epoch, isProbe: false }
+    this.#allowance = firstAllowance
+    this.#admitted = 0
+    this.#options.onRecovering?.()
+    if (this.#allowance >= this.#options.maxConcurrency) this.#open()
+    else this.#release()
+  }
+
+  #open(): void {
+    this.#phase = 'open'
+    for (const parked of this.#parked) this.#letGo(parked, this.#ticket)
+  }
+
+  #release(): void {
+    for (const parked of this.#parked) {
+      if (this.#admitted >= this.#allowance) return
+      this.#admitted += 1
+      this.#letGo(parked, this.#ticket)
+    }
+  }
+
+  #letGo(parked: Parked, ticket: GateTicket | undefined): void {
+    this.#remove(parked)
+    parked.resolve(ticket)
+  }
+
+  #remove(parked: Parked): void {
+    this.#parked.delete(parked)
+    parked.signal.removeEventListener('abort', parked.onAbort)
+  }
+}
+
+function shutError(): MillraceError {
+  return new MillraceError('closed', 'the model was closed while requests were parked')
+}
+
+export interface LimitFeedback {
+  onSuccess(): void
+  /** `retryAfterMs`: the pause that the server asked for. */
+  onRateLimited(retryAfterMs?: number): void
+}
+
+interface AdaptiveLimitOptions {
+  readonly maxConcurrency: number
+  /** False keeps the limit where it is. */
+  readonly adaptive: boolean
+  readonly permits: Pick<Semaphore, 'limit' | 'resize'>
+  readonly onChange: (from: number, to: number, why: string) => void
+  /** How long after a first refusal further ones belong to the same episode, unless the server asks for a longer pause. */
+  readonly cooldownMs?: number
+}
+
+const cutFactor = 0.8
+/** A limit that was cut is back at its start after this many rounds of replies at most. */
+const stepsToFull = 20
+/** How many replies one refusal outweighs: a backend that refuses a few at random does not push the limit down to nothing. */
+const refusalWeight = 3
+/** The fewest replies in a round: with a small limit, fewer could not tell luck from recovery. */
+const minRound = 8
+const defaultCooldownMs = 15_000
+const maxCooldownMs = 5 * 60_000
+
+/**
+ * How many requests may be on the way to a model at once. A 429 cuts the limit by a fifth, once per episode: requests already
+ * on their way will be refused too. A round of replies raises it by a step, never above its start.
+ */
+export class AdaptiveLimit implements LimitFeedback {
+  readonly #options: AdaptiveLimitOptions
+  readonly #step: number
+  /** Replies since the limit last moved, less what refusals took away. */
+  #credit = 0
+  /** When the episode that a refusal began ends; further refusals until then say nothing new. */
+  #episodeEndsAt = 0
+
+  constructor(options: AdaptiveLimitOptions) {
+    this.#options = options
+    this.#step = Math.max(1, Math.ceil(options.maxConcurrency / stepsToFull))
+  }
+
+  onSuccess(): void {
+    const { permits, maxConcurrency } = this.#options
+    const { limit } = permits
+    if (limit === maxConcurrency) return
+    this.#credit += 1
+    if (this.#credit < Math.max(limit, minRound)) return
+    const raised = Math.min(maxConcurrency, limit + Math.min(this.#step, limit))
+    this.#move(raised, `${this.#credit} replies in its favour since the last change`)
+  }
+
+  onRateLimited(retryAfterMs = 0): void {
+    const { permits, adaptive, cooldownMs = defaultCooldownMs } = this.#options
+    if (!adaptive) return
+    this.#credit = Math.max(0, this.#credit - refusalWeight)
+    const now = performance.now()
+    if (now < this.#episodeEndsAt) return
+    this.#episodeEndsAt = now + Math.min(Math.max(retryAfterMs, cooldownMs), maxCooldownMs)
+    const { limit } = permits
+    const cut = Math.max(1, Math.floor(limit * cutFactor))
+    if (cut < limit) this.#move(cut, 'the backend asked for fewer requests (429)')
+  }
+
+  #move(to: number, why: string): void {
+    const { permits, onChange } = this.#options
+    const from = permits.limit
+    this.#credit = 0
+    permits.resize(to)
+    onChange(from, to, why)
+  }
+}

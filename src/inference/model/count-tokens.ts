@@ -1,0 +1,115 @@
+import type { BackendRequest, ModelRequest, Source } from '../../apis/index.ts'
+import { MillraceError } from '../../errors/index.ts'
+import { askedDelayMs } from '../../http/index.ts'
+import { sleep } from '../../kit/index.ts'
+import type { ModelConfig } from '../config.ts'
+import type { CallHooks } from '../model-client.ts'
+import type { BackendRoute, BackendRoutes } from './admission.ts'
+import { CallWait, type WaitLimits } from './call-wait.ts'
+import { retryDelayMs, retryRule, tryFailure } from './retry.ts'
+
+interface CountingModel {
+  readonly config: WaitLimits & Pick<ModelConfig, 'maxTries'>
+  readonly routes: BackendRoutes
+  readonly random: () => number
+}
+
+/** Asks backends that can count, one at a time, until one answers. The rules for retries and `maxTries` are those for replies. */
+export async function countTokens(
+  request: ModelRequest,
+  hooks: CallHooks,
+  { config, routes, random }: CountingModel,
+): Promise<number> {
+  const { signal } = hooks
+  const failedAt = new Set<BackendRoute>()
+  const wait = new CallWait(config, signal)
+  for (let failures = 0; ;) {
+    signal.throwIfAborted()
+    const route = bestRoute(routes, failedAt)
+    if (!route) throw cannotCount(config.name)
+    const sentAt = performance.now()
+    const counted = await countAt(route, { ...request, retry: failures, signal })
+    if (typeof counted === 'number') return counted
+    signal.throwIfAborted()
+    hooks.onFailedTry?.(performance.now() - sentAt, counted)
+    wait.failed(counted)
+    failures += 1
+    failedAt.add(route)
+    const rule = retryRule(counted.code)
+    if (!rule.retried || failures >= config.maxTries) throw counted
+    const next = bestRoute(routes, failedAt)
+    if (next && rankOf(next, failedAt) === 0) continue
+    await pause(retryDelayMs(rule, { failures, retryAfterMs: askedDelayMs(counted), random }), hooks, wait)
+  }
+}
+
+/** The best backend among those that can count: one that has not failed this call, is up, and has the least to do. */
+function bestRoute(routes: BackendRoutes, failedAt: ReadonlySet<BackendRoute>): BackendRoute | undefined {
+  let best: BackendRoute | undefined
+  for (const route of routes.all) {
+    if (!route.backend.countTokens) continue
+    const gain = best ? rankOf(best, failedAt) - rankOf(route, failedAt) || best.inFlight - route.inFlight : 1
+    if (gain > 0) best = route
+  }
+  return best
+}
+
+/** 0 is best: a backend that has not failed this call and whose gate is open. */
+function rankOf(route: BackendRoute, failedAt: ReadonlySet<BackendRoute>): number {
+  return (failedAt.has(route) ? 2 : 0) + (route.gate.canEnter ? 0 : 1)
+}
+
+async function countAt(route: BackendRoute, request: BackendRequest): Promise<number | MillraceError> {
+  const { backend } = route
+  route.inFlight += 1
+  try {
+    const counted = await backend.countTokens?.(request)
+    if (typeof counted === 'number' && counted >= 0) return counted
+    return new MillraceError('model_malformed', `the backend ${backend.name} counted ${String(counted)} tokens.`)
+  } catch (thrown) {
+    return tryFailure(thrown, backend.name)
+  } finally {
+    route.noteEnded()
+  }
+}
+
+async function pause(ms: number, hooks: CallHooks, wait: CallWait): Promise<void> {
+  wait.start()
+  hooks.onWaitStart?.()
+  try {
+    await sleep(ms, wait.signal)
+  } finally {
+    wait.stop()
+    hooks.onWaitEnd?.()
+  }
+}
+
+const whoCan =
+  'Those that can: vLLM and SGLang; servers of Responses such as OpenAI’s, if the model is configured with api: responses; servers of Messages such as Anthropic’s, with api: messages; and the simulator.'
+
+/** The error if no backend of the model is of a kind that counts. An estimate would be taken for a count, so none is made. */
+function cannotCount(model: string): MillraceError {
+  const message = `counting tokens is not possible with model ${model}: none of its backends is known to count them. ${whoCan}`
+  return new MillraceError('model_rejected', message, { data: { status: 400, param: 'model' } })
+}
+
+const lackingStatuses: ReadonlySet<unknown> = new Set([404, 405, 501])
+
+/** Older SGLang counts only plain prompts, and reports a missing `prompt` if it is sent a conversation. */
+const missesPrompt = /'missing', 'loc': \('body', 'prompt'\)/
+
+/** Says that the server cannot count if its answer shows that it is too old to; returns other failures unchanged. */
+export function countFailure(thrown: unknown, { backend, url, model }: Source): unknown {
+  if (!(thrown instanceof MillraceError)) return thrown
+  const { status } = thrown.data
+  const said = String(thrown.data['said'] ?? '')
+  // A server that does not know the model also answers 404, but names the model.
+  const lacksPath = lackingStatuses.has(status) && !said.includes(model)
+  if (!lacksPath && !missesPrompt.test(said)) return thrown
+  const told = `counting tokens is not possible with this model: its server has no way to be asked. ${whoCan}`
+  const message = `${url} answered ${String(status)}: it cannot be asked how many tokens a prompt has. ${whoCan}`
+  return new MillraceError('model_rejected', message, {
+    data: { backend, status: 400, param: 'model', said: told },
+    cause: thrown,
+  })
+}

@@ -1,0 +1,127 @@
+import { AsyncLocalStorage } from 'node:async_hooks'
+import { setImmediate as nextTurn } from 'node:timers/promises'
+import { expect, test } from 'vitest'
+import { TimeSlice, TurnBatches } from './queues.ts'
+
+/** Batches whose clock goes on only while something works. */
+function clockedBatches() {
+  let nowMs = 0
+  return {
+    batches: new TurnBatches(() => nowMs),
+    work: (ms: number): void => {
+      nowMs += ms
+    },
+  }
+}
+
+test('what comes in a turn of the loop is done at its end, together', async () => {
+  const { batches } = clockedBatches()
+  const order: string[] = []
+  for (const name of ['one', 'other']) {
+    batches.add(() => {
+      order.push(name)
+      queueMicrotask(() => order.push(`what follows from ${name}`))
+    })
+  }
+  expect(order).toEqual([])
+  await nextTurn()
+  expect(order).toEqual(['one', 'other', 'what follows from one', 'what follows from other'])
+})
+
+test('each piece runs in the async context that it came in', async () => {
+  const { batches } = clockedBatches()
+  const context = new AsyncLocalStorage<string>()
+  const seen: (string | undefined)[] = []
+  for (const name of ['one', 'other']) {
+    context.run(name, () => batches.add(() => seen.push(context.getStore())))
+  }
+  await nextTurn()
+  expect(seen).toEqual(['one', 'other'])
+})
+
+test('a crowd is worked off in order, over several turns of the loop', async () => {
+  const { batches } = clockedBatches()
+  const order: number[] = []
+  const count = 100
+  for (let index = 0; index < count; index += 1) batches.add(() => order.push(index))
+  let turns = 0
+  let most = 0
+  while (order.length < count) {
+    const before = order.length
+    await nextTurn()
+    turns += 1
+    most = Math.max(most, order.length - before)
+    // One that comes meanwhile does not overtake those that wait.
+    if (turns === 1) batches.add(() => order.push(count))
+  }
+  expect(most).toBe(16)
+  await expect.poll(() => order).toEqual(Array.from({ length: count + 1 }, (_, index) => index))
+})
+
+test('work that takes long leaves the rest to the next turns', async () => {
+  const { batches, work } = clockedBatches()
+  const done: number[] = []
+  for (let index = 0; index < 10; index += 1) {
+    batches.add(() => {
+      work(3)
+      done.push(index)
+    })
+  }
+  await nextTurn()
+  expect(done).toEqual([0, 1])
+  await nextTurn()
+  expect(done).toEqual([0, 1, 2, 3])
+  await expect.poll(() => done.length).toBe(10)
+})
+
+test('work that adds work does not keep the loop', async () => {
+  const { batches } = clockedBatches()
+  let done = 0
+  const again = (): void => {
+    done += 1
+    if (done < 3) batches.add(again)
+  }
+  batches.add(again)
+  await nextTurn()
+  expect(done).toBe(1)
+  await expect.poll(() => done).toBe(3)
+})
+
+test('what throws is uncaught, and takes nothing else along', async () => {
+  const { batches } = clockedBatches()
+  const order: string[] = []
+  const uncaught: unknown[] = []
+  process.setUncaughtExceptionCaptureCallback((error) => uncaught.push(error))
+  try {
+    const fault = new Error('a fault')
+    batches.add(() => {
+      throw fault
+    })
+    batches.add(() => order.push('waited with it'))
+    await expect.poll(() => uncaught).toEqual([fault])
+    batches.add(() => order.push('came later'))
+    await expect.poll(() => order).toEqual(['waited with it', 'came later'])
+  } finally {
+    process.setUncaughtExceptionCaptureCallback(null)
+  }
+})
+
+const numbers = Array.from({ length: 1_000 }, (_, index) => index)
+
+/** How many turns others had while all of them came, in order. */
+async function turnsDuring(slice: TimeSlice): Promise<number> {
+  let turns = 0
+  const count = (): void => {
+    turns += 1
+    immediate = setImmediate(count)
+  }
+  let immediate = setImmediate(count)
+  expect(await Array.fromAsync(slice.over(numbers))).toEqual(numbers)
+  clearImmediate(immediate)
+  return turns
+}
+
+test('others get their turn when it is over, and not before', async () => {
+  expect(await turnsDuring(new TimeSlice(0))).toBeGreaterThanOrEqual(numbers.length - 1)
+  expect(await turnsDuring(new TimeSlice(Infinity))).toBe(0)
+})

@@ -1,0 +1,160 @@
+import { getEventListeners } from 'node:events'
+import { describe, expect, test } from 'vitest'
+import {
+  type AbortListener,
+  AbortScope,
+  AbortSource,
+  closeAll,
+  offAbort,
+  onAbort,
+  raced,
+  Resource,
+} from './lifecycle.ts'
+import { sleep } from './waiting.ts'
+
+class Counting implements AbortListener {
+  count = 0
+
+  handleEvent(): void {
+    this.count += 1
+  }
+}
+
+const makers = [
+  ['a source', () => new AbortSource()],
+  ['a plain controller', () => new AbortController()],
+] as const
+
+test.each(makers)('%s tells those who listen, once', (_name, make) => {
+  const source = make()
+  const [stays, leaves, standard] = [new Counting(), new Counting(), new Counting()]
+  onAbort(source.signal, stays)
+  onAbort(source.signal, leaves)
+  source.signal.addEventListener('abort', standard)
+  offAbort(source.signal, leaves)
+  source.abort('first')
+  source.abort('second')
+  expect([stays.count, leaves.count, standard.count]).toEqual([1, 0, 1])
+  expect(source.signal.reason).toBe('first')
+})
+
+test('listeners may leave while they are told', () => {
+  const source = new AbortSource()
+  const heard: string[] = []
+  const first: AbortListener = {
+    handleEvent: () => {
+      heard.push('first')
+      offAbort(source.signal, first)
+    },
+  }
+  onAbort(source.signal, first)
+  onAbort(source.signal, { handleEvent: () => heard.push('second') })
+  source.abort('end')
+  expect(heard).toEqual(['first', 'second'])
+})
+
+class Probe extends Resource {
+  closes = 0
+  readonly #close: () => Promise<void> | void
+
+  constructor(close: () => Promise<void> | void = () => {}) {
+    super()
+    this.#close = close
+  }
+
+  protected onClose(): Promise<void> | void {
+    this.closes += 1
+    return this.#close()
+  }
+}
+
+const activeTimers = (): number => process.getActiveResourcesInfo().filter((kind) => kind === 'Timeout').length
+
+describe('Resource', () => {
+  test('closes once; every caller awaits the same end', async () => {
+    const { promise, resolve } = Promise.withResolvers<void>()
+    const probe = new Probe(() => promise)
+    const both = Promise.all([probe.close(), probe.close(), probe[Symbol.asyncDispose]()])
+    expect(probe.isClosed).toBe(true)
+    expect(probe.closedSignal.aborted).toBe(true)
+    resolve()
+    await both
+    await probe.close()
+    expect(probe.closes).toBe(1)
+  })
+
+  test('a failing close fails for everyone who awaits it', async () => {
+    const probe = new Probe(() => {
+      throw new Error('stuck')
+    })
+    await expect(probe.close()).rejects.toThrow('stuck')
+    await expect(probe.close()).rejects.toThrow('stuck')
+  })
+})
+
+describe('closeAll', () => {
+  test('closes in reverse order, tries everything, throws together', async () => {
+    const order: string[] = []
+    const named = (name: string, fails = false) =>
+      new Probe(() => {
+        order.push(name)
+        if (fails) throw new Error(name)
+      })
+    await expect(closeAll([named('a', true), undefined, named('b'), named('c', true)])).rejects.toThrow(AggregateError)
+    expect(order).toEqual(['c', 'b', 'a'])
+  })
+})
+
+describe('AbortScope', () => {
+  test('follows its parent and leaves no listener behind', () => {
+    const parent = new AbortController()
+    const scope = new AbortScope(parent.signal)
+    parent.abort('why')
+    expect(scope.signal.reason).toBe('why')
+    expect(getEventListeners(parent.signal, 'abort')).toHaveLength(0)
+  })
+
+  test('is aborted from the start under an aborted parent', () => {
+    const timersBefore = activeTimers()
+    expect(new AbortScope(AbortSignal.abort('gone'), 60_000).signal.reason).toBe('gone')
+    expect(activeTimers()).toBe(timersBefore)
+  })
+
+  test('its deadline gives its own reason; disposal takes the timer away', async () => {
+    using late = new AbortScope(undefined, 1, () => 'late')
+    await expect(raced(new Promise<never>(() => {}), late.signal)).rejects.toBe('late')
+    const timersBefore = activeTimers()
+    {
+      using _scope = new AbortScope(undefined, 60_000)
+      expect(activeTimers()).toBe(timersBefore + 1)
+    }
+    expect(activeTimers()).toBe(timersBefore)
+  })
+
+  test.each([2 ** 31, Infinity])('a deadline of %d ms is far away', async (timeoutMs) => {
+    using scope = new AbortScope(undefined, timeoutMs)
+    // One that is too long for a timer would have fired by the time another has.
+    await sleep(20)
+    expect(scope.signal.aborted).toBe(false)
+  })
+})
+
+describe('sleep and raced', () => {
+  test('reject at once when aborted, with no listener left', async () => {
+    const controller = new AbortController()
+    const waits = [sleep(60_000, controller.signal), raced(new Promise(() => {}), controller.signal)]
+    controller.abort('stop')
+    expect(await Promise.allSettled(waits)).toEqual([
+      { status: 'rejected', reason: 'stop' },
+      { status: 'rejected', reason: 'stop' },
+    ])
+    expect(getEventListeners(controller.signal, 'abort')).toHaveLength(0)
+  })
+
+  test('raced leaves no listener when the work wins', async () => {
+    const controller = new AbortController()
+    expect(await raced(Promise.resolve(7), controller.signal)).toBe(7)
+    await Promise.resolve()
+    expect(getEventListeners(controller.signal, 'abort')).toHaveLength(0)
+  })
+})

@@ -1,0 +1,60 @@
+const lineFeed = 0x0a
+
+/**
+ * Cuts a stream of bytes into lines. A character may lie across two chunks, so bytes are held back, never text. A line over
+ * the limit comes out as `undefined`, so that the count of lines stays right.
+ */
+export class LineSplitter {
+  readonly #maxLineBytes: number
+  #held: Buffer[] = []
+  #heldBytes = 0
+  #isSkipping = false
+
+  constructor(maxLineBytes: number) {
+    this.#maxLineBytes = maxLineBytes
+  }
+
+  /** Whether the unfinished line is over the limit already, for callers that will not wait for its end. */
+  get isSkipping(): boolean {
+    return this.#isSkipping
+  }
+
+  /** The lines that end in this chunk, without their line feed. */
+  push(chunk: Buffer): (string | undefined)[] {
+    const lines: (string | undefined)[] = []
+    let start = 0
+    for (let end = chunk.indexOf(lineFeed); end !== -1; end = chunk.indexOf(lineFeed, start)) {
+      if (this.#isSkipping || this.#heldBytes > 0) {
+        this.#hold(chunk.subarray(start, end))
+        lines.push(this.#release())
+      } else {
+        lines.push(end - start > this.#maxLineBytes ? undefined : chunk.toString('utf8', start, end))
+      }
+      start = end + 1
+    }
+    if (start < chunk.length) this.#hold(chunk.subarray(start))
+    return lines
+  }
+
+  /** The text after the last line feed, if there is any. */
+  end(): (string | undefined)[] {
+    return this.#isSkipping || this.#heldBytes > 0 ? [this.#release()] : []
+  }
+
+  #hold(bytes: Buffer): void {
+    this.#heldBytes += bytes.length
+    if (this.#heldBytes > this.#maxLineBytes) {
+      this.#isSkipping = true
+      this.#held = []
+    }
+    if (!this.#isSkipping) this.#held.push(bytes)
+  }
+
+  #release(): string | undefined {
+    const line = this.#isSkipping ? undefined : Buffer.concat(this.#held, this.#heldBytes).toString('utf8')
+    this.#held = []
+    this.#heldBytes = 0
+    this.#isSkipping = false
+    return line
+  }
+}

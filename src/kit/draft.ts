@@ -1,2 +1,0 @@
-/** An object while it is put together: optional fields are added afterwards. */
-export type Draft<Whole> = { -readonly [Key in keyof Whole]: Whole[Key] }

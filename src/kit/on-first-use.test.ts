@@ -1,9 +1,0 @@
-import type * as Pino from 'pino'
-import { expect, test } from 'vitest'
-import { onFirstUse } from './on-first-use.ts'
-
-test('a package is loaded once', () => {
-  const loadPino = onFirstUse((load) => load('pino') as typeof Pino)
-  expect(loadPino().pino({ level: 'silent' }).isLevelEnabled('error')).toBe(false)
-  expect(loadPino()).toBe(loadPino())
-})

@@ -1,0 +1,146 @@
+import { once } from 'node:events'
+import { readFileSync } from 'node:fs'
+import { mkdtempDisposable, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { expect, test, vi } from 'vitest'
+import { activeResources, leftSince } from '../../test/support/kit/active-resources.ts'
+import { serverEnvironment, ServerProcess } from './server-process.ts'
+import { misbehaving, ServerLog } from '../../test/fixtures/mcp/misbehaving.ts'
+import type { StdioServerConfig } from '../tools/mcp/config/server-config.ts'
+import { isRunning } from '../../test/support/tools/processes.ts'
+
+const start = (config: StdioServerConfig) => ServerProcess.start({ server: 'files', config })
+const shell = (script: string) => start({ command: 'sh', args: ['-c', script] })
+
+test('what goes in comes out, until it is closed', async () => {
+  const before = activeResources()
+  const server = await start({ command: 'cat' })
+  server.stdin.write('hello\n')
+  expect(String((await once(server.stdout, 'data'))[0])).toBe('hello\n')
+  expect(server.failure).toBeUndefined()
+  await Promise.all([server.close(), server.close(), server[Symbol.asyncDispose]()])
+  expect(server.exit).toEqual({ code: 0, signal: null })
+  expect(isRunning(server.pid)).toBe(false)
+  expect(await leftSince(before)).toEqual([])
+})
+
+test('it has its own variables and none of our secrets', async () => {
+  vi.stubEnv('SECRET', 'ours')
+  await using server = await start({ command: 'env', env: { TOKEN: 'its own' } })
+  const chunks = await server.stdout.toArray()
+  const environment = Buffer.concat(chunks).toString()
+  expect(environment).toContain('TOKEN=its own')
+  expect(environment).toContain('PATH=')
+  expect(environment).not.toContain('SECRET')
+  vi.unstubAllEnvs()
+})
+
+test('a bash reads no start-up file, whose output would stand between the messages', async () => {
+  await using home = await mkdtempDisposable(join(tmpdir(), 'millrace-home-'))
+  await writeFile(join(home.path, '.bashrc'), 'echo welcome\n')
+  await using server = await start({ command: 'bash', args: ['-c', 'echo hello'], env: { HOME: home.path } })
+  expect(Buffer.concat(await server.stdout.toArray()).toString()).toBe('hello\n')
+})
+
+test('a process that ends by itself says how, with the end of its stderr', async () => {
+  await using server = await shell('yes noise | head -n 100000 >&2; echo cannot go on >&2; exit 3')
+  expect(await server.ended).toEqual({ code: 3, signal: null })
+  expect(server.stderr.length).toBeLessThanOrEqual(8_192)
+  expect(server.stderr).toMatch(/^noise\n(noise\n)+cannot go on\n$/)
+  expect(server.failure).toMatchObject({
+    code: 'tool_infra',
+    rawMessage: "server 'files' exited with code 3; the last it wrote to stderr: cannot go on",
+    data: { server: 'files', exitCode: 3, signal: null },
+  })
+})
+
+test('one that Node ended says with what error, not with what version', async () => {
+  await using server = await start({ command: process.execPath, args: ['-e', 'require("./not-there.cjs")'] })
+  await server.ended
+  expect(server.failure?.rawMessage).toBe(
+    "server 'files' exited with code 1; the last it wrote to stderr: Error: Cannot find module './not-there.cjs'",
+  )
+})
+
+test('one that is killed says by what', async () => {
+  await using server = await shell('kill -9 $$')
+  expect(await server.ended).toEqual({ code: null, signal: 'SIGKILL' })
+  expect(server.failure?.rawMessage).toBe("server 'files' was killed by SIGKILL")
+})
+
+test('what a process left behind when it ended is killed, also outside its group', async () => {
+  using log = new ServerLog()
+  await using server = await start(misbehaving(log.mode, 'fork-grandchild'))
+  await expect.poll(() => log.count('grandchild')).toBe(2)
+  const grandchildren = log.entries('grandchild').map(({ detail }) => Number(detail))
+  expect(grandchildren.every(isRunning)).toBe(true)
+  process.kill(server.pid, 'SIGKILL')
+  await server.ended
+  expect(grandchildren.filter(isRunning)).toEqual([])
+})
+
+test('a command that does not exist is named', async () => {
+  await using server = await start({ command: 'no-such-command' })
+  await server.ended
+  expect(server.failure?.rawMessage).toBe(
+    `there is no command 'no-such-command' to start server 'files': install it, or correct "command"`,
+  )
+})
+
+test('so is one that cannot be executed', async () => {
+  await using server = await start({ command: '/etc/passwd' })
+  await server.ended
+  expect(server.failure?.rawMessage).toContain("the command '/etc/passwd' of server 'files' cannot be executed")
+})
+
+test("a server's own exit code 127 is not taken for that", async () => {
+  await using server = await shell('echo plugin not found >&2; exit 127')
+  await server.ended
+  expect(server.failure?.rawMessage).toContain('exited with code 127; the last it wrote to stderr: plugin not found')
+})
+
+test('a folder that does not exist is named', async () => {
+  await expect(start({ command: 'cat', cwd: '/no/such/folder' })).rejects.toMatchObject({
+    code: 'tool_infra',
+    rawMessage: `server 'files' could not be started: its folder /no/such/folder does not exist: correct "cwd"`,
+  })
+})
+
+test('an argument that no process can be given is refused', async () => {
+  await expect(start({ command: 'cat', args: ['a\0b'] })).rejects.toMatchObject({ code: 'tool_infra' })
+})
+
+test('writing to a process that has gone fails for who writes, and nowhere else', async () => {
+  await using server = await shell('exec 0<&-; echo deaf; sleep 60')
+  await once(server.stdout, 'data')
+  const error = await new Promise((resolve) => server.stdin.write('x'.repeat(1_000_000), resolve))
+  expect(error).toMatchObject({ code: 'EPIPE' })
+  process.kill(server.pid, 'SIGKILL')
+  await server.ended
+})
+
+test('how many files are read when a server ends does not depend on how many processes the machine has', async () => {
+  const count = 150
+  // They are there, in a group of their own, until their input ends.
+  await using crowd = await shell(`for one in $(seq ${count}); do sleep 600 & done; echo ready; read line`)
+  await once(crowd.stdout, 'data')
+  const server = await start({ command: 'cat' })
+  const before = readCalls()
+  await server.close()
+  expect(readCalls() - before).toBeLessThan(count)
+})
+
+/** How many reads this process has made so far. */
+function readCalls(): number {
+  return Number(/^syscr: (\d+)/m.exec(readFileSync('/proc/self/io', 'utf8'))?.[1])
+}
+
+test('a server gets what it needs to run, and none of our secrets', () => {
+  vi.stubEnv('OPENAI_API_KEY', 'secret')
+  vi.stubEnv('LC_TIME', 'de_DE')
+  const environment = serverEnvironment({ TOKEN: 'its own', HOME: '/srv' })
+  expect(environment).toMatchObject({ PATH: process.env['PATH'], LC_TIME: 'de_DE', TOKEN: 'its own', HOME: '/srv' })
+  expect(environment).not.toHaveProperty('OPENAI_API_KEY')
+  vi.unstubAllEnvs()
+})

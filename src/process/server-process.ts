@@ -1,0 +1,203 @@
+import { existsSync } from 'node:fs'
+import type { Readable, Writable } from 'node:stream'
+import { MillraceError } from '../errors/index.ts'
+import { Resource, within } from '../kit/index.ts'
+import { ProcessGuard, tagVariable } from './process-guard.ts'
+import { ProcessTree } from './process-tree.ts'
+import {
+  resumeSpawned,
+  type ServerExit,
+  spawnSuspended,
+  startRefusal,
+  type SuspendedProcess,
+} from './suspended-spawn.ts'
+import { TailBuffer } from './tail-buffer.ts'
+
+const defaultCloseGraceMs = 1_500
+const terminateGraceMs = 1_000
+// How long the kernel may take to end killed processes, and how long pipes may take to end whose writers are gone.
+const killLimitMs = 20_000
+const pipeLimitMs = 1_000
+const stderrBytes = 8 * 1024
+
+interface ServerCommand {
+  readonly command: string
+  readonly args?: readonly string[]
+  /** Added to the few variables that a server needs to start; nothing else is passed on. */
+  readonly env?: Readonly<Record<string, string>>
+  readonly cwd?: string
+}
+
+interface ServerProcessOptions {
+  readonly server: string
+  readonly config: ServerCommand
+  /** How long the server may take to exit once its input has ended; 1.5 s if not given. */
+  readonly closeGraceMs?: number
+  readonly guard?: ProcessGuard
+}
+
+/** A server as a process of ours: nothing that it started is left once `ended` resolves, and nothing outlives us. */
+export class ServerProcess extends Resource {
+  readonly server: string
+  readonly pid: number
+  readonly stdin: Writable
+  readonly stdout: Readable
+  /** Resolves when the process was reaped, its descendants are dead, and its output was read to the end. Never rejects. */
+  readonly ended: Promise<ServerExit>
+
+  readonly #command: string
+  readonly #process: SuspendedProcess
+  readonly #tree: ProcessTree
+  readonly #guard: ProcessGuard
+  readonly #closeGraceMs: number
+  readonly #stderr = new TailBuffer(stderrBytes)
+  #exit: ServerExit | undefined
+  #leftover: MillraceError | undefined
+
+  private constructor(options: ServerProcessOptions, suspended: SuspendedProcess, tree: ProcessTree) {
+    super()
+    this.server = options.server
+    this.pid = suspended.pid
+    this.stdin = suspended.stdin
+    this.stdout = suspended.stdout
+    this.#command = options.config.command
+    this.#process = suspended
+    this.#tree = tree
+    this.#guard = options.guard ?? ProcessGuard.ofThisThread
+    this.#closeGraceMs = options.closeGraceMs ?? defaultCloseGraceMs
+    suspended.stderr.on('data', (chunk: Buffer) => this.#stderr.push(chunk))
+    this.ended = this.#end()
+  }
+
+  /** Resolves when the server's command runs. A command that could not run shows in `ended`. */
+  static async start(options: ServerProcessOptions): Promise<ServerProcess> {
+    const { server, config, guard = ProcessGuard.ofThisThread } = options
+    const tag = guard.nextTag()
+    const env = { ...serverEnvironment(config.env), [tagVariable]: tag }
+    const suspended = await spawnSuspended(config, env).catch((error: unknown) => {
+      throw startFailure(server, config, error)
+    })
+    const started = new ServerProcess(options, suspended, new ProcessTree(suspended.pid, tag, guard))
+    try {
+      await guard.watch(suspended.pid)
+    } catch (error) {
+      await started.close()
+      throw error
+    }
+    resumeSpawned(suspended)
+    return started
+  }
+
+  /** Set from the moment the process has exited, which is before `ended`. */
+  get exit(): ServerExit | undefined {
+    return this.#exit
+  }
+
+  get stderr(): string {
+    return this.#stderr.toString()
+  }
+
+  /** Why the server is gone; undefined while it runs. */
+  get failure(): MillraceError | undefined {
+    if (!this.#exit) return undefined
+    const { server, stderr } = this
+    const { code: exitCode, signal } = this.#exit
+    const data = { server, exitCode, signal, ...(stderr && { stderr }) }
+    return new MillraceError('tool_infra', this.#describeEnd(this.#exit), { data })
+  }
+
+  #describeEnd(exit: ServerExit): string {
+    const refused = startRefusal(exit, this.stderr)
+    const command = `'${this.#command}'`
+    const server = `server '${this.server}'`
+    if (refused === 'not found')
+      return `there is no command ${command} to start ${server}: install it, or correct "command"`
+    if (refused === 'not executable')
+      return `the command ${command} of ${server} cannot be executed: check its permissions`
+    const how = exit.signal ? `was killed by ${exit.signal}` : `exited with code ${exit.code}`
+    const word = lastWord(this.stderr)
+    return `${server} ${how}${word ? `; the last it wrote to stderr: ${word}` : ''}`
+  }
+
+  /** Ends the server's input; then asks it, with its group, to terminate; then kills it, with all that it started. */
+  protected async onClose(): Promise<void> {
+    this.#process.gate.destroy()
+    this.#noteTree()
+    this.stdin.end()
+    if (!(await within(this.#process.exited, this.#closeGraceMs))) {
+      this.#noteTree()
+      this.#tree.signalGroup('SIGTERM')
+      if (!(await within(this.#process.exited, terminateGraceMs))) {
+        this.#noteTree()
+        this.#tree.signalGroup('SIGKILL')
+      }
+    }
+    if (!(await within(this.ended, killLimitMs))) throw this.#stuck()
+    if (this.#leftover) throw this.#leftover
+  }
+
+  async #end(): Promise<ServerExit> {
+    this.#exit = await this.#process.exited
+    try {
+      // After a crash nothing can finish in good order, and a new process may be waiting for this to be over.
+      if (this.isClosed) await this.#tree.terminate(terminateGraceMs)
+      await this.#tree.kill()
+      await this.#guard.forget(this.pid)
+    } catch (error) {
+      this.#leftover = MillraceError.from(error, 'tool_infra')
+    }
+    // A process that hid from us may hold the other end of the pipes.
+    if (!(await within(this.#process.closed, pipeLimitMs))) {
+      this.stdout.destroy()
+      this.#process.stderr.destroy()
+    }
+    return this.#exit
+  }
+
+  #noteTree(): void {
+    if (!this.#exit) this.#tree.note()
+  }
+
+  #stuck(): MillraceError {
+    return new MillraceError(
+      'tool_infra',
+      `the process ${this.pid} of server '${this.server}' does not die: it hangs in the kernel, see /proc/${this.pid}/stack`,
+      { data: { server: this.server, pid: this.pid } },
+    )
+  }
+}
+
+function startFailure(server: string, { cwd }: ServerCommand, error: unknown): MillraceError {
+  const isLost = cwd !== undefined && !existsSync(cwd)
+  const why = isLost
+    ? `its folder ${cwd} does not exist: correct "cwd"`
+    : MillraceError.from(error, 'tool_infra').rawMessage
+  return new MillraceError('tool_infra', `server '${server}' could not be started: ${why}`, {
+    data: { server },
+    cause: error,
+  })
+}
+
+/** The last line that says something: Node writes its stack and its version below the error. */
+function lastWord(stderr: string): string | undefined {
+  const lines = stderr.trimEnd().split('\n')
+  const last = lines.at(-1)
+  const isNodesFooter = last !== undefined && /^Node\.js v\d/.test(last)
+  return isNodesFooter ? (lines.findLast((line) => /^\w*Error\b.*: /.test(line)) ?? last) : last
+}
+
+const passedOn = new Set(
+  (
+    'PATH HOME USER LOGNAME SHELL TERM LANG LANGUAGE TMPDIR TZ NODE_EXTRA_CA_CERTS SSL_CERT_FILE SSL_CERT_DIR ' +
+    'HTTP_PROXY HTTPS_PROXY ALL_PROXY NO_PROXY http_proxy https_proxy all_proxy no_proxy'
+  ).split(' '),
+)
+
+/** A few of our variables and its own: the others hold the keys of models and other servers. */
+export function serverEnvironment(own: Readonly<Record<string, string>> = {}): Record<string, string> {
+  const environment: Record<string, string> = {}
+  for (const [name, value] of Object.entries(process.env)) {
+    if (value !== undefined && (passedOn.has(name) || name.startsWith('LC_'))) environment[name] = value
+  }
+  return { ...environment, ...own }
+}

@@ -1,0 +1,84 @@
+import { toolLoop } from '../../agents/index.ts'
+import type { ChildRequest, ChildResult } from '../../env/index.ts'
+import { messageJson } from '../../apis/index.ts'
+import { derivedSeed, hash32 } from '../../kit/index.ts'
+import type { Limits, Message } from '../../schema/index.ts'
+import { endsAttempt, readOutputToolName } from '../../tools/index.ts'
+import type { LiveRollout } from '../environment/live-rollout.ts'
+import type { RolloutTools } from '../environment/toolkit.ts'
+import { recordOf } from '../result/record.ts'
+import { rolloutEvents, traceOf } from '../result/rollout-events.ts'
+import { attemptEnd, attemptResumed, attemptStart, StartTime } from '../schedule/journal-entries.ts'
+import { AgentRun, type ChildStart } from './agent-run.ts'
+
+/** Also for a child whose environment has an agent of its own: that agent is written for the environment's tasks. */
+const standardAgent = toolLoop()
+
+/** A rollout inside a rollout: its own conversation, its parent's tools, state and budget. */
+export async function runChild(
+  request: ChildRequest,
+  parent: AgentRun,
+  { place, signal, askedBy }: ChildStart,
+): Promise<ChildResult> {
+  const { services, liveRollout } = parent
+  const { job } = liveRollout
+  const prompt: readonly Message[] =
+    typeof request.prompt === 'string' ? [{ role: 'user', content: request.prompt }] : request.prompt
+  liveRollout.childIds ??= new Map()
+  const id = childId(parent.id, place, prompt, liveRollout.childIds)
+  const { settings } = services
+  const seed = derivedSeed(liveRollout.identity.seed, id)
+  const start = new StartTime()
+  const run = new AgentRun({
+    services,
+    liveRollout,
+    id,
+    parent,
+    askedBy,
+    signal,
+    model: services.model(request.model ?? settings.model),
+    toolBox: pickedTools(liveRollout, request.tools),
+    startChild: runChild,
+    limits: limitsFor(request, settings.limits),
+    sampling: { ...settings.sampling, ...request.sampling, ...(settings.sendSeed && { seed }) },
+    trace: traceOf(job, id, parent.trace),
+  })
+  const began = { ...job, id }
+  services.journal.append(run.isResumed ? attemptResumed(began) : attemptStart(began, start.at, parent.id))
+  parent.tally.addChild()
+  const end = await run.run(request.agent ?? standardAgent, prompt)
+  const record = recordOf(run, { end, start })
+  if (rolloutEvents.hasSubscribers) rolloutEvents.publish({ kind: 'end', record, isChild: true, trace: run.trace })
+  services.journal.append(attemptEnd({ record, leaf: run.session.leaf }, true))
+  // The parent uses the same tool servers and writes to the same journal, so this error ends the parent's attempt as well.
+  if (end.error && endsAttempt(end.error)) throw end.error
+  return {
+    id,
+    outcome: end.outcome,
+    answer: run.answer ?? '',
+    messages: run.messages,
+    turns: run.turns,
+    usage: record.usage,
+  }
+}
+
+/** The child's own limits win over the run's. A limit that is named but undefined must not remove the run's. */
+function limitsFor({ limits = {} }: ChildRequest, ofAll: Limits): Limits {
+  const own = Object.entries(limits).filter(([, limit]) => limit !== undefined)
+  return { ...ofAll, ...Object.fromEntries(own) }
+}
+
+/** The id depends on what the child is asked, not on when: a resumed parent finds it in whatever order children run. */
+function childId(parent: string, place: string, prompt: readonly Message[], given: Map<string, number>): string {
+  const base = `${parent}.${place}-${hash32(...prompt.map(messageJson)).toString(36)}`
+  const earlier = given.get(base) ?? 0
+  given.set(base, earlier + 1)
+  return earlier === 0 ? base : `${base}-${earlier + 1}`
+}
+
+function pickedTools({ tools, outputs }: LiveRollout, names?: readonly string[]): RolloutTools['box'] {
+  if (!names) return tools.box
+  // An agent that may call tools whose long outputs are kept must be able to read those.
+  const needsReader = outputs && names.length > 0 && !names.includes(readOutputToolName)
+  return tools.box.pick(needsReader ? [...names, readOutputToolName] : names)
+}

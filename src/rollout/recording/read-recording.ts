@@ -1,0 +1,178 @@
+import type { WireError } from '../../errors/index.ts'
+import type { RecordedSession } from '../../inference/index.ts'
+import { roundedSum } from '../../kit/index.ts'
+import {
+  addUsage,
+  emptyUsage,
+  outcomes,
+  type Json,
+  type MessageNode,
+  type Outcome,
+  type RolloutRecord,
+} from '../../schema/index.ts'
+import { missingMessage, type BareRecord, type RunReader, type StoredAttempt } from '../../store/index.ts'
+import type { ToolCatalogue } from '../../tools/index.ts'
+import { agentOutcomeOf } from '../result/outcome.ts'
+import {
+  answerOf,
+  judgeCallEvent,
+  type RecordedAnswer,
+  type RecordedVerdict,
+  type Recording,
+  serverCallEvent,
+  verdictOf,
+} from './recording.ts'
+import { contextEvent } from '../agent/context-copy.ts'
+import { resumedEvent } from '../schedule/journal-entries.ts'
+
+export interface StoredSession {
+  readonly id: string
+  readonly parent: string | null
+  readonly startedAt: number
+  readonly nodes: readonly MessageNode[]
+  /** What the turns were sent in place of the conversation, where it differs. */
+  readonly contexts: readonly Json[]
+  readonly record: BareRecord | undefined
+}
+
+/** The sessions of an attempt: its own first, then its children's, each before its own children. Throws if one is damaged. */
+export function readSessions(reader: RunReader, rollout: string, attempt: number): StoredSession[] {
+  const own = reader.attempts(rollout).find((each) => each.attempt === attempt)
+  return own ? [...sessionsOf(reader, own, null)] : []
+}
+
+function* sessionsOf(
+  reader: RunReader,
+  { rollout: id, attempt, startedAt, end }: StoredAttempt,
+  parent: string | null,
+): Generator<StoredSession, void, void> {
+  const nodes = wholeNodes(reader, { rollout: id, attempt, leaf: end?.leaf ?? null })
+  const contexts = reader.eventsOf(id, attempt, contextEvent).map(({ data }) => data)
+  yield { id, parent, startedAt, nodes, contexts, record: end?.record }
+  for (const child of reader.children(id)) if (child.attempt === attempt) yield* sessionsOf(reader, child, id)
+}
+
+/** The nodes of an attempt. An ended attempt has a leaf, which says how many there must be. */
+export function wholeNodes(
+  reader: RunReader,
+  { rollout, attempt, leaf }: { readonly rollout: string; readonly attempt: number; readonly leaf: number | null },
+): MessageNode[] {
+  const nodes = reader.nodes(rollout, attempt)
+  if (leaf !== null && leaf >= nodes.length) throw missingMessage(rollout, leaf)
+  return nodes
+}
+
+/** The recording of an attempt that was cut off, or only lacks its score, for the launch that goes on with it. */
+export function recordingToResume([own, ...children]: readonly StoredSession[]): Recording {
+  if (!own) return { purpose: 'resume', sessions: { '': { nodes: [], journalled: 0 } } }
+  const reported = own.record && { metrics: own.record.metrics, notes: own.record.info ?? {} }
+  const sessions = byKey(own.id, [own, ...children], ({ nodes, record }) => {
+    // An agent that the infrastructure or a stop ended may go on; one that used up its budget may not.
+    const end = record && outcomes[agentOutcomeOf(record)].truncated ? recordedEnd(record) : undefined
+    return { nodes, journalled: nodes.length, ...(end && { end }) }
+  })
+  return { purpose: 'resume', sessions, ...(reported && { reported }) }
+}
+
+/** The recording that a fork begins with, from sessions up to a turn: whatever goes beyond them is live. */
+export function recordingToFork(rollout: string, sessions: readonly StoredSession[]): Recording {
+  return { purpose: 'fork', sessions: byKey(rollout, sessions, ({ nodes }) => ({ nodes })) }
+}
+
+export function recordingToReplay(
+  record: RolloutRecord,
+  sessions: readonly StoredSession[],
+  heard: Pick<Recording, 'verdicts' | 'serverAnswers'> & { readonly catalogues: readonly ToolCatalogue[] | undefined },
+): Recording {
+  const { catalogues, ...answers } = heard
+  return {
+    purpose: 'replay',
+    sessions: byKey(record.id, sessions, ({ id, nodes, record: end }) => ({
+      nodes,
+      end: (end && recordedEnd(end)) ?? unrecorded(id),
+    })),
+    ...answers,
+    ...(catalogues && { catalogues }),
+    end: record.outcome === 'reward_error' && record.error ? record.error : unrecorded(record.id),
+  }
+}
+
+function byKey(
+  rollout: string,
+  sessions: readonly StoredSession[],
+  recorded: (session: StoredSession) => RecordedSession,
+): Recording['sessions'] {
+  return Object.fromEntries(sessions.map((session) => [session.id.slice(rollout.length), recorded(session)]))
+}
+
+function unrecorded(id: string): WireError {
+  return {
+    code: 'replay_diverged',
+    message: `rollout ${id} asks for something that is not in its recording: a turn, a tool's answer, a child or a verdict`,
+  }
+}
+
+const spentLimits: Partial<Record<Outcome, string>> = {
+  max_turns: 'turns',
+  max_tokens: 'tokens',
+  max_cost: 'cost',
+  agent_timeout: 'time',
+  infra_timeout: 'wall',
+}
+
+/** Ends that came from outside, where the agent waited for something: a replay raises them again in the same place. */
+const outerEnds = new Set<Outcome>(['context_length', 'model_error', 'tool_infra_error', 'sandbox_lost', 'cancelled'])
+
+/** The error that ended the agent of a session, to be raised where its recording ends; undefined if it ended by itself. */
+function recordedEnd(record: BareRecord): WireError | undefined {
+  const outcome = agentOutcomeOf(record)
+  const limit = spentLimits[outcome]
+  if (limit !== undefined) {
+    return { code: 'budget_exhausted', message: `it was ended as ${outcome} here`, data: { limit } }
+  }
+  if (!outerEnds.has(outcome)) return undefined
+  return outcome === 'context_length' || !record.error
+    ? { code: 'context_length', message: 'the conversation was too long for the model here' }
+    : record.error
+}
+
+export function readJudgeCalls(reader: RunReader, rollout: string, attempt: number): RecordedVerdict[] {
+  return reader.eventsOf(rollout, attempt, judgeCallEvent).flatMap(({ data }) => verdictOf(data) ?? [])
+}
+
+/** The verdicts about an attempt in the launch that it ended in, in order. */
+export function readVerdicts(reader: RunReader, rollout: string, attempt: number): RecordedVerdict[] {
+  return sinceResumed(reader, { rollout, attempt, name: judgeCallEvent }).flatMap((data) => verdictOf(data) ?? [])
+}
+
+/** What tool servers answered to the environment's own code in the launch that an attempt ended in, in order. */
+export function readServerAnswers(reader: RunReader, rollout: string, attempt: number): RecordedAnswer[] {
+  return sinceResumed(reader, { rollout, attempt, name: serverCallEvent }).flatMap((data) => answerOf(data) ?? [])
+}
+
+/** The events since the attempt was last resumed, which asks judges and servers for everything again. */
+function sinceResumed(
+  reader: RunReader,
+  { rollout, attempt, name }: { readonly rollout: string; readonly attempt: number; readonly name: string },
+): Json[] {
+  const resumedAt = reader.eventsOf(rollout, attempt, resumedEvent).at(-1)?.position ?? -1
+  return reader.eventsOf(rollout, attempt, name).flatMap(({ position, data }) => (position < resumedAt ? [] : [data]))
+}
+
+export type AttemptSpending = Pick<RolloutRecord, 'usage' | 'judgeUsage' | 'cost'>
+
+/** What was spent on an attempt in all its launches, by its journal. The spending of its children is included. */
+export function journalledSpending(reader: RunReader, rollout: string, attempt: number): AttemptSpending {
+  const { usage, cost } = reader.sampled(rollout, attempt)
+  const judgeUsage = emptyUsage()
+  const costs = [cost]
+  for (const id of reader.family(rollout, attempt)) {
+    for (const verdict of readJudgeCalls(reader, id, attempt)) {
+      addUsage(judgeUsage, verdict.usage)
+      costs.push(verdict.cost)
+    }
+  }
+  const known = costs.filter((each) => each !== null)
+  const isKnown = known.length === costs.length
+  return { usage, judgeUsage, cost: isKnown ? roundedSum(known.reduce((sum, each) => sum + each, 0)) : null }
+}

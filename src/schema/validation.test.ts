@@ -1,0 +1,79 @@
+import { expect, test } from 'vitest'
+import { z } from 'zod'
+import { describeIssues, safeParse, validateStandard } from './validation.ts'
+
+const schema = z.strictObject({
+  name: z.string().min(1),
+  count: z.int().min(1).max(5),
+  share: z.number().gt(0).lt(1),
+  level: z.enum(['low', 'high']),
+  either: z.union([z.number(), z.boolean()]),
+  table: z.record(z.string(), z.string()),
+  own: z.string().refine((text) => text === 'yes', 'say yes'),
+})
+const right = { name: 'a', count: 1, share: 0.5, level: 'low', either: 1, table: {}, own: 'yes' }
+
+test.each([
+  ['what is not there', { name: undefined }, 'name: missing; expected string'],
+  ['another type', { name: 3 }, 'name: expected string, got number'],
+  ['nothing in place of a table', { table: null }, 'table: expected object, got null'],
+  ['a table that is not there', { table: undefined }, 'table: missing; expected object'],
+  ['a fraction', { count: 1.5 }, 'count: expected a whole number'],
+  ['too little', { count: 0 }, 'count: expected number to be at least 1'],
+  ['too much', { count: 6 }, 'count: expected number to be at most 5'],
+  ['nothing', { name: '' }, 'name: must not be empty'],
+  ['below an open bound', { share: 0 }, 'share: expected number to be more than 0'],
+  ['above an open bound', { share: 1 }, 'share: expected number to be less than 1'],
+  ['no choice', { level: 'none' }, 'level: expected one of "low"|"high"'],
+  ['no alternative', { either: 'x' }, 'either: it fits none of what is allowed here'],
+  ['an unknown field', { more: 1 }, 'unknown "more"; leave it out'],
+  ['the words of an author', { own: 'no' }, 'own: say yes'],
+])('%s is said in plain words', (_, wrong, said) => {
+  const { error } = safeParse(schema, { ...right, ...wrong })
+  expect(describeIssues(error?.issues ?? [])).toBe(said)
+})
+
+test.each([
+  ['a text that is no number', { age: '$& 5' }, 'age: expected number, got "$& 5"'],
+  ['a near choice', { level: 'hihg' }, 'level: expected one of "low"|"high", got "hihg" (did you mean "high"?)'],
+  ['no choice at all', { level: 3 }, 'level: expected one of "low"|"high", got number'],
+  ['a choice that is missing', { level: undefined }, 'level: missing; expected one of "low"|"high"'],
+  ['another name', { message: { text: 'Hi' } }, 'message.content: missing; found "text"'],
+  [
+    'no alternative',
+    { message: { content: { text: 'Hi' } } },
+    'message.content: it fits none of what is allowed here, got object',
+  ],
+])('what was found is said where it is known: %s', (_, wrong, said) => {
+  const given = { age: '36', level: 'low', message: { content: 'Hi' }, ...wrong }
+  const person = z.object({
+    age: z.coerce.number(),
+    level: z.enum(['low', 'high']),
+    message: z.object({ content: z.union([z.string(), z.array(z.string())]) }),
+  })
+  const { error } = safeParse(person, given)
+  expect(describeIssues(error?.issues ?? [], given)).toBe(said)
+})
+
+test('of many only the first are named, and how many there are', () => {
+  const { error } = safeParse(
+    z.array(z.number()),
+    Array.from({ length: 20 }, () => 'x'),
+  )
+  expect(describeIssues(error?.issues ?? [])).toMatch(/^\[0\]: expected number, got string; .*\[7\]: .*; and 12 more$/)
+})
+
+test('a place is written as in code, with the numbers of a list in brackets', () => {
+  const { error } = safeParse(z.object({ keys: z.array(z.object({ key: z.string() })) }), { keys: [{ key: 3 }] })
+  expect(describeIssues(error?.issues ?? [])).toBe('keys[0].key: expected string, got number')
+})
+
+test.each([
+  ['synchronous', z.object({ name: z.string() })],
+  ['asynchronous', z.object({ name: z.string().refine(async (name) => name !== '') })],
+])('a schema of an environment has our messages: %s', async (_, own) => {
+  expect(await validateStandard(own, { name: 3 })).toMatchObject({
+    issues: [{ message: 'expected string, got number' }],
+  })
+  expect(await validateStandard(own, { name: 'a' })).toEqual({ value: { name: 'a' } })
+})

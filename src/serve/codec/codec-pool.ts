@@ -1,0 +1,124 @@
+import { availableParallelism } from 'node:os'
+import { MillraceError } from '../../errors/index.ts'
+import { RecentWaits, Resource, ThreadPool, workerUrl } from '../../kit/index.ts'
+import type { DecodedBody, RecordForm } from './rollout-json.ts'
+import type { RolloutHead } from '../rollouts/reply-schemas.ts'
+
+export interface CodecStatus {
+  readonly threads: number
+  readonly maxThreads: number
+  readonly jobs: number
+  readonly queued: number
+  /** From the request until a thread began it, for the last few hundred jobs. */
+  readonly queueWaitP99Ms: number
+  readonly queueWaitMaxMs: number
+  /** From the request to the last byte handed over: a slow client shows here. */
+  readonly replyP99Ms: number
+}
+
+export type CodecJob =
+  | { readonly kind: 'encode'; readonly rollout: string; readonly form: RecordForm }
+  | { readonly kind: 'heads'; readonly rollouts: readonly string[] }
+  | { readonly kind: 'decode'; readonly body: readonly Uint8Array[] }
+
+export type CodecOutput = Uint8Array<ArrayBuffer> | readonly string[]
+
+export interface DecodedHead {
+  readonly head: unknown
+  readonly hasTasks: boolean
+}
+
+export type CodecAnswer = undefined | readonly RolloutHead[] | DecodedHead
+
+/** A thread works on its jobs in turns, a chunk each. Each job holds its rollout in memory as long as its client reads. */
+const jobsPerThread = 64
+const crowdedJobs = 2
+const maxQueued = 1_024
+
+/** Threads that read rollouts from the run's own database and write them as JSON, and that parse large requests. */
+export class CodecPool extends Resource {
+  readonly #threads: ThreadPool<CodecJob, CodecAnswer, CodecOutput>
+  readonly #maxThreads: number
+  readonly #replies = new RecentWaits()
+
+  private constructor(folder: string, maxThreads: number) {
+    super()
+    this.#maxThreads = maxThreads
+    this.#threads = new ThreadPool({
+      entry: workerUrl(import.meta, './codec-thread'),
+      name: 'millrace-codec',
+      workerData: folder,
+      maxThreads: () => maxThreads,
+      jobsPerThread,
+      crowdedJobs,
+      maxQueued,
+      whenFull: 'try again in a moment',
+      onAbort: 'cancel',
+      died: (why) =>
+        new MillraceError('worker_lost', `a thread that encodes replies died: ${why.message}`, { cause: why }),
+    })
+  }
+
+  static async start(folder: string, maxThreads = Math.min(4, availableParallelism())): Promise<CodecPool> {
+    const pool = new CodecPool(folder, maxThreads)
+    try {
+      await pool.#threads.warm()
+      return pool
+    } catch (error) {
+      await pool.close()
+      throw error
+    }
+  }
+
+  status(): CodecStatus {
+    const { threads, running, queued, waitP99Ms, waitMaxMs } = this.#threads.status()
+    return {
+      threads,
+      maxThreads: this.#maxThreads,
+      jobs: running,
+      queued,
+      queueWaitP99Ms: waitP99Ms,
+      queueWaitMaxMs: waitMaxMs,
+      replyP99Ms: this.#replies.p99Ms,
+    }
+  }
+
+  /** An ended rollout as JSON, in chunks. Asking for the next chunk says that the last one was taken. */
+  async *encode(rollout: string, form: RecordForm): AsyncGenerator<Uint8Array<ArrayBuffer>, void, void> {
+    const startedAt = performance.now()
+    try {
+      for await (const output of this.#threads.stream({ kind: 'encode', rollout, form })) {
+        yield output as Uint8Array<ArrayBuffer>
+      }
+    } finally {
+      this.#replies.add(performance.now() - startedAt)
+    }
+  }
+
+  async heads(rollouts: readonly string[]): Promise<readonly RolloutHead[]> {
+    return (await this.#threads.run({ kind: 'heads', rollouts })) as readonly RolloutHead[]
+  }
+
+  /** A complete request body in its parts, whose memory goes to the thread: they must not be used afterwards. */
+  async decode(body: readonly Uint8Array[]): Promise<DecodedBody> {
+    const tasks: string[] = []
+    const outputs = this.#threads.stream({ kind: 'decode', body }, { transfer: ownMemory(body) })
+    let next = await outputs.next()
+    for (; !next.done; next = await outputs.next()) for (const text of next.value as readonly string[]) tasks.push(text)
+    const { head, hasTasks } = next.value as DecodedHead
+    return { head, tasks: hasTasks ? tasks : undefined }
+  }
+
+  protected onClose(): Promise<void> {
+    return this.#threads.close(new MillraceError('closed', 'the server is closing'))
+  }
+}
+
+/** Memory that a part has to itself is transferred. Memory that parts share, as small ones may, is copied. */
+function ownMemory(parts: readonly Uint8Array[]): ArrayBuffer[] {
+  const buffers: ArrayBuffer[] = []
+  for (const { buffer, byteLength } of parts) {
+    if (buffer instanceof ArrayBuffer && buffer.byteLength === byteLength) buffers.push(buffer)
+  }
+  return buffers
+}

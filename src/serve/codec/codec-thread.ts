@@ -1,0 +1,49 @@
+/** The entry of a codec thread: it turns stored rollouts into JSON and large request bodies into tasks. */
+import { setImmediate as nextTurn } from 'node:timers/promises'
+import { workerData } from 'node:worker_threads'
+import { serveJobs, type JobOutputs } from '../../kit/index.ts'
+import { RunReader } from '../../store/index.ts'
+import type { CodecAnswer, CodecJob, CodecOutput, DecodedHead } from './codec-pool.ts'
+import type { RolloutHead } from '../rollouts/reply-schemas.ts'
+import { decodeBody, listsOf, rolloutChunks } from './rollout-json.ts'
+
+const reader = RunReader.open(workerData as string)
+
+await serveJobs<CodecJob, CodecAnswer, CodecOutput>({
+  errorCode: 'internal',
+  start: () => async (job, outputs) => ({ value: await run(job, outputs) }),
+  onClose: () => reader[Symbol.dispose](),
+})
+
+async function run(job: CodecJob, outputs: JobOutputs<CodecOutput>): Promise<CodecAnswer> {
+  if (job.kind === 'decode') return await decode(job.body, outputs)
+  if (job.kind === 'heads') return await heads(job.rollouts)
+  for (const bytes of rolloutChunks(reader, job.rollout, job.form)) {
+    await outputs.send(bytes, [bytes.buffer])
+    // Others have their turn between two chunks, and credit can arrive.
+    await nextTurn()
+  }
+  return undefined
+}
+
+async function decode(body: readonly Uint8Array[], outputs: JobOutputs<CodecOutput>): Promise<DecodedHead> {
+  const { head, tasks } = decodeBody(Buffer.concat(body))
+  for (const texts of listsOf(tasks ?? [])) {
+    await outputs.send(texts)
+    await nextTurn()
+  }
+  return { head, hasTasks: tasks !== undefined }
+}
+
+async function heads(rollouts: readonly string[]): Promise<readonly RolloutHead[]> {
+  const found: RolloutHead[] = []
+  for (const id of rollouts) {
+    const record = reader.rollout(id)
+    if (!record) continue
+    const { task, sample, attempt, outcome, reward, turns, timing } = record
+    const { startedAt, wallMs } = timing
+    found.push({ id, task, sample, attempt, outcome, reward, turns, startedAt, wallMs })
+    await nextTurn()
+  }
+  return found
+}

@@ -1,0 +1,19 @@
+import { expect, test } from 'vitest'
+import { checkedPublicUrl } from './gateway-config.ts'
+
+test.each([
+  ['https://gateway.example.com', 'https://gateway.example.com'],
+  ['https://gateway.example.com/', 'https://gateway.example.com'],
+  ['http://10.0.0.1:8787/models//', 'http://10.0.0.1:8787/models'],
+])('%s', (text, url) => expect(checkedPublicUrl(text)).toBe(url))
+
+test.each(['', 'gateway.example.com', 'gateway:8787', 'ftp://a', 'https://a:b@c', 'https://a?b', 'https://a/#'])(
+  '%s is refused',
+  (text) => expect(() => checkedPublicUrl(text)).toThrow('is no public url'),
+)
+
+test('a password is not repeated', () => {
+  expect(() => checkedPublicUrl('https://me:hunter2@gateway.example.com')).toThrow(
+    /what was given is no public url(?!.*hunter2)/,
+  )
+})

@@ -1,0 +1,354 @@
+import type { IncomingHttpHeaders, ServerResponse } from 'node:http'
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
+import { chatServer, generateServer, messagesServer, responsesServer, type ServerDialect } from '../../apis/index.ts'
+import { MillraceError } from '../../errors/index.ts'
+import { type ClientReply, type Gateway, goneStatus, type OfferedModel } from '../../gateway/index.ts'
+import { apiPaths, type ClientApi, countPaths } from '../../schema/index.ts'
+import type { BodyIntake } from '../http/body.ts'
+import { isFault } from '../http/errors.ts'
+import { callerFrom, requestIdOf, unauthorized } from './admission.ts'
+import type { GatewayBounds } from './gateway-config.ts'
+import { keys } from './session-schemas.ts'
+import { gatewayRefusals } from './telemetry.ts'
+
+interface ModelRoute {
+  readonly path: string
+  readonly dialect: ServerDialect
+  readonly countsOnly?: true
+  readonly summary: string
+  readonly vendorDocs: string
+}
+
+const openAiDocs = 'https://platform.openai.com/docs/api-reference'
+const anthropicDocs = 'https://docs.anthropic.com/en/api'
+
+const routes: readonly ModelRoute[] = [
+  {
+    path: `/v1${apiPaths.chat}`,
+    dialect: chatServer,
+    summary: 'OpenAI’s Chat Completions.',
+    vendorDocs: `${openAiDocs}/chat/create`,
+  },
+  {
+    path: `/v1${apiPaths.responses}`,
+    dialect: responsesServer,
+    summary: 'OpenAI’s Responses.',
+    vendorDocs: `${openAiDocs}/responses/create`,
+  },
+  {
+    path: `/v1${apiPaths.messages}`,
+    dialect: messagesServer,
+    summary: 'Anthropic’s Messages.',
+    vendorDocs: `${anthropicDocs}/messages`,
+  },
+  {
+    path: '/generate',
+    dialect: generateServer,
+    summary: 'SGLang’s own API, of a model that SGLang serves.',
+    vendorDocs: 'https://docs.sglang.ai/basic_usage/native_api.html',
+  },
+  {
+    path: `/v1${countPaths.responses}`,
+    dialect: responsesServer,
+    countsOnly: true,
+    summary: 'How many tokens a request of OpenAI’s Responses would have; nothing is sampled.',
+    vendorDocs: `${openAiDocs}/responses/input-tokens`,
+  },
+  {
+    path: `/v1${countPaths.messages}`,
+    dialect: messagesServer,
+    countsOnly: true,
+    summary: 'How many tokens a request of Anthropic’s Messages would have; nothing is sampled.',
+    vendorDocs: `${anthropicDocs}/messages-count-tokens`,
+  },
+]
+
+interface ModelRouteParts {
+  readonly gateway: Gateway
+  readonly intake: BodyIntake
+  readonly bounds: Pick<GatewayBounds, 'maxStallMs' | 'maxJsonDepth'>
+}
+
+export function modelRoutes(app: FastifyInstance, parts: ModelRouteParts): void {
+  for (const route of routes) {
+    app.register((scope, _options, done) => {
+      // The body is read by the exchange, which knows how to refuse it. Most say that it is JSON: a type that is named is
+      // looked up, while one that falls under `*` is parsed with each request.
+      scope.addContentTypeParser(['application/json', '*'], (_request, _payload, parsed) => parsed(null))
+      scope.setErrorHandler((error, request, reply) => {
+        const exchange = new ModelExchange(parts, route, request, reply)
+        exchange.refuse(MillraceError.from(error, 'usage'))
+      })
+      const handler = (request: FastifyRequest, reply: FastifyReply): void => {
+        void new ModelExchange(parts, route, request, reply).run()
+      }
+      const { path, dialect, summary, vendorDocs } = route
+      const config = { dialectFor: () => dialect, api: { summary, key: keys.session, vendorDocs } }
+      scope.post(path, { config }, handler)
+      scope.post(`/sessions/:id${path}`, { config }, handler)
+      done()
+    })
+  }
+}
+
+class ModelExchange {
+  readonly #parts: ModelRouteParts
+  readonly #route: ModelRoute
+  readonly #request: FastifyRequest
+  readonly #requestId: string
+  readonly #reply: GatewayReply
+  readonly #startedAt = performance.now()
+
+  constructor(parts: ModelRouteParts, route: ModelRoute, request: FastifyRequest, reply: FastifyReply) {
+    reply.hijack()
+    this.#parts = parts
+    this.#route = route
+    this.#request = request
+    this.#requestId = requestIdOf(request.headers['x-request-id'])
+    const { maxStallMs } = parts.bounds
+    this.#reply = new GatewayReply(reply.raw, { api: route.dialect.api, requestId: this.#requestId, maxStallMs })
+  }
+
+  /** Never rejects: nobody else answers any more. */
+  async run(): Promise<void> {
+    const { gateway, intake, bounds } = this.#parts
+    const { headers, raw, params } = this.#request
+    const { countsOnly } = this.#route
+    const { api } = this.#route.dialect
+    const { id: sessionId } = params as { readonly id?: string }
+    const { traceparent } = headers
+    try {
+      const caller = callerFrom(gateway, headers)
+      if (!caller) throw unauthorized(headers)
+      using body = await intake.read(raw)
+      await gateway.interact(
+        {
+          caller,
+          api,
+          body: body.bytes,
+          maxJsonDepth: bounds.maxJsonDepth,
+          ...(countsOnly && { countsOnly }),
+          ...(api === 'messages' && { bodyHeaders: anthropicHeaders(headers) }),
+          requestId: this.#requestId,
+          retryCount: Number(headers['x-stainless-retry-count'] ?? 0) || 0,
+          ...(sessionId !== undefined && { sessionId }),
+          ...(typeof traceparent === 'string' && { traceparent }),
+        },
+        this.#reply,
+      )
+    } catch (error) {
+      this.refuse(MillraceError.from(error, 'internal'))
+    }
+  }
+
+  refuse(error: MillraceError): void {
+    const { dialect } = this.#route
+    const isGone = error.data['status'] === goneStatus
+    const { status, headers, body } = dialect.error(error)
+    if (!isGone) this.#reply.whole(status, headers, JSON.stringify(body))
+    if (!gatewayRefusals.hasSubscribers) return
+    gatewayRefusals.publish({
+      folder: this.#parts.gateway.folder,
+      api: dialect.api,
+      requestId: this.#requestId,
+      status: isGone ? goneStatus : status,
+      ms: performance.now() - this.#startedAt,
+      error,
+    })
+  }
+}
+
+/** Which form of the API the body is written in, and what it uses beyond that. */
+function anthropicHeaders(headers: IncomingHttpHeaders): Record<string, string> {
+  const said: Record<string, string> = {}
+  for (const name of ['anthropic-version', 'anthropic-beta']) {
+    const value = headers[name]
+    if (typeof value === 'string') said[name] = value
+  }
+  return said
+}
+
+interface ListedModels {
+  Params: { id?: string }
+}
+
+interface OneModel {
+  Params: { id?: string; '*': string }
+}
+
+interface ModelListParts {
+  readonly gateway: Gateway
+  readonly onFault: ((error: MillraceError) => void) | undefined
+}
+
+/** The models that there are, below the root and below each session. All is said in the words of the client's API. */
+export function modelListRoutes(app: FastifyInstance, { gateway, onFault }: ModelListParts): void {
+  app.setErrorHandler(async (thrown, request, reply) => {
+    const error = MillraceError.from(thrown, 'internal')
+    const { status, headers, body } = shapeFor(request).dialect.error(error)
+    if (isFault(error, status)) onFault?.(error)
+    return await reply.code(status).headers(headers).send(body)
+  })
+  const requireAccess = ({ headers, params }: FastifyRequest<ListedModels>): void => {
+    const caller = callerFrom(gateway, headers)
+    if (!caller) throw unauthorized(headers)
+    // A session that nobody knows, or that is another's, has no models either.
+    if (params.id !== undefined) gateway.requireSession(caller, params.id)
+  }
+  const dialectFor = (request: Pick<FastifyRequest, 'headers'>): ServerDialect => shapeFor(request).dialect
+  const described = { key: keys.session, vendorDocs: 'https://platform.openai.com/docs/api-reference/models' }
+  const all = { ...described, summary: 'The models, in Anthropic’s shape if `anthropic-version` is sent.' }
+  const one = { ...described, summary: 'One model.' }
+  for (const path of ['/v1/models', '/sessions/:id/v1/models']) {
+    app.get<ListedModels>(path, { config: { dialectFor, api: all } }, async (request, reply) => {
+      requireAccess(request)
+      return await reply.send(shapeFor(request).list(gateway.models()))
+    })
+    // Names have slashes in them, and not every client escapes those.
+    app.get<OneModel>(`${path}/*`, { config: { dialectFor, api: one } }, async (request, reply) => {
+      requireAccess(request)
+      return await reply.send(shapeFor(request).one(gateway.model(request.params['*'])))
+    })
+  }
+}
+
+interface ModelShape {
+  readonly dialect: ServerDialect
+  readonly one: (model: OfferedModel) => object
+  readonly list: (models: readonly OfferedModel[]) => object
+}
+
+function shapeFor({ headers }: Pick<FastifyRequest, 'headers'>): ModelShape {
+  return headers['anthropic-version'] === undefined ? openAi : anthropic
+}
+
+/** Nobody knows when a model was made; clients want a date all the same. */
+const unknownDate = new Date(0)
+
+const openAi: ModelShape = {
+  dialect: chatServer,
+  one: ({ id, contextLength }) => ({
+    id,
+    object: 'model',
+    created: unknownDate.getTime() / 1000,
+    owned_by: 'millrace',
+    ...(contextLength !== undefined && { max_model_len: contextLength }),
+  }),
+  list: (models) => ({ object: 'list', data: models.map(openAi.one) }),
+}
+
+const anthropic: ModelShape = {
+  dialect: messagesServer,
+  one: ({ id, contextLength }) => ({
+    type: 'model',
+    id,
+    display_name: id,
+    created_at: unknownDate.toISOString(),
+    ...(contextLength !== undefined && { max_input_tokens: contextLength }),
+  }),
+  list: (models) => ({
+    data: models.map(anthropic.one),
+    has_more: false,
+    first_id: models[0]?.id ?? null,
+    last_id: models.at(-1)?.id ?? null,
+  }),
+}
+
+interface ReplyContext {
+  readonly api: ClientApi
+  readonly requestId: string
+  readonly maxStallMs: number
+}
+
+export class GatewayReply implements ClientReply {
+  readonly #response: ServerResponse
+  readonly #context: ReplyContext
+  #state: 'waiting' | 'streaming' | 'ended' | 'gone' = 'waiting'
+  #listener: (() => void) | undefined
+  #resume: (() => void) | undefined
+
+  constructor(response: ServerResponse, context: ReplyContext) {
+    this.#response = response
+    this.#context = context
+    // It may have gone while its body was being read.
+    if (response.destroyed) this.#state = 'gone'
+    else response.once('close', this.#onClose)
+  }
+
+  get isGone(): boolean {
+    return this.#state === 'gone'
+  }
+
+  onGone(listener: (() => void) | undefined): void {
+    this.#listener = listener
+  }
+
+  whole(status: number, headers: Readonly<Record<string, string>>, body: string): void {
+    if (this.#state !== 'waiting') return
+    this.#state = 'ended'
+    this.#writeHead(status, {
+      'content-type': 'application/json',
+      'content-length': String(Buffer.byteLength(body)),
+      ...headers,
+    })
+    this.#response.end(body)
+    this.#boundRest()
+  }
+
+  beginStream(headers: Readonly<Record<string, string>>): void {
+    if (this.#state !== 'waiting') return
+    this.#state = 'streaming'
+    this.#response.on('drain', this.#onDrain)
+    this.#writeHead(200, {
+      'content-type': 'text/event-stream; charset=utf-8',
+      'cache-control': 'no-cache',
+      // A proxy that gathers a reply before it passes it on would undo all of this.
+      'x-accel-buffering': 'no',
+      ...headers,
+    })
+    this.#response.flushHeaders()
+  }
+
+  write(text: string, resume: () => void): boolean {
+    // Whoever has gone needs no waiting for.
+    if (this.#state !== 'streaming' || text === '' || this.#response.write(text)) return true
+    if (!this.#resume) this.#response.setTimeout(this.#context.maxStallMs)
+    this.#resume = resume
+    return false
+  }
+
+  endStream(): void {
+    if (this.#state !== 'streaming') return
+    this.#state = 'ended'
+    this.#response.off('drain', this.#onDrain)
+    this.#response.end()
+    this.#boundRest()
+  }
+
+  /** A client may still have most of the reply to take: without a bound it could keep us waiting, and holding it, for ever. */
+  #boundRest(): void {
+    // Ends when nothing moves for so long: a large reply may take longer in all. Node sets its own when all has gone.
+    if (this.#response.writableLength > 0) this.#response.setTimeout(this.#context.maxStallMs)
+  }
+
+  #writeHead(status: number, headers: Record<string, string>): void {
+    const { api, requestId } = this.#context
+    headers['x-request-id'] = requestId
+    // Where Anthropic's clients look for it.
+    if (api === 'messages') headers['request-id'] = requestId
+    this.#response.writeHead(status, headers)
+  }
+
+  readonly #onDrain = (): void => {
+    this.#response.setTimeout(0)
+    const resume = this.#resume
+    this.#resume = undefined
+    resume?.()
+  }
+
+  readonly #onClose = (): void => {
+    if (this.#state === 'ended') return
+    this.#state = 'gone'
+    this.#listener?.()
+  }
+}

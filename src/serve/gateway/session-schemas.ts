@@ -1,0 +1,84 @@
+import { z } from 'zod'
+import { sessionOptionsSchema, sessionSummarySchema, sessionViewSchema } from '../../gateway/index.ts'
+import { closedObject } from '../../schema/index.ts'
+import { namedSchemas, type ApiInfo } from '../http/openapi.ts'
+import { pageSchemas } from '../http/routes.ts'
+
+/** Bodies, queries and replies of the API of sessions: what routes check, and what OpenAPI says. */
+
+export const startSessionsSchema = sessionOptionsSchema.register(namedSchemas, { id: 'StartSessions' })
+
+export const startedSessionsSchema = z
+  .object({
+    groupId: z.string(),
+    sessions: z.array(
+      z.object({
+        id: z.string(),
+        key: z.string().describe('Shown once: only its digest is kept.'),
+        url: z.string().describe('A base URL: models are below it, at /v1/…'),
+      }),
+    ),
+  })
+  .register(namedSchemas, { id: 'StartedSessions' })
+
+sessionSummarySchema.register(namedSchemas, { id: 'SessionSummary' })
+sessionViewSchema.register(namedSchemas, { id: 'Session' })
+
+export const rewardedSessionSchema = sessionViewSchema
+  .extend({
+    rewarded: z
+      .strictObject({
+        node: z
+          .number()
+          .nullable()
+          .describe('The reply, by its number in the session; null for the session as a whole.'),
+        reward: z.number(),
+      })
+      .describe('What this request has set. `reward` beside it is that of the session as a whole.'),
+  })
+  .register(namedSchemas, { id: 'RewardedSession' })
+
+export const sessionListSchema = z
+  .strictObject({
+    sessions: z.array(sessionSummarySchema),
+    unreadable: z
+      .array(z.string())
+      .exactOptional()
+      .describe(
+        'The ids of those whose record is damaged at its start, if there are any. One by one they can be looked at and ended.',
+      ),
+    after: z.string().nullable().describe('Give it as `after` for what follows; null if nothing does.'),
+  })
+  .register(namedSchemas, { id: 'SessionList' })
+
+export const sessionQuerySchema = closedObject({
+  group: z.string().exactOptional().describe('Those of this group only.'),
+  state: z.enum(['open', 'ended']).exactOptional().describe('Those that are so. Expired ones have ended.'),
+  after: z.string().exactOptional().describe('The `after` of the list before.'),
+  limit: pageSchemas.limit,
+})
+
+export const rewardSchema = closedObject({
+  reward: z.number().describe('From -1e30 to 1e30.'),
+  interactionId: z
+    .string()
+    .exactOptional()
+    .describe('The id of a reply. Without it or `node`: the session as a whole.'),
+  node: z.number().int().min(0).exactOptional().describe('The number of a reply in its session, as exports show it.'),
+}).register(namedSchemas, { id: 'Reward' })
+
+export const keys = {
+  admin: 'Needs an admin key.',
+  manager: 'Needs an admin key; a session’s own will do if it was started with selfManaged: true.',
+  session: 'A session’s own key will do.',
+}
+
+export const gatewayInfo: ApiInfo = {
+  title: 'Millrace gateway',
+  description: 'Serves models to agents, and records what they say.',
+  securitySchemes: {
+    bearer: { type: 'http', scheme: 'bearer' },
+    apiKey: { type: 'apiKey', in: 'header', name: 'x-api-key' },
+  },
+  parameters: { id: 'The session.', model: 'As the list names it.' },
+}

@@ -1,0 +1,57 @@
+import type { Readable, Writable } from 'node:stream'
+import { serveStdio, StdioServerTransport, type StdioServerHandle } from '@modelcontextprotocol/server/stdio'
+import { closeAll, Resource } from '../../kit/index.ts'
+import { EnvironmentSession, mcpServer, type ServedTools } from './environment-session.ts'
+
+export interface StdioToolDoorOptions {
+  readonly tools: ServedTools
+  readonly version: string
+  readonly input: Readable
+  /** Carries the protocol and nothing else. */
+  readonly output: Writable
+  readonly signal: AbortSignal
+  readonly onFault: (error: unknown) => void
+}
+
+/** The SDK's transport, which tells when its client has gone. */
+class WatchedTransport extends StdioServerTransport {
+  readonly #ended = Promise.withResolvers<void>()
+
+  get ended(): Promise<void> {
+    return this.#ended.promise
+  }
+
+  override async close(): Promise<void> {
+    await super.close()
+    this.#ended.resolve()
+  }
+}
+
+/** An environment's tools for one client, on a pair of streams: one session, from the start to the end of the process. */
+export class StdioToolDoor extends Resource {
+  readonly #session: EnvironmentSession
+  readonly #transport: WatchedTransport
+  readonly #handle: StdioServerHandle
+
+  private constructor(session: EnvironmentSession, { input, output, version, onFault }: StdioToolDoorOptions) {
+    super()
+    this.#session = session
+    this.#transport = new WatchedTransport(input, output)
+    // Asked for a server once or, by clients that first ask what there is, twice. The session is the same.
+    this.#handle = serveStdio(() => mcpServer(session, version), { transport: this.#transport, onerror: onFault })
+  }
+
+  /** Sets the environment up first: a client that is answered at all can call. */
+  static async open(options: StdioToolDoorOptions): Promise<StdioToolDoor> {
+    const session = await EnvironmentSession.open(options.tools, { id: 'stdio', signal: options.signal })
+    return new StdioToolDoor(session, options)
+  }
+
+  get ended(): Promise<void> {
+    return this.#transport.ended
+  }
+
+  protected onClose(): Promise<void> {
+    return closeAll([this.#session, { [Symbol.asyncDispose]: () => this.#handle.close() }])
+  }
+}

@@ -1,0 +1,248 @@
+import type { IncomingMessage } from 'node:http'
+import type { FastifyInstance } from 'fastify'
+import { z } from 'zod'
+import { MillraceError } from '../../errors/index.ts'
+import { packageVersion, Secret } from '../../kit/index.ts'
+import { closedObject, outcomeNames } from '../../schema/index.ts'
+import { maxJsonDepth } from '../codec/rollout-json.ts'
+import { BodyIntake, jsonBody } from '../http/body.ts'
+import { refuse, replyWithError } from '../http/errors.ts'
+import { namedSchemas } from '../http/openapi.ts'
+import { pageSchemas, parseQuery, refuseUnrouted, wantsLines } from '../http/routes.ts'
+import { Door, keysIn, requireAccessKey } from '../http/server.ts'
+import { healthRoutes, openPaths, readyRoute, selfDescriptionRoutes } from '../http/status-routes.ts'
+import { rolloutCount } from '../requests/known-request.ts'
+import {
+  postedRequest,
+  type PostedRequest,
+  recordFormSchema,
+  rolloutBodySchema,
+  rolloutStateSchema,
+} from '../requests/request-body.ts'
+import type { Submission } from '../requests/request-intake.ts'
+import { key, lines, recordSchema, replies, serveInfo } from './reply-schemas.ts'
+import type { RolloutService } from './rollout-service.ts'
+import { requestHeaders, sendResult, sendResults, sendRollout } from './send-rollouts.ts'
+
+export interface HttpDoorOptions {
+  readonly service: RolloutService
+  readonly host?: string
+  readonly port: number
+  /** Asked for as a bearer token by everything but `/health` and `/ready`. */
+  readonly accessKey?: string
+  readonly onFault?: (error: MillraceError) => void
+}
+
+/** The way to a `RolloutService` over HTTP. It has no logic of its own: it parses, calls and encodes. */
+export class HttpDoor extends Door {
+  private constructor(options: HttpDoorOptions) {
+    const { service, accessKey, onFault, host = '127.0.0.1' } = options
+    requireAccessKey(host, accessKey)
+    super(host, { isKeyless: accessKey === undefined })
+    const { app } = this
+    const serverKey = accessKey === undefined ? undefined : new Secret(accessKey)
+    app.addHook('onRequest', (request, reply, next) => {
+      const { bearer = '' } = keysIn(request.headers)
+      const isAllowed =
+        !serverKey || openPaths.has(request.routeOptions.url ?? '') || serverKey.equals(new Secret(bearer))
+      if (isAllowed) next()
+      else void refuse(reply, 'unauthorized', 'send the key of this server: authorization: Bearer <key>')
+    })
+    const intake = new BodyIntake({ ...service.bounds, fullStatus: 429 })
+    app.removeAllContentTypeParsers()
+    // Bodies are read by the routes that want one.
+    app.addContentTypeParser('application/json', (_request, _payload, parsed) => parsed(null))
+    app.setNotFoundHandler(async (request, reply) => {
+      return await refuseUnrouted(
+        reply,
+        this.knownRoutes.unrouted(request, () => 'GET /openapi.json lists the routes'),
+      )
+    })
+    app.setErrorHandler(async (error, _request, reply) => {
+      const sent = replyWithError(reply, error)
+      if (reply.statusCode >= 500) onFault?.(MillraceError.from(error, 'internal'))
+      return await sent
+    })
+    healthRoutes(app, '/health')
+    readyRoute(app, 'Whether a rollout that is sent now would run.', () => service.readiness())
+    selfDescriptionRoutes(app, {
+      metrics: service.metrics,
+      metricsKey: key,
+      documentKey: key,
+      routes: this.knownRoutes,
+      info: serveInfo,
+      version: packageVersion(),
+    })
+    rolloutRoutes(app, service, intake)
+    requestRoutes(app, service)
+    workerRoutes(app, service, intake)
+  }
+
+  static async open(options: HttpDoorOptions): Promise<HttpDoor> {
+    const door = new HttpDoor(options)
+    await door.listen(options.port)
+    return door
+  }
+}
+
+const rolloutQuerySchema = closedObject({ include: recordFormSchema.default('record') })
+const rolloutListQuerySchema = closedObject({
+  request: z.string().exactOptional().describe('The rollouts of this request only.'),
+  state: rolloutStateSchema.exactOptional().describe('The rollouts in this state only.'),
+  outcome: z.enum(outcomeNames).exactOptional().describe('The ended rollouts with this outcome only.'),
+  ...pageSchemas,
+})
+
+interface OneRollout {
+  Params: { id: string }
+}
+
+function rolloutRoutes(app: FastifyInstance, service: RolloutService, intake: BodyIntake): void {
+  const { codec } = service
+
+  /** Its body is held until then: its tasks are counted with those that wait from then on. */
+  const accept = async (request: IncomingMessage): Promise<PostedRequest & { readonly submission: Submission }> => {
+    using body = await intake.read(request)
+    const posted = await postedRequest(body, codec)
+    return { ...posted, submission: await service.submit(posted.request) }
+  }
+
+  const run = {
+    summary:
+      'Runs rollouts of one task or many. One rollout is answered as JSON, several as a line of JSON each, as they end.',
+    key,
+    body: rolloutBodySchema,
+    replies: { 200: { json: recordSchema, types: [lines] }, 202: replies.accepted },
+  }
+  app.post('/v1/rollouts', { config: { api: run } }, async (request, reply) => {
+    const { request: asked, form, submission } = await accept(request.raw)
+    if (asked.isDetached) {
+      const { id, firstTask, tasks, attempts } = submission.request
+      await submission.results.return()
+      return await reply
+        .code(202)
+        .headers(requestHeaders(submission.request))
+        .send({ request: id, firstTask, tasks, attempts })
+    }
+    const isOne = rolloutCount(submission.request) === 1 && !wantsLines(request)
+    return await (isOne ? sendResult : sendResults)(reply, submission, { form, codec })
+  })
+
+  const one = {
+    summary: 'One rollout: its state, or its record once it has ended.',
+    key,
+    query: rolloutQuerySchema,
+    replies: { 200: replies.rolloutOrState },
+  }
+  app.get<OneRollout>('/v1/rollouts/:id', { config: { api: one } }, async (request, reply) => {
+    const { id } = request.params
+    const { include } = parseQuery(rolloutQuerySchema, request)
+    const state = service.state(id)
+    if (state === undefined) return refuse(reply, 'not_found', `there is no rollout ${id}`)
+    if (state !== 'ended') return await reply.send({ id, state })
+    return await sendRollout(reply, { id }, { form: include, codec })
+  })
+
+  const list = {
+    summary: 'The rollouts, newest first.',
+    key,
+    query: rolloutListQuerySchema,
+    replies: { 200: replies.rolloutList },
+  }
+  app.get('/v1/rollouts', { config: { api: list } }, async (request, reply) => {
+    const { cursor, limit, ...filter } = parseQuery(rolloutListQuerySchema, request)
+    return await reply.send(await service.list(filter, { cursor, limit }))
+  })
+
+  const cancel = {
+    summary: 'Cancels a rollout.',
+    key,
+    replies: { 200: replies.cancelledRollout, 202: replies.cancelledRollout },
+  }
+  app.delete<OneRollout>('/v1/rollouts/:id', { config: { api: cancel } }, async (request, reply) => {
+    const { id } = request.params
+    const state = service.state(id)
+    if (state === undefined) return refuse(reply, 'not_found', `there is no rollout ${id}`)
+    const isCancelling = service.cancel(id)
+    return await reply.code(isCancelling ? 202 : 200).send({ id, state, cancelling: isCancelling })
+  })
+}
+
+const requestQuerySchema = closedObject({ include: recordFormSchema.default('record') })
+const requestListQuerySchema = closedObject({
+  state: rolloutStateSchema
+    .exactOptional()
+    .describe('`queued`: no rollout has started. `ended`: all have ended. `running`: any other.'),
+  ...pageSchemas,
+})
+
+interface OneRequest {
+  Params: { id: string }
+}
+
+function requestRoutes(app: FastifyInstance, service: RolloutService): void {
+  const list = {
+    summary: 'The requests, newest first, with the number of their rollouts by state and outcome.',
+    key,
+    query: requestListQuerySchema,
+    replies: { 200: replies.requestList },
+  }
+  app.get('/v1/requests', { config: { api: list } }, async (request, reply) => {
+    return await reply.send(service.listRequests(parseQuery(requestListQuerySchema, request)))
+  })
+
+  const one = {
+    summary: 'One request with the state of its rollouts; its results as lines if `accept` asks for them.',
+    key,
+    query: requestQuerySchema,
+    replies: { 200: { json: replies.request, types: [lines] } },
+  }
+  app.get<OneRequest>('/v1/requests/:id', { config: { api: one } }, async (request, reply) => {
+    const { id } = request.params
+    const { include } = parseQuery(requestQuerySchema, request)
+    const known = service.request(id)
+    if (!known) return refuse(reply, 'not_found', `there is no request ${id}`)
+    if (wantsLines(request)) {
+      return await sendResults(reply, await service.results(known), { form: include, codec: service.codec })
+    }
+    return await reply.send({ ...service.describeRequest(known), rollouts: service.rollouts(known) })
+  })
+
+  const cancel = {
+    summary: 'Cancels the rollouts of a request that have not ended.',
+    key,
+    replies: { 200: replies.cancelledRequest, 202: replies.cancelledRequest },
+  }
+  app.delete<OneRequest>('/v1/requests/:id', { config: { api: cancel } }, async (request, reply) => {
+    const { id } = request.params
+    const known = service.request(id)
+    if (!known) return refuse(reply, 'not_found', `there is no request ${id}`)
+    const cancelling = service.cancelRequest(known)
+    return await reply.code(cancelling > 0 ? 202 : 200).send({ id, cancelling })
+  })
+}
+
+const resizeSchema = closedObject({
+  count: z.int().min(1).describe('The number of workers from now on.'),
+}).register(namedSchemas, { id: 'ResizeWorkers' })
+
+function workerRoutes(app: FastifyInstance, service: RolloutService, intake: BodyIntake): void {
+  const list = (): unknown => ({ workers: service.status().workers })
+  const described = { key, replies: { 200: replies.workers } }
+
+  const all = { ...described, summary: 'The workers.' }
+  app.get('/v1/workers', { config: { api: all } }, async (_request, reply) => await reply.send(list()))
+
+  const resize = { ...described, summary: 'Changes the number of workers.', body: resizeSchema }
+  app.put('/v1/workers', { config: { api: resize } }, async (request, reply) => {
+    const { count } = await jsonBody(request.raw, intake, { schema: resizeSchema, maxDepth: maxJsonDepth })
+    await service.resizeWorkers(count)
+    return await reply.send(list())
+  })
+
+  const restart = { ...described, summary: 'Replaces each worker with a fresh one, one after another.' }
+  app.post('/v1/workers/restart', { config: { api: restart } }, async (_request, reply) => {
+    await service.restartWorkers()
+    return await reply.send(list())
+  })
+}

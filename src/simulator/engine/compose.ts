@@ -1,0 +1,175 @@
+import { MillraceError } from '../../errors/index.ts'
+import { hash32 } from '../../kit/index.ts'
+import type { AssistantMessage, FinishReason, JsonObject, ToolCall, ToolDefinition } from '../../schema/index.ts'
+import { type SimulatorRequest, type Token, TokenCounter, TokenList, writeReply } from './tokens.ts'
+import { solve, SolverContext, type SolverReply, synthesiseArguments, synthesiseJson } from '../solvers/index.ts'
+import { draw } from './draw.ts'
+
+export function composeMessage(
+  solved: SolverReply,
+  style: { base: number; sloppiness: number; reasoning: string | undefined },
+): AssistantMessage {
+  const content = solved.text ?? null
+  const calls = solved.calls?.map((call, index): ToolCall => {
+    const isSloppy = style.sloppiness > 0 && draw(style.base, 'sloppy', index) < style.sloppiness
+    const written = isSloppy
+      ? sloppyCall(call, draw(style.base, 'slip', index))
+      : { name: call.name, arguments: JSON.stringify(call.arguments) }
+    const id = `call_${hash32(style.base, 'call', index).toString(16).padStart(8, '0')}`
+    return { id, type: 'function', function: written }
+  })
+  return {
+    role: 'assistant',
+    content,
+    ...(style.reasoning === undefined ? {} : { reasoning_content: style.reasoning }),
+    ...(calls ? { tool_calls: calls } : {}),
+  }
+}
+
+interface Composed {
+  readonly message: AssistantMessage
+  readonly finishReason: FinishReason
+  readonly outputTokens: number
+  readonly reasoningTokens: number
+  /** The tokens sampled before the limit cut them off; the tokens of a whole message follow from the message. */
+  readonly cutTokens?: readonly Token[]
+}
+
+/** Ends the message after `maxTokens`, even in the middle of a word or of a tool call's arguments. */
+export function limitMessage(message: AssistantMessage, maxTokens: number): Composed {
+  const counter = new TokenCounter()
+  writeReply(counter, message)
+  // The end marker is sampled too.
+  const whole = counter.count + 1
+  if (whole <= maxTokens) {
+    return {
+      message,
+      finishReason: message.tool_calls ? 'tool_calls' : 'stop',
+      outputTokens: whole,
+      reasoningTokens: reasoningTokens(message.reasoning_content),
+    }
+  }
+  const kept = wholeTokens(message).slice(0, maxTokens)
+  return {
+    message: joinTokens(kept, message.tool_calls ?? []),
+    finishReason: 'length',
+    outputTokens: kept.length,
+    reasoningTokens: kept.filter((token) => token.part === 'reasoning').length,
+    cutTokens: kept,
+  }
+}
+
+export function wholeTokens(message: AssistantMessage): Token[] {
+  const list = new TokenList()
+  writeReply(list, message)
+  list.marker('<|end|>')
+  return list.tokens
+}
+
+function reasoningTokens(reasoning: string | undefined): number {
+  if (reasoning === undefined) return 0
+  const counter = new TokenCounter()
+  counter.text(reasoning)
+  return counter.count
+}
+
+/** The message that these tokens begin; `calls` are the calls of the whole message. */
+export function joinTokens(tokens: readonly Token[], calls: readonly ToolCall[]): AssistantMessage {
+  let content = ''
+  let reasoning: string | undefined
+  const written: { name: string; arguments: string }[] = []
+  for (const { part, piece, call } of tokens) {
+    if (part === 'content') content += piece
+    else if (part === 'reasoning') reasoning = (reasoning ?? '') + piece
+    else if (call >= 0) {
+      const target = (written[call] ??= { name: '', arguments: '' })
+      if (part === 'name') target.name += piece
+      else if (part === 'arguments') target.arguments += piece
+    }
+  }
+  // A call whose name is not complete is left out: no engine's parser would report it.
+  const complete = calls.filter((call, index) => written[index]?.name === call.function.name)
+  return {
+    role: 'assistant',
+    content: content === '' && complete.length > 0 ? null : content,
+    ...(reasoning === undefined ? {} : { reasoning_content: reasoning }),
+    ...(complete.length > 0
+      ? {
+          tool_calls: complete.map(({ id, type, function: called }, index) => ({
+            id,
+            type,
+            function: written[index] ?? called,
+          })),
+        }
+      : {}),
+  }
+}
+
+export function decide(request: SimulatorRequest, base: number, skill: number): SolverReply | MillraceError {
+  const { toolChoice = 'auto', messages } = request
+  const mustCall = toolChoice !== 'auto' && toolChoice !== 'none'
+  const tools = allowedTools(request)
+  if (mustCall && tools.length === 0) {
+    const wanted = typeof toolChoice === 'object' ? `the tool ${toolChoice.name}` : 'a tool'
+    return new MillraceError('model_rejected', `tool_choice asks for ${wanted}, but the request does not offer it`, {
+      data: { status: 400 },
+    })
+  }
+  const context = new SolverContext({ messages, tools, skill, base })
+  const solved = solve(context)
+  if (solved.calls) return request.parallelToolCalls === false ? { ...solved, calls: solved.calls.slice(0, 1) } : solved
+  if (!mustCall) return { text: stopped(formatted(solved.text ?? '', request, context), request.sampling.stop) }
+  const tool = context.pick(tools, 'tool')
+  return { calls: [{ name: tool.function.name, arguments: synthesiseArguments(context, tool) }] }
+}
+
+function allowedTools({ toolChoice, tools }: SimulatorRequest): readonly ToolDefinition[] {
+  if (toolChoice === 'none') return []
+  return typeof toolChoice === 'object' ? tools.filter((tool) => tool.function.name === toolChoice.name) : tools
+}
+
+function formatted(text: string, { responseFormat }: SimulatorRequest, context: SolverContext): string {
+  if (!responseFormat) return text
+  const value =
+    responseFormat.kind === 'json_object' ? { answer: text } : synthesiseJson(context, responseFormat.schema)
+  return JSON.stringify(value)
+}
+
+function stopped(text: string, stop: readonly string[] = []): string {
+  let end = text.length
+  for (const sequence of stop) {
+    const at = sequence === '' ? -1 : text.indexOf(sequence)
+    if (at >= 0) end = Math.min(end, at)
+  }
+  return text.slice(0, end)
+}
+
+/** Mistakes that models make in the arguments of tool calls; each leaves a call that a strict reader must refuse. */
+const argumentSlips: readonly ((args: JsonObject) => string)[] = [
+  // A field is missing.
+  (args) => JSON.stringify(Object.fromEntries(Object.entries(args).slice(1))),
+  // A value has another type.
+  (args) =>
+    JSON.stringify(
+      Object.fromEntries(Object.entries(args).map(([key, value], index) => [key, index === 0 ? { value } : value])),
+    ),
+  // The text is cut short.
+  (args) => JSON.stringify(args).slice(0, -1),
+  // It is written as Python would write it.
+  (args) =>
+    `{${Object.entries(args)
+      .map(([key, value]) => `'${key}': '${typeof value === 'string' ? value : JSON.stringify(value)}'`)
+      .join(', ')}}`,
+  // It is fenced.
+  (args) => `\`\`\`json\n${JSON.stringify(args)}\n\`\`\``,
+]
+
+function sloppyCall({ name, arguments: args }: SolverCall, luck: number): ToolCall['function'] {
+  const slip = argumentSlips[Math.floor(luck * (argumentSlips.length + 1)) - 1]
+  // Without arguments there is no field to get wrong, and `{}` in any form might pass.
+  if (slip && Object.keys(args).length > 0) return { name, arguments: slip(args) }
+  const misspelt = name.length > 2 ? `${name.slice(0, -2)}${name.at(-1)}${name.at(-2)}_` : `${name}_`
+  return { name: misspelt, arguments: JSON.stringify(args) }
+}
+
+type SolverCall = NonNullable<SolverReply['calls']>[number]

@@ -1,0 +1,112 @@
+import { describe, expect, test } from 'vitest'
+import { activeResources, leftSince } from '../../../test/support/kit/active-resources.ts'
+import { apiPaths, body, eventsOf, post, saidIn, Stream } from '../../../test/support/simulator/ask.ts'
+import { SimulatorServer } from './server.ts'
+
+const question = 'What is 17 * 3? End with `Answer: <number>`.'
+const complete = 'Answer: 51'
+
+/** What only a stream that is complete has. */
+const ends = { chat: /"finish_reason":"/, responses: /"response\.completed"/, messages: /"message_stop"/ }
+
+/** How each API reports an error in the middle. */
+const errors = {
+  chat: { error: { type: 'server_error' } },
+  responses: { type: 'error' },
+  messages: { type: 'error', error: { type: 'api_error' } },
+}
+
+describe.each(['chat', 'responses', 'messages'] as const)('a streamed reply of %s', (api) => {
+  const path = apiPaths[api]
+  const ask = async (server: SimulatorServer, fault: string) => {
+    const stream = await Stream.open(server, path, body(api, question, { model: `fault:${fault}` }))
+    return stream.rest()
+  }
+
+  test.each([
+    ['kill', 'broken'],
+    ['quiet-end', 'end'],
+    ['midstream-error', 'end'],
+  ] as const)('%s: begins, says something, and never that it is complete', async (fault, how) => {
+    await using server = await SimulatorServer.start()
+    const { end, events, text } = await ask(server, fault)
+    expect(end).toBe(how)
+    expect(saidIn(events)).toBe(complete)
+    expect(text).not.toMatch(ends[api])
+    expect(text).not.toContain('[DONE]')
+    if (fault === 'midstream-error') expect(events.at(-1)).toMatchObject(errors[api])
+    else expect(events.at(-1)).not.toMatchObject(errors[api])
+  })
+
+  test('malformed: has one event that is not JSON, and goes on', async () => {
+    await using server = await SimulatorServer.start()
+    const { end, text } = await ask(server, 'malformed')
+    const events = [...text.matchAll(/^data: (.*)$/gm)].filter(([, data]) => data !== '[DONE]')
+    expect(end).toBe('end')
+    expect(events.length - eventsOf(text).length).toBe(1)
+    expect(text).toMatch(ends[api])
+  })
+
+  test('stall: says something, and then nothing until its client goes', async () => {
+    await using server = await SimulatorServer.start()
+    const before = activeResources()
+    const stream = await Stream.open(server, path, body(api, question, { model: 'fault:stall' }))
+    await stream.until((events) => saidIn(events) === complete)
+    expect(server.stats).toMatchObject({ inFlight: 1, byStatus: { 200: 1 } })
+    stream.abort()
+    await expect.poll(() => server.stats).toMatchObject({ inFlight: 0, aborted: 1 })
+    expect((await leftSince(before)).filter((kind) => kind.startsWith('Timeout'))).toEqual([])
+  })
+
+  test('trickle: brings one token at a time', async () => {
+    await using server = await SimulatorServer.start()
+    const stream = await Stream.open(server, path, body(api, question, { model: 'fault:trickle' }))
+    const first = await stream.until((events) => saidIn(events) !== '')
+    expect(saidIn(first)).toBe('Answer')
+    expect(saidIn((await stream.rest()).events)).toBe(complete)
+  })
+})
+
+describe('a whole reply', () => {
+  const ask = (server: SimulatorServer, fault: string) =>
+    post(server, apiPaths.chat, body('chat', question, { model: `fault:${fault}` }))
+
+  test('that is killed loses its connection', async () => {
+    await using server = await SimulatorServer.start()
+    await expect(ask(server, 'kill')).rejects.toThrow(/terminated|closed|aborted/)
+  })
+
+  test('that ends quietly is half a document', async () => {
+    await using server = await SimulatorServer.start()
+    const { status, text } = await ask(server, 'quiet-end')
+    expect(status).toBe(200)
+    expect(() => JSON.parse(text) as unknown).toThrow(SyntaxError)
+    expect(text).toMatch(/^\{"id"/)
+  })
+
+  test('may be an error for all its 200', async () => {
+    await using server = await SimulatorServer.start()
+    const { status, text } = await ask(server, 'midstream-error')
+    expect([status, JSON.parse(text)]).toMatchObject([200, { error: { type: 'server_error' } }])
+  })
+
+  test('that stalled can be aborted', async () => {
+    await using server = await SimulatorServer.start()
+    const sent = ask(server, 'stall')
+    sent.catch(() => {})
+    await expect.poll(() => server.stats.byStatus).toEqual({ 200: 1 })
+    expect(server.simulator.engine.abort()).toBe(1)
+    await expect(sent).rejects.toThrow(/terminated|closed|aborted/)
+  })
+})
+
+test('the rates of faults are those of the options', async () => {
+  await using server = await SimulatorServer.start({ faults: { midstreamError: 0.5, quietEnd: 0.5 } })
+  const counts = { error: 0, quiet: 0 }
+  for (let seed = 0; seed < 40; seed += 1) {
+    const { text } = await post(server, apiPaths.chat, body('chat', question, { stream: true, seed }))
+    counts[text.includes('"error"') ? 'error' : 'quiet'] += 1
+  }
+  expect(counts.error).toBeGreaterThan(8)
+  expect(counts.quiet).toBeGreaterThan(8)
+})

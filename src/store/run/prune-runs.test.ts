@@ -1,0 +1,112 @@
+import { existsSync, mkdirSync, readdirSync, symlinkSync, utimesSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { setImmediate } from 'node:timers/promises'
+import { expect, test } from 'vitest'
+import { pruneRuns } from './prune-runs.ts'
+import { readRunFile, writeRunFile } from './run-file.ts'
+import { runFiles } from './run-folder.ts'
+import { RunStore } from '../run-store.ts'
+import { temporaryFolder } from '../../../test/support/store/fixtures.ts'
+import { dayMs, placeRun } from '../../../test/support/store/place-run.ts'
+
+test('pruning takes old complete runs, and says how large they were', async () => {
+  using root = temporaryFolder()
+  for (const days of [1, 2, 3, 4]) placeRun(root.path, `run-${days}`, { days, state: 'complete' })
+  placeRun(root.path, 'resumable', { days: 9, state: 'unfinished' })
+  mkdirSync(join(root.path, 'run-4', 'blobs'))
+  writeFileSync(join(root.path, 'run-4', 'blobs', 'x'), 'x'.repeat(5000))
+
+  const plan = await pruneRuns(root.path, { olderThanMs: 2.5 * dayMs, keep: 1, dryRun: true })
+  expect(plan.map(({ name, removed }) => [name, removed])).toEqual([
+    ['run-3', false],
+    ['run-4', false],
+  ])
+  expect(plan[1]?.bytes).toBeGreaterThan(5000)
+  expect(readdirSync(root.path)).toHaveLength(5)
+
+  const pruned = await pruneRuns(root.path, { olderThanMs: 2.5 * dayMs })
+  expect(pruned.every(({ removed }) => removed)).toBe(true)
+  expect(readdirSync(root.path).toSorted()).toEqual(['resumable', 'run-1', 'run-2'])
+
+  await pruneRuns(root.path, { keep: 1, includeUnfinished: true })
+  expect(readdirSync(root.path)).toEqual(['run-1'])
+  await expect(pruneRuns(root.path, {})).rejects.toMatchObject({ code: 'usage' })
+})
+
+test('pruning leaves a run alone that is in use, even one that claims to be complete', async () => {
+  using root = temporaryFolder()
+  placeRun(root.path, 'busy', { days: 9 })
+  await using store = await RunStore.open({ folder: join(root.path, 'busy') })
+  expect(await pruneRuns(root.path, { keep: 0, includeUnfinished: true })).toEqual([])
+  await store.finish('complete')
+  expect(await pruneRuns(root.path, { keep: 0 })).toMatchObject([{ name: 'busy', removed: false }])
+  expect(existsSync(join(root.path, 'busy', runFiles.run))).toBe(true)
+})
+
+test('pruning by name takes that run alone, under the same rules', async () => {
+  using root = temporaryFolder()
+  for (const name of ['it', 'it-too']) placeRun(root.path, name, { state: 'complete' })
+  placeRun(root.path, 'resumable', { state: 'unfinished' })
+  expect(await pruneRuns(root.path, { name: 'resumable' })).toEqual([])
+  expect(await pruneRuns(root.path, { name: 'it', olderThanMs: dayMs })).toEqual([])
+  expect(await pruneRuns(root.path, { name: 'it' })).toMatchObject([{ name: 'it', removed: true }])
+  expect(readdirSync(root.path).toSorted()).toEqual(['it-too', 'resumable'])
+})
+
+test('two who prune at once share the work', async () => {
+  using root = temporaryFolder()
+  for (let index = 0; index < 12; index += 1) placeRun(root.path, `run-${index}`, { state: 'complete' })
+  const both = await Promise.all([pruneRuns(root.path, { keep: 0 }), pruneRuns(root.path, { keep: 0 })])
+  expect(both.flat().filter(({ removed }) => removed)).toHaveLength(12)
+  expect(readdirSync(root.path)).toEqual([])
+})
+
+test('what is left of one who was killed while it deleted a run goes with the next', async () => {
+  using root = temporaryFolder()
+  mkdirSync(join(root.path, '.pruned-nightly-4711', 'blobs'), { recursive: true })
+  writeFileSync(join(root.path, '.pruned-nightly-4711', 'blobs', 'x'), 'x')
+  mkdirSync(join(root.path, '.other'))
+  await pruneRuns(root.path, { keep: 0, dryRun: true })
+  expect(readdirSync(root.path)).toHaveLength(2)
+  await pruneRuns(root.path, { keep: 0 })
+  expect(readdirSync(root.path)).toEqual(['.other'])
+  await pruneRuns(join(root.path, 'nowhere'), { keep: 0 })
+})
+
+test('runs that were taken up and left unfinished since they were found stay', async () => {
+  using root = temporaryFolder()
+  for (let index = 0; index < 6; index += 1) placeRun(root.path, `run-${index}`, { state: 'complete' })
+  const left = (): string[] => readdirSync(root.path).filter((name) => name.startsWith('run-'))
+  const pruning = pruneRuns(root.path, { keep: 0 })
+  while (left().length === 6) await setImmediate()
+  const names = left()
+  for (const name of names) {
+    const run = readRunFile(join(root.path, name))
+    if (run) writeRunFile(join(root.path, name), { ...run, state: 'unfinished' })
+  }
+  await pruning
+  // One may have been on its way.
+  expect(left().length).toBeGreaterThanOrEqual(names.length - 1)
+})
+
+test('a run that was killed was used when it last wrote, and one that does not say when is not old', async () => {
+  using root = temporaryFolder()
+  const startedAt = new Date(Date.now() - 9 * dayMs).toISOString()
+  placeRun(root.path, 'worked-until-now', { days: 9, state: 'running', sittings: [{ startedAt }] })
+  placeRun(root.path, 'long-dead', { days: 9, state: 'running', sittings: [{ startedAt }] })
+  const then = new Date(startedAt)
+  utimesSync(join(root.path, 'long-dead', runFiles.database), then, then)
+  placeRun(root.path, 'undated', { state: 'complete', sittings: [{ startedAt, endedAt: 'yesterday' }] })
+  const pruned = await pruneRuns(root.path, { olderThanMs: 2 * dayMs, includeUnfinished: true })
+  expect(pruned).toMatchObject([{ name: 'long-dead', removed: true }])
+})
+
+test('pruning leaves alone a run that lies elsewhere and is linked here', async () => {
+  using root = temporaryFolder()
+  using disk = temporaryFolder()
+  placeRun(disk.path, 'moved', { days: 9, state: 'complete' })
+  placeRun(root.path, 'here', { days: 9, state: 'complete' })
+  symlinkSync(join(disk.path, 'moved'), join(root.path, 'linked'))
+  expect(await pruneRuns(root.path, { keep: 0 })).toMatchObject([{ name: 'here', removed: true }])
+  expect(readdirSync(root.path)).toEqual(['linked'])
+})

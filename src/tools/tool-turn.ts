@@ -1,0 +1,268 @@
+import { MillraceError } from '../errors/index.ts'
+import { AbortSource, EventChannel, offAbort, onAbort, raced, timerMs } from '../kit/index.ts'
+import type { ToolCall, ToolMessage, ToolRecord, ToolRepair, ToolReports, ToolStatus } from '../schema/index.ts'
+import type { Tool, ToolResult } from './tool.ts'
+import type { WrittenCall } from './written-call.ts'
+
+/** The plan for one call: the tool to run, or what the model is told instead. */
+export type CallPlan<Context extends object> = { readonly repairs: readonly ToolRepair[] } & (
+  | {
+      readonly name: string
+      readonly tool: Tool<Context>
+      /** Rejects only with errors that end the attempt. Repairs that it made while it ran stand in the outcome. */
+      run(context: Context): Promise<ToolOutcome>
+    }
+  | { readonly name?: undefined; readonly tool?: undefined; readonly refusal: ToolOutcome }
+)
+
+/** The result of one call, before it is put into a message. */
+export interface ToolOutcome extends Pick<ToolRecord, 'status' | 'threw' | 'repairs' | 'detail'> {
+  readonly content: ToolMessage['content']
+}
+
+export interface ToolCallOptions<Context extends object> {
+  /** Shared by all calls of a rollout. A tool sees it with the `signal` of its own call in place of the rollout's. */
+  readonly context: Context
+  readonly signal: AbortSignal
+  /** The journal's answer to a call of a resumed rollout; not asked about tools with `resume: 'rerun'`. */
+  readonly recall?: (call: ToolCall, index: number) => ToolResult | undefined
+  /** The trace of the calls, for listeners to tool calls; see `RolloutStartEvent`. */
+  readonly trace?: object
+}
+
+/** Generous: a tool that takes longer should set its own `timeoutMs`. */
+const defaultTimeoutMs = 120_000
+
+/** How many calls of one reply are made. A model that writes more has lost its way. */
+const maxCalls = 128
+const tooMany = {
+  repairs: [],
+  refusal: { status: 'failed', content: `Error: not called, since at most ${maxCalls} calls of one reply are made.` },
+} as const
+
+interface RunningCall {
+  readonly call: WrittenCall
+  readonly scope: CallScope<object>
+  readonly startedAt: number
+  timer?: NodeJS.Timeout
+}
+
+/**
+ * The tool calls of one model turn. Calls start in order; one to an exclusive tool waits for those before it and holds back those
+ * after it. A tool that neither answers nor heeds its signal is left behind, and a later answer is dropped.
+ */
+export class ToolTurn<Context extends object> {
+  readonly #plan: (call: WrittenCall) => CallPlan<Context>
+  readonly #calls: readonly WrittenCall[]
+  readonly #options: ToolCallOptions<Context>
+  readonly #running = new Set<RunningCall>()
+  /** The first error that ends the attempt: no further call is started. */
+  #failure: { readonly error: unknown } | undefined
+
+  constructor(
+    plan: (call: WrittenCall) => CallPlan<Context>,
+    calls: readonly WrittenCall[],
+    options: ToolCallOptions<Context>,
+  ) {
+    this.#plan = plan
+    this.#calls = calls
+    this.#options = options
+  }
+
+  async run(): Promise<ToolResult[]> {
+    const { signal } = this.#options
+    signal.throwIfAborted()
+    // Tools hear of the end at once, before the code that awaits this turn goes on.
+    const listener = { handleEvent: () => this.#stop(signal.reason) }
+    onAbort(signal, listener)
+    try {
+      return await raced(this.#callAll(), signal)
+    } catch (error) {
+      this.#stop(error)
+      throw error
+    } finally {
+      offAbort(signal, listener)
+    }
+  }
+
+  async #callAll(): Promise<ToolResult[]> {
+    const results: Promise<ToolResult>[] = []
+    let isExclusiveLast = false
+    for (const [index, call] of this.#calls.entries()) {
+      const plan: CallPlan<Context> = index < maxCalls ? this.#plan(call) : tooMany
+      const isExclusive = plan.tool?.exclusive === true
+      if (isExclusive || isExclusiveLast) await Promise.all(results)
+      isExclusiveLast = isExclusive
+      results.push(this.#call(call, index, plan))
+      if (this.#failure) break
+      // A tool may itself have ended the rollout.
+      this.#options.signal.throwIfAborted()
+    }
+    return await Promise.all(results)
+  }
+
+  async #call(call: WrittenCall, index: number, plan: CallPlan<Context>): Promise<ToolResult> {
+    const { recall, context } = this.#options
+    const recorded = plan.tool?.resume === 'rerun' ? undefined : recall?.(call, index)
+    if (recorded) return recorded
+    const scope = new CallScope<Context>(call)
+    const running: RunningCall = { call, scope, startedAt: performance.now() }
+    if (!plan.tool) return this.#settled(running, { repairs: plan.repairs, ...plan.refusal })
+    this.#running.add(running)
+    const timeoutMs = timerMs(plan.tool.timeoutMs ?? defaultTimeoutMs)
+    const late = Promise.withResolvers<ToolOutcome>()
+    running.timer = setTimeout(() => {
+      const after = `${call.function.name} took longer than ${timeoutMs / 1_000} s and was stopped`
+      scope.abort(new MillraceError('tool_timeout', after))
+      late.resolve({ status: 'timeout', content: `Error: ${after}` })
+    }, timeoutMs)
+    try {
+      const outcome = await Promise.race([plan.run(new Proxy(context, scope)), late.promise])
+      return this.#settled(running, { repairs: plan.repairs, ...outcome })
+    } catch (error) {
+      this.#failure ??= { error }
+      if (this.#running.has(running)) this.#publish(running, 'ended_attempt')
+      throw error
+    } finally {
+      clearTimeout(running.timer)
+      if (this.#running.delete(running)) scope.end()
+    }
+  }
+
+  #settled(running: RunningCall, { status, content, threw, repairs, detail }: ToolOutcome): ToolResult {
+    const { call, scope, startedAt } = running
+    const { reported: reports } = scope
+    const ms = Math.round((performance.now() - startedAt) * 1_000) / 1_000
+    if (!this.#failure) this.#publish(running, status)
+    return {
+      message: { role: 'tool', tool_call_id: call.id, content },
+      record: {
+        name: call.function.name,
+        status,
+        ms,
+        ...(threw && { threw }),
+        ...(repairs?.length && { repairs }),
+        ...(detail && { detail }),
+        ...(reports && { reports }),
+      },
+    }
+  }
+
+  #publish({ call, startedAt }: RunningCall, status: ToolCallEvent['status']): void {
+    if (!toolCalls.hasSubscribers) return
+    const { trace } = this.#options
+    const ms = performance.now() - startedAt
+    toolCalls.publish({ trace, tool: call.function.name, callId: call.id, status, startedAt, ms })
+  }
+
+  #stop(reason: unknown): void {
+    this.#failure ??= { error: reason }
+    for (const running of this.#running) {
+      this.#running.delete(running)
+      clearTimeout(running.timer)
+      this.#publish(running, 'stopped')
+      running.scope.abort(reason)
+    }
+  }
+}
+
+/**
+ * The signal of one tool call, made only if the tool asks for it: an AbortController for every call would cost more than most
+ * tools do. It is also the handler of the proxy a tool gets as its context, which is the rollout's own in everything but
+ * `signal`. A proxy, because a context may be a class with private fields, which an object derived from it could not reach; that
+ * is also why getters and methods run on the context itself.
+ *
+ * The signal aborts when the call times out or its turn is stopped, and never once the call has ended: what a tool has started
+ * under it, a process perhaps, may outlive the call. Children and judges that the tool asked may not, so they have another
+ * signal.
+ */
+class CallScope<Context extends object> implements ProxyHandler<Context>, AskingCall {
+  readonly call: WrittenCall
+  #own: AbortController | undefined
+  #asked: AbortSource | undefined
+  #reports: ToolReports | undefined
+  #end: 'ended' | { readonly reason: unknown } | undefined
+
+  constructor(call: WrittenCall) {
+    this.call = call
+  }
+
+  get(context: Context, key: string | symbol): unknown {
+    if (key === 'signal') return this.#ownSignal()
+    const value: unknown = Reflect.get(context, key)
+    if (typeof value !== 'function') return value
+    // Children and judges end with the call that started them: these functions take a signal as second argument, the call as
+    // third.
+    if (key === 'child' || key === 'judge')
+      return (request: unknown) => value.call(context, request, this.#askedSignal(), this)
+    // Metrics and notes are kept with the call, which these functions take as third argument.
+    if (key === 'metric' || key === 'note')
+      return (name: unknown, said: unknown) => value.call(context, name, said, this)
+    return value.bind(context)
+  }
+
+  get reports(): ToolReports {
+    return (this.#reports ??= {})
+  }
+
+  /** A copy of what the call has reported so far; undefined if that is nothing. */
+  get reported(): ToolReports | undefined {
+    const { metrics, notes } = this.#reports ?? {}
+    return metrics || notes
+      ? { ...(metrics && { metrics: { ...metrics } }), ...(notes && { notes: { ...notes } }) }
+      : undefined
+  }
+
+  abort(reason: unknown): void {
+    this.#end = { reason }
+    this.#own?.abort(reason)
+    this.#asked?.abort(reason)
+  }
+
+  /** The call has ended: children and judges that it asked are given up, as nobody waits for them any more. */
+  end(): void {
+    this.#end ??= 'ended'
+    this.#asked?.abort(hasEnded())
+  }
+
+  #ownSignal(): AbortSignal {
+    if (!this.#own) {
+      this.#own = new AbortController()
+      if (typeof this.#end === 'object') this.#own.abort(this.#end.reason)
+    }
+    return this.#own.signal
+  }
+
+  #askedSignal(): AbortSignal {
+    if (!this.#asked) {
+      this.#asked = new AbortSource()
+      if (this.#end) this.#asked.abort(this.#end === 'ended' ? hasEnded() : this.#end.reason)
+    }
+    return this.#asked.signal
+  }
+}
+
+function hasEnded(): MillraceError {
+  return new MillraceError('cancelled', 'the tool call that asked for it has ended')
+}
+
+/** The tool call on whose behalf something is asked for or reported. */
+export interface AskingCall {
+  readonly call: WrittenCall
+  /** What the call and the children it asked have reported so far; every report is added to it. */
+  readonly reports: ToolReports
+}
+
+/** One tool call that ended, as listeners see it. Answers taken from a journal are not reported. */
+export interface ToolCallEvent {
+  readonly trace: object | undefined
+  readonly tool: string
+  readonly callId: string
+  /** `ended_attempt`: the tool threw an error that ends the attempt. `stopped`: the rollout ended before the call did. */
+  readonly status: ToolStatus | 'ended_attempt' | 'stopped'
+  /** On the clock of `performance.now()`. */
+  readonly startedAt: number
+  readonly ms: number
+}
+
+export const toolCalls = new EventChannel<ToolCallEvent>('millrace:tool-call')

@@ -1,8 +1,0 @@
-/** The entry of every worker, thread or process. */
-import { isMainThread } from 'node:worker_threads'
-import { dropStartVariables } from '../kit/index.ts'
-import { serveRollouts } from './_serve-rollouts.ts'
-import { processLink, threadLink } from './_supervisor-link.ts'
-
-dropStartVariables()
-await serveRollouts(isMainThread ? await processLink() : threadLink())
