@@ -4,7 +4,7 @@ export {
   commandReward,
   csv,
   defineEnvironment,
-  heavy,
+  offload,
   jsonl,
   judge,
   keepToolResults,
@@ -27,9 +27,9 @@ export type {
   GroupPolicy,
   GroupRewardContext,
   GroupRewardFunction,
-  HeavyRewardContext,
-  HeavyRewardFunction,
-  HeavyRewardOptions,
+  OffloadedRewardContext,
+  OffloadedRewardFunction,
+  OffloadedRewardOptions,
   JudgeOptions,
   JudgeRequest,
   JudgeText,
@@ -167,7 +167,7 @@ export type {
 } from './gateway/index.ts'
 export { findModels, GatewayServer, HttpDoor, RolloutService } from './serve/index.ts'
 export type {
-  BackendSurvey,
+  BackendDirectory,
   CodecStatus,
   Finding,
   FindModelsOptions,
@@ -247,5 +247,5 @@ export type {
   ToolFormatName,
   ToolOutput,
   ToolServerStatus,
-  WrittenCall,
+  ParsedToolCall,
 } from './tools/index.ts'

@@ -155,8 +155,8 @@ class Exchange implements Dispatcher.DispatchHandler {
     if (!this.#isStream) this.#load.latencies.push(whole)
     this.#load.firsts.push(first)
     this.#load.worstFirstShare = Math.max(this.#load.worstFirstShare, first / whole)
-    const isWhole = this.#isComplete && (!this.#isStream || this.#chunks === streamEvents)
-    if (this.#status !== 200 || !isWhole) this.#fail(`${this.#status}, ${this.#chunks} chunks: ${this.#start}`)
+    const isComplete = this.#isComplete && (!this.#isStream || this.#chunks === streamEvents)
+    if (this.#status !== 200 || !isComplete) this.#fail(`${this.#status}, ${this.#chunks} chunks: ${this.#start}`)
     this.#onEnd()
   }
 

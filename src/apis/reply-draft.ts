@@ -38,7 +38,7 @@ export interface DraftCall {
 
 export class ReplyDraft {
   readonly source: Source
-  readonly #madeUpIds: MadeUpIds
+  readonly #syntheticIds: SyntheticIds
   content: string | null = null
   reasoning = ''
   /** Whether the server puts the reasoning into the content; our own message has only the text of that. */
@@ -59,7 +59,7 @@ export class ReplyDraft {
   constructor(source: Source, { headers = {}, messages = [] }: AnswerContext = {}) {
     this.source = source
     this.tokens = new TokenDraft(source)
-    this.#madeUpIds = new MadeUpIds(messages)
+    this.#syntheticIds = new SyntheticIds(messages)
     const version = headers['x-weight-version']
     if (typeof version === 'string') this.#version = version
   }
@@ -97,8 +97,8 @@ export class ReplyDraft {
     this.#calls.sort((one, other) => one.number - other.number)
   }
 
-  madeUpId(index: number): string {
-    return this.#madeUpIds.at(index)
+  syntheticId(index: number): string {
+    return this.#syntheticIds.at(index)
   }
 
   add(delta: ReplyDelta): void {
@@ -166,7 +166,7 @@ export class ReplyDraft {
     const others: OtherPart[] = []
     for (const [index, call] of calls.entries()) {
       const { id, name, arguments: written, input } = call
-      const named = { id: id || this.madeUpId(index) }
+      const named = { id: id || this.syntheticId(index) }
       // Arguments stay the text that the model wrote; the code that runs the tool decides whether they are valid.
       if (input === undefined) functions.push({ ...named, type: 'function', function: { name, arguments: written } })
       // A custom tool takes plain text. Only Chat knows such tools, so the call is in its words.
@@ -220,7 +220,7 @@ const places = ['thought', 'text', 'call'] as const
 export type MessagePlace = (typeof places)[number]
 
 /** Whether our own message can hold all pieces of a reply and their order. `placeOf`: the place of a piece, if it has one. */
-export function fitsMessage(
+export function isLossless(
   pieces: readonly JsonObject[],
   placeOf: (piece: JsonObject) => MessagePlace | undefined,
 ): boolean {
@@ -245,13 +245,13 @@ export function textOrNothing(value: unknown): string | undefined {
 }
 
 /** Ids with more digits are not ours. */
-const madeUpId = /^call_(\d{1,15})$/
+const syntheticId = /^call_(\d{1,15})$/
 
 /**
  * Ids for calls that came without one. They are numbered on from the ids of the conversation, so that none occurs twice.
  * They depend on nothing else: a client may send such a call back without an id, and reading it must give the same id again.
  */
-export class MadeUpIds {
+export class SyntheticIds {
   readonly #messages: readonly Message[]
   /** How many of the messages were looked through. None are until an id is needed. */
   #known = 0
@@ -267,7 +267,7 @@ export class MadeUpIds {
     for (; this.#known < this.#messages.length; this.#known += 1) {
       const message = this.#messages[this.#known]
       for (const { id } of (message?.role === 'assistant' && message.tool_calls) || []) {
-        const [, number] = madeUpId.exec(id) ?? []
+        const [, number] = syntheticId.exec(id) ?? []
         if (number !== undefined) this.#next = Math.max(this.#next, Number(number) + 1)
       }
     }
@@ -275,8 +275,8 @@ export class MadeUpIds {
   }
 }
 
-export function isMadeUp(id: string): boolean {
-  return madeUpId.test(id)
+export function isSynthetic(id: string): boolean {
+  return syntheticId.test(id)
 }
 
 class TokenDraft {

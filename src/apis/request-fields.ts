@@ -75,7 +75,7 @@ export function requiredCount(body: JsonObject, key: string, missing: string): n
 
 /** It may be larger than a double holds exactly, as a seed may: the client's bytes are sent. */
 export function optionalInteger(body: JsonObject, key: string, at = ''): number | undefined {
-  return optional(body, key, at, [isWhole, 'must be a whole number, or left out'])
+  return optional(body, key, at, [isComplete, 'must be a whole number, or left out'])
 }
 
 export function optionalObject(body: JsonObject, key: string, at = ''): JsonObject | undefined {
@@ -124,7 +124,7 @@ export function unknownFields(body: JsonObject, known: ReadonlySet<string>): Jso
   return unknown.length > 0 ? Object.fromEntries(unknown) : undefined
 }
 
-function isWhole(value: Json): value is number {
+function isComplete(value: Json): value is number {
   return Number.isInteger(value)
 }
 

@@ -18,7 +18,7 @@ test('a conversation reads to the same messages, and the same JSON, whichever AP
     ] as const) {
       const request = dialect.read(JSON.parse(JSON.stringify(written)))
       expect(JSON.stringify(request.messages), `${dialect.api}, seed ${seed}`).toBe(expected)
-      expect(request.untranslatable).toEqual([])
+      expect(request.unsupported).toEqual([])
     }
   }
 })

@@ -44,7 +44,7 @@ export interface SaidBefore {
    * counterpart there is turned into it, and hints are left out. Without it, the request is read for its own API.
    */
   readonly backendApi?: ApiName | undefined
-  /** Responses: earlier replies, which clients may refer to instead of sending them. Unknown ones are `untranslatable`. */
+  /** Responses: earlier replies, which clients may refer to instead of sending them. Unknown ones are `unsupported`. */
   readonly replies?: ReplyMemory | undefined
   /** Chat: messages that were read before, which come before those of the body. */
   readonly messages?: readonly Message[] | undefined
@@ -88,7 +88,7 @@ export interface DialectRequest extends Pick<
   /** Responses: the client's names of replies among `messages`, or of one of their items, by place. */
   readonly replyNames?: ReadonlyMap<number, string>
   /** Names of what only this API knows (`audio`, `tools[2].type web_search`): refused if the model speaks another API. */
-  readonly untranslatable: readonly string[]
+  readonly unsupported: readonly string[]
   /** Names of what is left out, because the model is asked the same without it. Only if the request is translated. */
   readonly dropped?: readonly string[]
   /** Names of tools that only the client's provider runs. Only if the request is translated. */

@@ -47,7 +47,7 @@ describe('Messages for a backend of another API', () => {
         { role: 'user', content: 'hello' },
       ],
       tools: [{ function: { name: 'f' } }],
-      untranslatable: [],
+      unsupported: [],
       dropped: [
         'system[] x-anthropic-billing-header',
         'cache_control',
@@ -66,7 +66,7 @@ describe('Messages for a backend of another API', () => {
     [{ compaction: { trigger: 5 } }, 'compaction'],
     [{ tools: [{ type: 'bash_20250124', name: 'bash' }] }, 'tools[0].type bash_20250124'],
   ])('still refuses what the model would miss: %j', ([fields, name]) => {
-    expect(messages(fields).untranslatable).toEqual([expect.stringContaining(name)])
+    expect(messages(fields).unsupported).toEqual([expect.stringContaining(name)])
   })
 
   test('names the tools that a result has loaded', () => {
@@ -79,7 +79,7 @@ describe('Messages for a backend of another API', () => {
       ],
     }
     const result = { role: 'tool', tool_call_id: 'c', content: 'Tool loaded: WebFetch' }
-    expect(messages(turns)).toMatchObject({ messages: [{}, {}, result], untranslatable: [] })
+    expect(messages(turns)).toMatchObject({ messages: [{}, {}, result], unsupported: [] })
     const own = messagesServer.read({ model: 'm', max_tokens: 10, ...turns })
     expect(own.messages.at(-1)?.content).toMatchObject([{ type: 'other', value: { tool_name: 'WebFetch' } }])
   })
@@ -105,7 +105,7 @@ describe('Messages for a backend of another API', () => {
         { type: 'mcp_toolset', mcp_server_name: 'x' },
       ],
     })
-    expect(request).toMatchObject({ tools: [], untranslatable: [] })
+    expect(request).toMatchObject({ tools: [], unsupported: [] })
     expect(request.hosted).toEqual(['tools[].type web_search_20250305', 'tools[].type mcp_toolset', 'mcp_servers'])
   })
 
@@ -121,7 +121,7 @@ describe('Messages for a backend of another API', () => {
     [{ type: 'none' }, [search], false],
   ])('a choice of %j among %j is refused: %s', ([tool_choice, tools, isRefused]) => {
     const refused = isRefused ? [expect.stringContaining('tool_choice')] : []
-    expect(messages({ tool_choice, tools }).untranslatable).toEqual(refused)
+    expect(messages({ tool_choice, tools }).unsupported).toEqual(refused)
   })
 
   test('for its own API nothing is left out', () => {
@@ -142,7 +142,7 @@ describe('Chat for a backend of another API', () => {
     const fields = { prediction: { type: 'content', content: 'x' }, store: true, web_search_options: {} }
     const request = chatServer.read({ ...body, ...fields }, { backendApi: 'messages' })
     expect(request).toMatchObject({
-      untranslatable: [],
+      unsupported: [],
       dropped: ['prediction', 'store'],
       hosted: ['web_search_options'],
     })
@@ -160,7 +160,7 @@ describe('Responses for a backend of another API', () => {
     ['auto', [search], false],
   ])('a choice of %j among %j is refused: %s', ([tool_choice, tools, isRefused]) => {
     const refused = isRefused ? [expect.stringContaining('tool_choice')] : []
-    expect(responses({ tool_choice, tools }).untranslatable).toEqual(refused)
+    expect(responses({ tool_choice, tools }).unsupported).toEqual(refused)
   })
 
   test('leaves out labels and what only has an effect on tools of OpenAI', () => {
@@ -182,7 +182,7 @@ describe('Responses for a backend of another API', () => {
     })
     expect(request).toMatchObject({
       messages: [{ role: 'user', content: 'hello' }],
-      untranslatable: [],
+      unsupported: [],
       hosted: ['tools[].type web_search'],
       sampling: { reasoningEffort: 'low', extra: { prompt_cache_key: 'k' } },
     })
@@ -205,7 +205,7 @@ describe('Responses for a backend of another API', () => {
     [{ tools: [{ type: 'namespace', name: 'a', tools: [files] }] }, 'tools[0].tools[0].type namespace'],
     [{ input: [{ type: 'configuration_update', tools: [] }] }, 'input[0].type configuration_update'],
   ])('still refuses what the model would miss: %j', ([fields, name]) => {
-    expect(responses(fields).untranslatable).toEqual([name])
+    expect(responses(fields).unsupported).toEqual([name])
   })
 
   test('makes functions of the tools in namespaces and of freeform tools, also of those among the input', () => {

@@ -35,10 +35,10 @@ export {
   type GroupPolicy,
   type GroupRewardContext,
   type GroupRewardFunction,
-  heavy,
-  type HeavyRewardContext,
-  type HeavyRewardFunction,
-  type HeavyRewardOptions,
+  offload,
+  type OffloadedRewardContext,
+  type OffloadedRewardFunction,
+  type OffloadedRewardOptions,
   type Reward,
   rewardClock,
   type RewardFunction,
@@ -52,7 +52,7 @@ export { readTasks } from './tasks/read-tasks.ts'
 export { environmentCode, type EnvironmentCode, registerResolver } from './load/module-hooks.ts'
 export { groupRewardNames, hasGroupReward, ownRewardNames, scoreGroup } from './rewards/score-group.ts'
 export {
-  hasHeavyReward,
+  hasOffloadedReward,
   scoreHeavy,
   type ScoreResult,
   scoreRollout,

@@ -1,7 +1,7 @@
 import { MillraceError } from '../errors/index.ts'
 import { AsyncQueue, type Draft, LoopLag } from '../kit/index.ts'
 import { emptyUsage, type RolloutRecord } from '../schema/index.ts'
-import { openSitting, type Sitting, type SittingParts, workThrough } from './launch.ts'
+import { openLaunch, type Launch, type LaunchParts, workThrough } from './launch.ts'
 import {
   type EvaluateOptions,
   evaluateOptionsSchema,
@@ -32,8 +32,8 @@ class RunningEvaluation implements Evaluation {
   readonly #startedAt = performance.now()
   readonly #lag = new LoopLag()
   readonly #control = new RunControl()
-  /** The parts of the sitting that are open by now. */
-  readonly #parts: Partial<Draft<SittingParts>> = {}
+  /** The parts of the launch that are open by now. */
+  readonly #parts: Partial<Draft<LaunchParts>> = {}
 
   constructor(options: EvaluateOptions) {
     this.#results = new AsyncQueue(maxUnreadResults, () => this.#onReaderGone())
@@ -42,7 +42,7 @@ class RunningEvaluation implements Evaluation {
     // A failure rejects all three promises, and not everybody awaits all of them.
     started.promise.catch(() => {})
     this.#summary.promise.catch(() => {})
-    this.#carryOut(options, started.resolve).then(
+    this.#run(options, started.resolve).then(
       (summary) => {
         this.#control.noteEnded()
         this.#summary.resolve(summary)
@@ -108,14 +108,14 @@ class RunningEvaluation implements Evaluation {
     }
   }
 
-  async #carryOut(options: EvaluateOptions, onStarted: (info: RunInfo) => void): Promise<Summary> {
+  async #run(options: EvaluateOptions, onStarted: (info: RunInfo) => void): Promise<Summary> {
     using _lag = this.#lag
     requireOptions(evaluateOptionsSchema, options, 'evaluate()')
     const control = this.#control
     using _signal = control.follow(options.signal)
-    await using sitting = await openSitting(options, control, this.#parts)
-    onStarted(sitting.begin())
-    return summaryOf(sitting, await workThrough(sitting, control, this.#results))
+    await using launch = await openLaunch(options, control, this.#parts)
+    onStarted(launch.begin())
+    return summaryOf(launch, await workThrough(launch, control, this.#results))
   }
 
   /** Leaving the loop early stops the run; reaching its end finds it ended already. */
@@ -125,7 +125,7 @@ class RunningEvaluation implements Evaluation {
   }
 }
 
-function totalOf({ resolved, tasks, sums }: Partial<SittingParts>): Progress['total'] {
+function totalOf({ resolved, tasks, sums }: Partial<LaunchParts>): Progress['total'] {
   if (!resolved) return undefined
   const { attempts, forkedFrom } = resolved.config
   if (forkedFrom) return { count: attempts, exact: true }
@@ -136,8 +136,8 @@ function totalOf({ resolved, tasks, sums }: Partial<SittingParts>): Progress['to
 }
 
 function summaryOf(
-  { opened: { store, name, folder }, resolved: { config, loaded }, sums, tasks, fork }: Sitting,
-  { end, isWhole }: { readonly end: Summary['end']; readonly isWhole: boolean },
+  { opened: { store, name, folder }, resolved: { config, loaded }, sums, tasks, fork }: Launch,
+  { end, isComplete }: { readonly end: Summary['end']; readonly isComplete: boolean },
 ): Summary {
   const { accumulator, unreadable, wallMs } = sums
   return {
@@ -149,7 +149,7 @@ function summaryOf(
     model: config.model,
     ...(fork && { forkedFrom: originOf(fork) }),
     end,
-    state: isWhole ? 'complete' : 'unfinished',
+    state: isComplete ? 'complete' : 'unfinished',
     missingTasks: tasks.missing(),
     // Without `taskId` each task is named by its index, so no id is repeated.
     repeatedTaskIds: loaded.environment.taskId ? store.reader.repeatedTaskIds() : [],

@@ -14,7 +14,7 @@ export function experimentOf(config: RunConfig): Record<string, Json> {
     name,
     { upstreamName, urls: backends.map(({ url }) => url).toSorted(), simulator, api },
   ])
-  // A rollout that runs out of these ends without a score: a later sitting may give it more.
+  // A rollout that runs out of these ends without a score: a later launch may give it more.
   const { wallTimeoutMs: _wallTimeoutMs, tailMs: _tailMs, ...measured } = limits
   const { name, options, module = null } = environment
   const experiment = {

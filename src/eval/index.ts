@@ -2,7 +2,7 @@ export { keepingChanges, keptChanges, mixedCodeNotice } from './resume/code-chan
 export type { Fork, ForkOrigin } from './replay/fork.ts'
 export { type ForkOptions, forkRollout } from './replay/fork-rollout.ts'
 export { giveUpRun, type OpenedRun, openRun } from './resume/open-run.ts'
-export { earlierSitting, type EarlierSitting } from './resume/unfinished-work.ts'
+export { earlierLaunch, type EarlierLaunch } from './resume/unfinished-work.ts'
 export { evaluate } from './evaluate.ts'
 export {
   type EvaluateOptions,

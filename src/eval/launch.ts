@@ -21,33 +21,33 @@ import { keepingChanges } from './resume/code-change.ts'
 import { giveUpRun, type OpenedRun, openRun } from './resume/open-run.ts'
 import { planRollouts, requireSameTasks } from './resume/plan-rollouts.ts'
 import { type TakenUpRun, takeUpRun } from './resume/resume-run.ts'
-import { SittingTasks } from './resume/run-tasks.ts'
-import { earlierSitting } from './resume/unfinished-work.ts'
+import { LaunchTasks } from './resume/run-tasks.ts'
+import { earlierLaunch } from './resume/unfinished-work.ts'
 import type { RunControl } from './run-control.ts'
 import { RunSums } from './stats/run-sums.ts'
 import { sumOfTries } from './stats/spending.ts'
 
-export interface SittingParts {
+export interface LaunchParts {
   readonly resolved: ResolvedRun
   readonly opened: OpenedRun
   readonly executor: Executor
   readonly sums: RunSums
-  readonly tasks: SittingTasks
+  readonly tasks: LaunchTasks
   readonly taken: TakenUpRun
 }
 
-export interface Sitting extends SittingParts, AsyncDisposable {
+export interface Launch extends LaunchParts, AsyncDisposable {
   readonly fork: Fork | undefined
-  /** From here on the sitting changes the run. One that ends before this leaves a run as it was, and removes a new one. */
+  /** From here on the launch changes the run. One that ends before this leaves a run as it was, and removes a new one. */
   begin(): RunInfo
 }
 
 /** Opens a run, or the one that is continued, and what its rollouts need. Each part is in `parts` as soon as it is there. */
-export async function openSitting(
+export async function openLaunch(
   options: EvaluateOptions,
   { stopping, admission }: RunControl,
-  parts: Partial<Draft<SittingParts>>,
-): Promise<Sitting> {
+  parts: Partial<Draft<LaunchParts>>,
+): Promise<Launch> {
   const { fork, run: runOptions = {}, preflight = true } = options
   stopping.throwIfAborted()
   const resolved = await resolveRun(options, process.env, stopping)
@@ -67,7 +67,7 @@ export async function openSitting(
   const silent = preflight ? await executor.preflight(stopping) : []
   const sums = new RunSums(config)
   parts.sums = sums
-  const tasks = ends.use(await SittingTasks.open({ run: opened, resolved, fork, signal: admission }))
+  const tasks = ends.use(await LaunchTasks.open({ run: opened, resolved, fork, signal: admission }))
   parts.tasks = tasks
   if (runOptions.retryFailed) await requireSameTasks(store.reader, resolved, admission)
   const taken = await takeUpRun(opened, config, runOptions)
@@ -133,18 +133,18 @@ export async function openExecutor(
 
 /** Runs the rollouts that are due, and keeps with the run how that ended. Resolves to that, and to whether the run is complete. */
 export async function workThrough(
-  sitting: Sitting,
+  launch: Launch,
   control: RunControl,
   results: AsyncQueue<RolloutRecord>,
-): Promise<{ readonly end: RunControl['end']; readonly isWhole: boolean }> {
-  const { opened, resolved, executor, sums, tasks, fork } = sitting
+): Promise<{ readonly end: RunControl['end']; readonly isComplete: boolean }> {
+  const { opened, resolved, executor, sums, tasks, fork } = launch
   const { store } = opened
   const { config, settings } = resolved
-  const { wasComplete } = sitting.taken
+  const { wasComplete } = launch.taken
   const taskDigest = createHash('sha256')
   let hasBegun = false
-  let isWhole = false
-  const scheduler = schedulerOf(sitting, control, results, () => (hasBegun = true))
+  let isComplete = false
+  const scheduler = schedulerOf(launch, control, results, () => (hasBegun = true))
   using _steering = control.steer(scheduler, store.failure)
   if (sums.isSpent) control.drain('max_cost')
   sums.work.start()
@@ -154,25 +154,25 @@ export async function workThrough(
       config,
       journal: store.journal,
       onTask: ({ index, digest }) => taskDigest.update(`${index} ${digest}\n`),
-      earlier: store.isResumed ? earlierSitting(store.reader, config.retries) : undefined,
+      earlier: store.isResumed ? earlierLaunch(store.reader, config.retries) : undefined,
       isHoldingGroups: holdsGroups(config.group),
     })
     const hasRunAll = await scheduler.run(fork ? forkedPlans(plans, fork, settings.sendSeed) : plans)
     store.failure.throwIfAborted()
     if (hasRunAll) control.noteAllRun()
     // A complete run that was drained before anything began is still complete.
-    isWhole = hasRunAll ? wasComplete || tasks.areAll() : wasComplete && !hasBegun
+    isComplete = hasRunAll ? wasComplete || tasks.areAll() : wasComplete && !hasBegun
     // A drain or stop that comes while the run is being closed does not change how it ended.
-    return { end: control.end, isWhole }
+    return { end: control.end, isComplete }
   } catch (error) {
     control.noteFailure()
     // In a complete run, changed tasks are found before anything new begins, so the run is still complete.
-    isWhole = wasComplete && error instanceof MillraceError && error.code === 'run_mismatch'
+    isComplete = wasComplete && error instanceof MillraceError && error.code === 'run_mismatch'
     throw error
   } finally {
     sums.work.stop()
     if (!store.failure.aborted) {
-      await store.finish(isWhole ? 'complete' : 'unfinished', {
+      await store.finish(isComplete ? 'complete' : 'unfinished', {
         end: control.end,
         workedMs: Math.round(sums.work.elapsedMs),
         sent: sumOfTries(executor.models()),
@@ -182,9 +182,9 @@ export async function workThrough(
   }
 }
 
-/** `onWork` is called when anything begins or ends in this sitting. */
+/** `onWork` is called when anything begins or ends in this launch. */
 function schedulerOf(
-  { opened: { store, seed }, resolved: { config }, executor, sums, taken, fork }: Sitting,
+  { opened: { store, seed }, resolved: { config }, executor, sums, taken, fork }: Launch,
   control: RunControl,
   results: AsyncQueue<RolloutRecord>,
   onWork: () => void,

@@ -85,7 +85,7 @@ export interface RunOptions {
 export interface RunInfo {
   readonly name: string
   readonly folder: string
-  /** Rollouts that had ended before this sitting. */
+  /** Rollouts that had ended before this launch. */
   readonly resumed: number
   /** Notices for a person before the run starts: which run is continued, which fields were redacted. */
   readonly notices: readonly string[]

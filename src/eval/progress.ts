@@ -16,7 +16,7 @@ export interface Progress {
   /** Rollouts to do in all; undefined for an endless or unknown source. */
   readonly total: { readonly count: number; readonly exact: boolean } | undefined
   readonly ended: number
-  /** How many of the ended rollouts had ended in an earlier sitting. */
+  /** How many of the ended rollouts had ended in an earlier launch. */
   readonly resumed: number
   /** Results that wait to be read. From 256 on rollouts wait for the reader, and in the end the whole run does. */
   readonly unread: number

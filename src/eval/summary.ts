@@ -61,17 +61,17 @@ export interface Summary extends RolloutSummary {
   readonly model: string
   /** The rollout that this run was forked from, if it was. */
   readonly forkedFrom?: ForkOrigin
-  /** How this sitting ended. */
+  /** How this launch ended. */
   readonly end: 'complete' | 'drained' | 'stopped' | 'max_cost' | 'failed'
-  /** The state of the run: a sitting that did all it was asked for may leave it open, if the run has more tasks. */
+  /** The state of the run: a launch that did all it was asked for may leave it open, if the run has more tasks. */
   readonly state: 'complete' | 'unfinished'
   /** Tasks of the run that its source does not have any more, as far as their number is known. */
   readonly missingTasks: number
   /** Ids that several tasks share, up to ten of them: such tasks cannot be told apart by it, and one may be there twice. */
   readonly repeatedTaskIds: readonly string[]
-  /** Files of the environment's code that changed between sittings: the results are not all of the same code. */
+  /** Files of the environment's code that changed between launches: the results are not all of the same code. */
   readonly changedCode: readonly string[]
-  /** Results of earlier sittings whose records are damaged, the first of them by name. They are in no figure here. */
+  /** Results of earlier launches whose records are damaged, the first of them by name. They are in no figure here. */
   readonly unreadable?: { readonly rollouts: number; readonly ids: readonly string[] }
   /** Attempts that were retried, replaced, given up or taken back: they were paid for, and are in no other figure. */
   readonly discarded: Spending
@@ -80,9 +80,9 @@ export interface Summary extends RolloutSummary {
    * and wait for the others of their group.
    */
   readonly unfinished: Spending & { readonly waitForGroup: number }
-  /** How long the run's sittings worked, each from its first rollout on, and how many rollouts ended per second of that. */
+  /** How long the run's launches worked, each from its first rollout on, and how many rollouts ended per second of that. */
   readonly wallMs: number
   readonly perSecond: number
-  /** The tries of all sittings of the run that were not cut off. */
+  /** The tries of all launches of the run that were not cut off. */
   readonly tries: { readonly calls: number; readonly tries: number }
 }

@@ -2,4 +2,4 @@ export { Connections, poolTo, readAuthority, type Shard } from './connections.ts
 export { descriptorBudget } from './descriptor-budget.ts'
 export { lastingFailure, networkCause } from './network-errors.ts'
 export { proxyFor } from './proxy.ts'
-export { askedDelayMs, retryAfterMs, type ResponseHeaders } from './retry-after.ts'
+export { retryAfterOf, retryAfterMs, type ResponseHeaders } from './retry-after.ts'

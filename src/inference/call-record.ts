@@ -13,7 +13,7 @@ import type { CompleteReply } from './model-client.ts'
 /** Fills in the usage of a reply if the server reported none, because limits hold all the same. */
 export function withUsage(reply: CompleteReply, prompt: readonly Message[], price: Price | undefined): CompleteReply {
   if (reply.usage.input + reply.usage.output > 0) return reply
-  const usage = untoldUsage(reply, prompt)
+  const usage = estimatedUsage(reply, prompt)
   return { ...reply, usage, cost: costOf(usage, price) }
 }
 
@@ -24,7 +24,7 @@ export function hasAllTokens({ tokens, usage }: Pick<CompleteReply, 'tokens' | '
 }
 
 /** The usage of a reply whose server reported none: tokens are counted if their ids came, and estimated if not. */
-export function untoldUsage({ message, tokens }: PartialReply, prompt: readonly Message[]): Usage {
+export function estimatedUsage({ message, tokens }: PartialReply, prompt: readonly Message[]): Usage {
   const input = tokens?.promptIds?.length
   const output = tokens?.ids.length || undefined
   return {

@@ -10,7 +10,7 @@ export {
   shownUrl,
 } from './config.ts'
 export {
-  type BrokenReply,
+  type InvalidReply,
   type CallHooks,
   type CompleteReply,
   type LimitChange,
@@ -23,7 +23,7 @@ export {
   type SentCall,
 } from './model-client.ts'
 
-export { callRecord, costOf, priceOf, samplingRecord, untoldUsage, withUsage } from './call-record.ts'
+export { callRecord, costOf, priceOf, samplingRecord, estimatedUsage, withUsage } from './call-record.ts'
 export { chainHash, type Recorder, Session, type SessionReply, type ToolAnswers } from './session.ts'
 export { decodePool } from './backend/whole-reply.ts'
 

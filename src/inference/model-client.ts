@@ -21,7 +21,7 @@ export interface SentCall {
   readonly backend: string
   readonly sentAt: number
   /** Whether the backend seems to hang: silent to all calls since `sentAt`, for longer than it ever took to begin an answer. */
-  readonly isUnheard: boolean
+  readonly isUndelivered: boolean
   /** Whether the answer, or the rest of it, is still to come. False while the call waits to be sent again. */
   readonly isUnderWay: boolean
 }
@@ -66,7 +66,7 @@ export interface ModelClient extends AsyncDisposable {
 /**
  * `truncated`: the stream ended before the backend said so. `aborted`: our side stopped the call. `failed`: the backend did.
  */
-export type ModelReply = CompleteReply | BrokenReply
+export type ModelReply = CompleteReply | InvalidReply
 
 export interface CallFacts {
   readonly model: string
@@ -84,7 +84,7 @@ export interface CompleteReply extends CallFacts, BackendReply {
   readonly cost: number | null
 }
 
-export interface BrokenReply extends CallFacts {
+export interface InvalidReply extends CallFacts {
   readonly status: 'truncated' | 'aborted' | 'failed'
   readonly error: MillraceError
 }

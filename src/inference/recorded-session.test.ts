@@ -69,10 +69,14 @@ describe('a recorded session', () => {
       }
       expect(turns.cutOff?.rawMessage).toBe('it broke here')
     }
-    const unheard = { code: 'replay_diverged', message: 'it asks for more' } as const
+    const unexpected = { code: 'replay_diverged', message: 'it asks for more' } as const
     // Heard and put in an agent's own words, perhaps; or it ended there by itself.
-    for (const heard of [{ nodes: nodes('uau'), end }, { nodes: nodes('ua'), end: unheard }, { nodes: nodes('ua') }]) {
-      const turns = new RecordedTurns(heard)
+    for (const recording of [
+      { nodes: nodes('uau'), end },
+      { nodes: nodes('ua'), end: unexpected },
+      { nodes: nodes('ua') },
+    ]) {
+      const turns = new RecordedTurns(recording)
       turns.nextReply()
       expect(turns.cutOff).toBeUndefined()
     }

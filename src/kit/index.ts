@@ -8,13 +8,13 @@ export {
   maxTimerMs,
   offAbort,
   onAbort,
-  raced,
+  withAbort,
   Resource,
   timerMs,
 } from './async/lifecycle.ts'
-export { AsyncQueue, EventChannel, peeked, RingQueue, TimeSlice, TurnBatches } from './async/queues.ts'
+export { AsyncQueue, EventChannel, peekFirst, RingQueue, TimeSlice, TurnBatches } from './async/queues.ts'
 export { type Backoff, backoffMs, Semaphore, sleep, type SpentTime, StopClock, within } from './async/waiting.ts'
-export { type Draft, ownCopy } from './bytes/deep-copy.ts'
+export { type Draft, deepCopy } from './bytes/deep-copy.ts'
 export {
   backslash,
   closeBrace,

@@ -63,7 +63,7 @@ export interface RewardComponent {
 }
 
 /**
- * Milliseconds, except `startedAt` (epoch), in the sitting that the rollout ended in; `workingMs` includes earlier sittings.
+ * Milliseconds, except `startedAt` (epoch), in the launch that the rollout ended in; `workingMs` includes earlier launches.
  * Model, tools and reward overlap where calls ran in parallel.
  */
 export interface RolloutTiming {

@@ -4,7 +4,7 @@ export type { Readiness } from './http/status-routes.ts'
 export type { Submission } from './requests/request-intake.ts'
 export type { CodecStatus } from './codec/codec-pool.ts'
 export type { RolloutHead } from './rollouts/reply-schemas.ts'
-export { type BackendSurvey, findModels, type FoundModels } from './gateway/backend-directory.ts'
+export { type BackendDirectory, findModels, type FoundModels } from './gateway/backend-directory.ts'
 export type { Finding, FindModelsOptions } from './gateway/backend-models.ts'
 export {
   checkedPublicUrl,

@@ -187,7 +187,7 @@ test('a closed run is one database file, its lines and its description', async (
   expect(readRunFile(folder)).toMatchObject({
     state: 'complete',
     provenance: { taskDigest: 'd' },
-    sittings: [{ end: 'complete', endedAt: expect.any(String) }],
+    launches: [{ end: 'complete', endedAt: expect.any(String) }],
   })
 })
 
@@ -237,7 +237,7 @@ test('stopping while it opens leaves a complete run complete', async () => {
   expect(readRunFile(folder)).toMatchObject({ state: 'running' })
   controller.abort(new Error('changed my mind'))
   await expect(opening).rejects.toThrow('changed my mind')
-  expect(readRunFile(folder)).toMatchObject({ state: 'complete', sittings: [{}] })
+  expect(readRunFile(folder)).toMatchObject({ state: 'complete', launches: [{}] })
 })
 
 test('an opening that fails lets go of the lock', async () => {
@@ -317,7 +317,7 @@ test('a store that fails says so to everybody once, keeps what was acknowledged,
     await store.finish('unfinished', { end: 'failed' })
     expect(store.reader.counts().ended).toBe(1)
   }
-  expect(readRunFile(folder)).toMatchObject({ state: 'unfinished', sittings: [{ end: 'failed' }] })
+  expect(readRunFile(folder)).toMatchObject({ state: 'unfinished', launches: [{ end: 'failed' }] })
   using reader = RunReader.open(folder)
   expect(reader.integrity()).toEqual([])
   expect(reader.counts().ended).toBe(1)

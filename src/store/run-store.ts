@@ -27,8 +27,8 @@ interface OpenRunOptions {
   readonly signal?: AbortSignal
 }
 
-/** How a sitting ended, and what is known only then about the origin of its results. */
-export interface SittingEnd {
+/** How a launch ended, and what is known only then about the origin of its results. */
+export interface LaunchEnd {
   readonly end?: string
   readonly workedMs?: number
   readonly sent?: { readonly calls: number; readonly tries: number }
@@ -86,7 +86,7 @@ export class RunStore extends Resource {
     requireJournal(folder, existing)
     const former = existing && structuredClone(existing)
     run.state = 'running'
-    run.sittings.push({ startedAt: new Date().toISOString() })
+    run.launches.push({ startedAt: new Date().toISOString() })
     writeRunFile(folder, run)
     if (former) opened.defer(() => putBack(folder, former))
     await using started = new AsyncDisposableStack()
@@ -154,23 +154,23 @@ export class RunStore extends Resource {
     return count
   }
 
-  /** Says in `run.json` how this sitting ended; close afterwards. A run is complete only once everything is durable. */
-  async finish(state: Exclude<RunState, 'running'>, details: SittingEnd = {}): Promise<void> {
+  /** Says in `run.json` how this launch ended; close afterwards. A run is complete only once everything is durable. */
+  async finish(state: Exclude<RunState, 'running'>, details: LaunchEnd = {}): Promise<void> {
     if (state === 'complete' || !this.failure.aborted) await this.journal.durable()
     this.throwIfClosed()
     this.#writeEnd(state, details)
   }
 
-  #writeEnd(state: RunState, { end, workedMs, sent, provenance }: SittingEnd): void {
+  #writeEnd(state: RunState, { end, workedMs, sent, provenance }: LaunchEnd): void {
     const run = structuredClone(this.#run)
     run.state = state
     if (provenance) run.provenance = { ...run.provenance, ...provenance }
-    const sitting = run.sittings.at(-1)
-    if (sitting) {
-      sitting.endedAt = new Date().toISOString()
-      if (workedMs !== undefined) sitting.workedMs = workedMs
-      if (sent) sitting.sent = sent
-      if (end !== undefined) sitting.end = end
+    const launch = run.launches.at(-1)
+    if (launch) {
+      launch.endedAt = new Date().toISOString()
+      if (workedMs !== undefined) launch.workedMs = workedMs
+      if (sent) launch.sent = sent
+      if (end !== undefined) launch.end = end
     }
     this.#writeRunFile(run)
   }
@@ -194,7 +194,7 @@ export class RunStore extends Resource {
     parts.use(this.journal)
   }
 
-  /** Marks a sitting that nobody finished. If that is refused, by a full disk say, the run counts as unfinished for want of a lock. */
+  /** Marks a launch that nobody finished. If that is refused, by a full disk say, the run counts as unfinished for want of a lock. */
   #markUnfinished(): void {
     if (this.#run.state !== 'running') return
     try {

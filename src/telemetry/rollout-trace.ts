@@ -29,9 +29,9 @@ export class RolloutTrace {
     this.job = job
     this.traceId = parent?.traceId ?? traceIdOf(run, job.id, job.attempt)
     this.parentSpanId = parent?.spanId
-    // An earlier sitting may have sent spans of this attempt: the trace is the same, but the span ids must differ.
-    const sitting = job.recording?.purpose === 'resume' ? String(Date.now()) : ''
-    const digest = hash('sha256', `${this.traceId}\n${id}\n${sitting}`, 'hex')
+    // An earlier launch may have sent spans of this attempt: the trace is the same, but the span ids must differ.
+    const launch = job.recording?.purpose === 'resume' ? String(Date.now()) : ''
+    const digest = hash('sha256', `${this.traceId}\n${id}\n${launch}`, 'hex')
     this.spanId = digest.slice(0, 16)
     this.#prefix = digest.slice(16, 24)
     this.#lastId = Number.parseInt(digest.slice(24, 32), 16)

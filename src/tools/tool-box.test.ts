@@ -3,7 +3,7 @@ import { z } from 'zod'
 import { MillraceError } from '../errors/index.ts'
 import { activeResources, leftSince } from '../../test/support/kit/active-resources.ts'
 import type { ToolCall } from '../schema/index.ts'
-import type { AskingCall } from './tool-turn.ts'
+import type { CallingToolCall } from './tool-turn.ts'
 import { type Tool, ToolAnswer } from './tool.ts'
 import { ToolBox } from './tool-box.ts'
 
@@ -21,7 +21,7 @@ class Context {
   }
 
   /** As the context of a rollout does: it is told which call reports. */
-  metric(name: string, value: number, asking?: AskingCall): void {
+  metric(name: string, value: number, asking?: CallingToolCall): void {
     if (asking) (asking.reports.metrics ??= {})[name] = value
   }
 }

@@ -21,7 +21,7 @@ import {
   type ToolOutput,
   type ToolResult,
 } from './tool.ts'
-import { nameIn, readArguments, ToolNames, validate, type WrittenCall } from './written-call.ts'
+import { nameIn, readArguments, ToolNames, validate, type ParsedToolCall } from './parsed-tool-call.ts'
 
 export interface ToolBoxOptions {
   /** Repairs calls before tools are looked up; if not given, calls are made as the model wrote them. */
@@ -56,12 +56,12 @@ export class ToolBox<Context extends object> {
    * a tool does wrong is a result for the model to see. Rejects only with the signal's reason, at once, or with an error
    * that ends the attempt.
    */
-  call(calls: readonly WrittenCall[], options: ToolCallOptions<Context>): Promise<ToolResult[]> {
+  call(calls: readonly ParsedToolCall[], options: ToolCallOptions<Context>): Promise<ToolResult[]> {
     return new ToolTurn((call) => this.planned(call), calls, options).run()
   }
 
   /** The plan for a call: the tool it means and the repairs it needs. Never changes the model's text. */
-  planned(call: WrittenCall): CallPlan<Context> {
+  planned(call: ParsedToolCall): CallPlan<Context> {
     const repaired = this.#repairer?.repair(call)
     if (repaired?.kind === 'refused') {
       const { status, message: content, repairs } = repaired
@@ -92,7 +92,7 @@ export class ToolBox<Context extends object> {
   }
 
   /** What becomes of an earlier call on resume. A tool without a rule is not safe to repeat; an unknown one did nothing. */
-  resumeRule(call: WrittenCall): ResumeRule {
+  resumeRule(call: ParsedToolCall): ResumeRule {
     const { tool } = this.planned(call)
     return tool ? (tool.resume ?? 'restart') : 'reuse'
   }

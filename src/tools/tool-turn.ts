@@ -1,8 +1,8 @@
 import { MillraceError } from '../errors/index.ts'
-import { AbortSource, EventChannel, offAbort, onAbort, raced, timerMs } from '../kit/index.ts'
+import { AbortSource, EventChannel, offAbort, onAbort, withAbort, timerMs } from '../kit/index.ts'
 import type { ToolCall, ToolMessage, ToolRecord, ToolRepair, ToolReports, ToolStatus } from '../schema/index.ts'
 import type { Tool, ToolResult } from './tool.ts'
-import type { WrittenCall } from './written-call.ts'
+import type { ParsedToolCall } from './parsed-tool-call.ts'
 
 /** The plan for one call: the tool to run, or what the model is told instead. */
 export type CallPlan<Context extends object> = { readonly repairs: readonly ToolRepair[] } & (
@@ -41,7 +41,7 @@ const tooMany = {
 } as const
 
 interface RunningCall {
-  readonly call: WrittenCall
+  readonly call: ParsedToolCall
   readonly scope: CallScope<object>
   readonly startedAt: number
   timer?: NodeJS.Timeout
@@ -52,16 +52,16 @@ interface RunningCall {
  * after it. A tool that neither answers nor heeds its signal is left behind, and a later answer is dropped.
  */
 export class ToolTurn<Context extends object> {
-  readonly #plan: (call: WrittenCall) => CallPlan<Context>
-  readonly #calls: readonly WrittenCall[]
+  readonly #plan: (call: ParsedToolCall) => CallPlan<Context>
+  readonly #calls: readonly ParsedToolCall[]
   readonly #options: ToolCallOptions<Context>
   readonly #running = new Set<RunningCall>()
   /** The first error that ends the attempt: no further call is started. */
   #failure: { readonly error: unknown } | undefined
 
   constructor(
-    plan: (call: WrittenCall) => CallPlan<Context>,
-    calls: readonly WrittenCall[],
+    plan: (call: ParsedToolCall) => CallPlan<Context>,
+    calls: readonly ParsedToolCall[],
     options: ToolCallOptions<Context>,
   ) {
     this.#plan = plan
@@ -76,7 +76,7 @@ export class ToolTurn<Context extends object> {
     const listener = { handleEvent: () => this.#stop(signal.reason) }
     onAbort(signal, listener)
     try {
-      return await raced(this.#callAll(), signal)
+      return await withAbort(this.#callAll(), signal)
     } catch (error) {
       this.#stop(error)
       throw error
@@ -101,7 +101,7 @@ export class ToolTurn<Context extends object> {
     return await Promise.all(results)
   }
 
-  async #call(call: WrittenCall, index: number, plan: CallPlan<Context>): Promise<ToolResult> {
+  async #call(call: ParsedToolCall, index: number, plan: CallPlan<Context>): Promise<ToolResult> {
     const { recall, context } = this.#options
     const recorded = plan.tool?.resume === 'rerun' ? undefined : recall?.(call, index)
     if (recorded) return recorded
@@ -176,14 +176,14 @@ export class ToolTurn<Context extends object> {
  * under it, a process perhaps, may outlive the call. Children and judges that the tool asked may not, so they have another
  * signal.
  */
-class CallScope<Context extends object> implements ProxyHandler<Context>, AskingCall {
-  readonly call: WrittenCall
+class CallScope<Context extends object> implements ProxyHandler<Context>, CallingToolCall {
+  readonly call: ParsedToolCall
   #own: AbortController | undefined
   #asked: AbortSource | undefined
   #reports: ToolReports | undefined
   #end: 'ended' | { readonly reason: unknown } | undefined
 
-  constructor(call: WrittenCall) {
+  constructor(call: ParsedToolCall) {
     this.call = call
   }
 
@@ -247,8 +247,8 @@ function hasEnded(): MillraceError {
 }
 
 /** The tool call on whose behalf something is asked for or reported. */
-export interface AskingCall {
-  readonly call: WrittenCall
+export interface CallingToolCall {
+  readonly call: ParsedToolCall
   /** What the call and the children it asked have reported so far; every report is added to it. */
   readonly reports: ToolReports
 }

@@ -1,5 +1,5 @@
 import { MillraceError } from '../errors/index.ts'
-import { raced } from '../kit/index.ts'
+import { withAbort } from '../kit/index.ts'
 import type { AttemptResult, Executor, GroupJob, GroupScores, RolloutJob } from '../rollout/index.ts'
 import { type WorkerPoolOptions, WorkerSupervisor } from './supervisor.ts'
 import type { Call, PoolWorker, WorkerDeath } from './worker.ts'
@@ -33,7 +33,7 @@ export class WorkerPool extends WorkerSupervisor implements Executor {
 
   async run(job: RolloutJob, signal: AbortSignal): Promise<AttemptResult> {
     const call = { key: job.id, task: job.task.index, signal }
-    const answer = await this.#carryOut<AttemptResult>({ kind: 'run', job }, call)
+    const answer = await this.#run<AttemptResult>({ kind: 'run', job }, call)
     return answer.kind === 'lost' ? answer : answer.value
   }
 
@@ -49,13 +49,13 @@ export class WorkerPool extends WorkerSupervisor implements Executor {
 
   async #untilAnswered<Value extends WorkerResult>(request: WorkerRequest, call: Call): Promise<Value> {
     for (;;) {
-      const answer = await this.#carryOut<Value>(request, call)
+      const answer = await this.#run<Value>(request, call)
       if (answer.kind === 'answered') return answer.value
       if (answer.verdict !== 'again') throw new MillraceError('worker_lost', answer.why)
     }
   }
 
-  async #carryOut<Value extends WorkerResult>(request: WorkerRequest, call: Call): Promise<Answered<Value> | Lost> {
+  async #run<Value extends WorkerResult>(request: WorkerRequest, call: Call): Promise<Answered<Value> | Lost> {
     let comesAgain = false
     try {
       const answer = await this.#attempt<Value>(request, call)
@@ -79,7 +79,7 @@ export class WorkerPool extends WorkerSupervisor implements Executor {
         const isolated = this.takeIsolated(cohort)
         if (isolated) {
           try {
-            const worker = await raced(isolated.worker, call.signal)
+            const worker = await withAbort(isolated.worker, call.signal)
             if (!worker.isGone) return await this.#ask<Value>(worker, request, call)
             continue
           } finally {
@@ -87,7 +87,7 @@ export class WorkerPool extends WorkerSupervisor implements Executor {
           }
         }
       }
-      await raced(this.changed, call.signal)
+      await withAbort(this.changed, call.signal)
     }
   }
 

@@ -30,7 +30,7 @@ describe('a worker that was given up', () => {
     await using puppet = new PuppetWorker()
     const [answered, lost] = [puppet.run('a-0'), puppet.run('b-0')]
     puppet.say({ kind: 'done', call: 1, value: scores(1) })
-    puppet.say({ kind: 'last-words', call: 2, error: { message: 'oh', place: '/environment.ts:9' } })
+    puppet.say({ kind: 'crash-report', call: 2, error: { message: 'oh', place: '/environment.ts:9' } })
     puppet.exit('it exited with code 1')
     expect(await answered).toEqual(scores(1))
     await expect(lost).rejects.toThrow(/oh \(at \/environment\.ts:9\)/)
@@ -45,7 +45,7 @@ test('a silent worker takes no work until it is heard of again', async () => {
   expect(puppet.worker.takesWork).toBe(true)
   puppet.worker.tick(1)
   expect(puppet.worker.takesWork).toBe(false)
-  puppet.say({ kind: 'stray-error', error: { message: 'still here' } })
+  puppet.say({ kind: 'unhandled-error', error: { message: 'still here' } })
   expect(puppet.worker.status().state).toBe('ready')
 })
 
@@ -99,7 +99,7 @@ describe('a call that was given up', () => {
     expect(puppet.worker.load).toBe(0)
     expect(puppet.worker.worksOn(3)).toBe(false)
     const innocent = puppet.run('b-0')
-    puppet.say({ kind: 'last-words', call: 1, error: { message: 'oh' } })
+    puppet.say({ kind: 'crash-report', call: 1, error: { message: 'oh' } })
     puppet.exit('it exited with code 1')
     await expect(innocent).rejects.toThrow(/oh/)
     expect(puppet.deaths).toMatchObject([{ calls: ['b-0'], abandoned: ['a-0'], culprit: 'a-0' }])

@@ -6,9 +6,9 @@ import { UnansweredCalls, type CallKey } from './unanswered-calls.ts'
 import {
   type ChannelOptions,
   type FromWorker,
-  type LastWords,
+  type CrashReport,
   type OpenChannel,
-  strayErrors,
+  unhandledErrors,
   type WorkerChannel,
   type WorkerReport,
   type WorkerRequest,
@@ -81,7 +81,7 @@ export class PoolWorker {
   #lastCall = 0
   #ageMs = 0
   #report = noReport
-  #lastWords: LastWords | undefined
+  #crashReport: CrashReport | undefined
   /** Counted in ticks of the supervisor's own clock: one that was held up must not take its workers for dead. */
   #silentMs = 0
   #look: AbortController | undefined
@@ -253,11 +253,11 @@ export class PoolWorker {
         this.#report = message
         if (message.metrics) this.#options.onMetrics(message.metrics)
         return
-      case 'stray-error':
-        strayErrors.publish(message.error)
+      case 'unhandled-error':
+        unhandledErrors.publish(message.error)
         return
-      case 'last-words':
-        this.#lastWords = message
+      case 'crash-report':
+        this.#crashReport = message
         return
       case 'done':
         this.#calls.resolve(message.call, message.value)
@@ -287,7 +287,7 @@ export class PoolWorker {
       this.#calls.rejectAll(closedError())
       this.#options.onChange()
     } else {
-      const thrown = this.#lastWords?.error
+      const thrown = this.#crashReport?.error
       const place = thrown?.place === undefined ? '' : ` (at ${thrown.place})`
       this.#die(thrown ? `${thrown.message}${place}` : how)
     }
@@ -336,7 +336,7 @@ export class PoolWorker {
     if (this.#phase === 'gone') return
     const error = new MillraceError('worker_lost', `a worker died: ${why}`)
     const wasReady = this.#phase !== 'starting'
-    const call = this.#lastWords?.call
+    const call = this.#crashReport?.call
     const culprit = call === undefined ? undefined : this.#calls.keyOf(call)
     const { keys: calls, abandonedKeys: abandoned } = this.#calls
     this.#phase = 'gone'

@@ -50,7 +50,7 @@ describe('bin/millrace.js', () => {
         file,
         `import { appendFileSync } from 'node:fs'
       import { getCompileCacheDir } from 'node:module'
-      import { defineEnvironment, heavy, z } from 'millrace'
+      import { defineEnvironment, offload, z } from 'millrace'
       const { NODE_COMPILE_CACHE: passedOn = 'nothing' } = process.env
       appendFileSync(${JSON.stringify(log)}, getCompileCacheDir() + ' ' + passedOn + '\\n')
       export default defineEnvironment({
@@ -59,7 +59,7 @@ describe('bin/millrace.js', () => {
         task: z.object({}),
         tasks: () => [{}],
         prompt: () => 'Hello',
-        reward: heavy(() => 1),
+        reward: offload(() => 1),
       })`,
       )
       expect(run(['eval', file, '-m', 'sim', '--workers', '1', '--runs', runs.root])).toMatchObject({ status: 0 })

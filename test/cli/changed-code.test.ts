@@ -16,7 +16,7 @@ const environment = `
     reward: () => rewardOf(),
   })`
 
-test('code that has changed between two sittings of a run is a warning, also with --json', async () => {
+test('code that has changed between two launches of a run is a warning, also with --json', async () => {
   await using place = await temporaryRuns()
   const cwd = place.root
   await writeFile(join(cwd, 'environment.ts'), environment)
@@ -35,9 +35,9 @@ test('code that has changed between two sittings of a run is a warning, also wit
     "warning: reward.ts changed since run mixed began: what has ended is of other code than what runs now; --new (run.resume: 'never') starts one of this code alone",
   )
   const kept =
-    /notice  reward\.ts changed between sittings of this run: its results are not all of the same code; --new /
+    /notice  reward\.ts changed between launches of this run: its results are not all of the same code; --new /
   expect((await millrace({ cwd }, 'show', 'mixed')).stdout).toMatch(kept)
-  // A sitting of the former code does not make the results of one code again.
+  // A launch of the former code does not make the results of one code again.
   await writeFile(join(cwd, 'reward.ts'), 'export const rewardOf = () => 1')
   expect(await sit(4)).not.toContain('warning')
   expect((await millrace({ cwd }, 'show', 'mixed')).stdout).toMatch(kept)

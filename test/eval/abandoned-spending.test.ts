@@ -105,7 +105,7 @@ test('an attempt that goes on where it was is paid for once', async () => {
   expect(dollars(second)).toBe(first.asked + second.asked)
 })
 
-test.each([undefined, 'reuse'] as const)('--max-cost holds across sittings, however they ended: %s', async (resume) => {
+test.each([undefined, 'reuse'] as const)('--max-cost holds across launches, however they ended: %s', async (resume) => {
   await using runs = await temporaryRuns()
   const environment = delegating(resume)
   await sit(runs.root, { environment }, { hangAt: 2 })

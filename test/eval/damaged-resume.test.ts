@@ -27,14 +27,14 @@ const environment = (groupPolicy: 'keep' | 'void' = 'keep') =>
     groupPolicy,
   })
 
-interface Sitting extends Summary {
+interface Launch extends Summary {
   readonly records: readonly RolloutRecord[]
   readonly asked: number
   readonly progressed: number
 }
 
 /** One rollout after the other. Stopped as it asks for the model the time `hangAt`, which is not answered. */
-async function sit(folder: string, options: Partial<EvaluateOptions> = {}, hangAt = Infinity): Promise<Sitting> {
+async function sit(folder: string, options: Partial<EvaluateOptions> = {}, hangAt = Infinity): Promise<Launch> {
   let asked = 0
   const backend = new ScriptedBackend(({ messages, signal }) => {
     if (asked === hangAt) {

@@ -26,16 +26,16 @@ test('20 random kill -9 in a run of 2,000 rollouts lose nothing and repeat nothi
   const rollouts = run.tasks * run.attempts
   const random = seededRandom(20)
   const reported = new Set<string>()
-  let sittings = 0
+  let launches = 0
   for (let kill = 0; kill < kills; kill += 1) {
-    // Killed after a random number of reported rollouts, so that every sitting gets somewhere and none gets to the end.
+    // Killed after a random number of reported rollouts, so that every launch gets somewhere and none gets to the end.
     const after = 1 + Math.floor(random() * ((rollouts / kills) * 1.5))
     const isKilled = await sit(run, reported, after)
-    sittings += 1
+    launches += 1
     if (!isKilled) break
     expectAll(run, reported)
   }
-  expect(sittings).toBe(kills)
+  expect(launches).toBe(kills)
   await sit(run, reported, Infinity)
   await expectWhole(run)
 })
@@ -54,7 +54,7 @@ async function expectWhole({ root, name, tasks, attempts }: Run): Promise<void> 
   expect(new Set(ended.map(({ rollout }) => rollout)).size).toBe(rollouts)
   expect([...reader.events('duplicate-result')]).toEqual([])
   expect(new Set(ended.map(({ outcome }) => outcome))).toEqual(new Set(['completed']))
-  // Every task's row is there, once, whatever sittings began with it.
+  // Every task's row is there, once, whatever launches began with it.
   expect(Array.from(reader.tasks(), ({ row }) => row)).toEqual(
     Array.from({ length: tasks }, (_, index) => ({ left: index, right: index + 1 })),
   )
@@ -75,7 +75,7 @@ function storedRows(folder: string): unknown {
   return database.prepare('SELECT count(*) AS n FROM task_row').get()?.['n']
 }
 
-/** One sitting of the run as a process of its own; true if it was killed before it ended. */
+/** One launch of the run as a process of its own; true if it was killed before it ended. */
 async function sit(run: Run, reported: Set<string>, killAfter: number): Promise<boolean> {
   const { root, name, tasks, attempts, atOnce } = run
   const child = spawn(

@@ -2,7 +2,7 @@ import { defineEnvironment, evaluate, z, type EvaluateOptions, type RunInfo } fr
 import { ScriptedBackend, temporaryRuns } from 'millrace/testing'
 import { expect, test } from 'vitest'
 
-interface Sitting {
+interface Launch {
   readonly root: string
   /** What the module of the environment says. */
   readonly module?: { readonly maxTurns?: number; readonly temperature?: number }
@@ -11,7 +11,7 @@ interface Sitting {
   readonly isCutOff?: boolean
 }
 
-async function sit({ root, module = {}, options, isCutOff = false }: Sitting): Promise<RunInfo> {
+async function sit({ root, module = {}, options, isCutOff = false }: Launch): Promise<RunInfo> {
   const { maxTurns, temperature } = module
   let asked = 0
   const backend = new ScriptedBackend(({ signal }) => {

@@ -24,7 +24,7 @@ test('a gateway, run or server whose opening is refused at any step leaves no ba
     'gateway alone: its sessions': ['ERR_INVALID_STATE', 0],
     'eval: a model': ['config_invalid', 0],
     'eval: a model beside a tool server': ['config_invalid', 0],
-    'eval: a model beside a heavy reward': ['config_invalid', 0],
+    'eval: a model beside an offloaded reward': ['config_invalid', 0],
     'eval: the preflight': ['model_auth', 0],
     'eval: the tasks': ['tasks_failed', 0],
     'eval: a model of a worker': ['config_invalid', 0],

@@ -145,7 +145,7 @@ test.each([
   ['whose tasks are gone', { tasks: [] }, 'tasks_failed'],
   ['whose last task has changed', { tasks: [1, 2, 4] }, 'run_mismatch'],
   ['whose last task is gone', { tasks: [1, 2] }, 'run_mismatch'],
-])('--retry-failed in a sitting %s takes nothing back', async (_what, change, code) => {
+])('--retry-failed in a launch %s takes nothing back', async (_what, change, code) => {
   await using runs = await temporaryRuns()
   const sitWith = ({ tasks = [1, 2, 3], refused = false, retryFailed = true }) =>
     evaluate({

@@ -15,7 +15,7 @@ import {
 import { runScripted, ScriptedBackend, temporaryRuns } from 'millrace/testing'
 import { expect, test } from 'vitest'
 
-interface Sitting {
+interface Launch {
   readonly root: string
   readonly rows?: number
   /** Tasks from a file instead. */
@@ -34,7 +34,7 @@ async function sit({
   limit,
   run,
   stopAfter = Infinity,
-}: Sitting): Promise<{ ran: number[]; progress: Progress; summary: Summary } & RunInfo> {
+}: Launch): Promise<{ ran: number[]; progress: Progress; summary: Summary } & RunInfo> {
   let asked = 0
   // What comes after those that end is in the middle of its first turn when the run is stopped.
   const backend = new ScriptedBackend(({ signal }) => {
@@ -70,13 +70,13 @@ async function states(root: string): Promise<string[]> {
   return runs.map(({ run }) => run.state)
 }
 
-test('a sitting with a smaller limit does its part and leaves the run open: the first command finishes it', async () => {
+test('a launch with a smaller limit does its part and leaves the run open: the first command finishes it', async () => {
   await using runs = await temporaryRuns()
   const { root } = runs
   const first = await sit({ root, stopAfter: 2 })
   const some = await sit({ root, limit: 4 })
   expect(some.name).toBe(first.name)
-  expect(some.notices.join('\n')).toContain('is of all tasks: this sitting does the first 4 and leaves it open')
+  expect(some.notices.join('\n')).toContain('is of all tasks: this launch does the first 4 and leaves it open')
   expect(some.summary).toMatchObject({ end: 'complete', state: 'unfinished', missingTasks: 0 })
   expect(await states(root)).toEqual(['unfinished'])
   const again = await sit({ root, limit: 4 })
@@ -91,7 +91,7 @@ test('a sitting with a smaller limit does its part and leaves the run open: the 
   expect(await states(root)).toEqual(['complete'])
 })
 
-test('a run is of as many tasks as its widest sitting asked for, though that one was cut off', async () => {
+test('a run is of as many tasks as its widest launch asked for, though that one was cut off', async () => {
   await using runs = await temporaryRuns()
   const { root } = runs
   const { name } = await sit({ root, limit: 2 })
@@ -100,7 +100,7 @@ test('a run is of as many tasks as its widest sitting asked for, though that one
   expect(wider.notices.join('\n')).toContain('continuing run')
   const narrow = await sit({ root, limit: 2, run: { name } })
   expect(narrow.notices.join('\n')).toContain(
-    'is of 5 tasks: this sitting does the first 2 and leaves it open; --limit 5',
+    'is of 5 tasks: this launch does the first 2 and leaves it open; --limit 5',
   )
   expect(await states(root)).toEqual(['unfinished'])
   const rest = await sit({ root, limit: 5 })
@@ -116,7 +116,7 @@ test('a limit beyond the last task is all of them', async () => {
   expect(await states(root)).toEqual(['complete'])
 })
 
-test('tasks that are gone fail the sitting once the others have ended, and nothing is lost', async () => {
+test('tasks that are gone fail the launch once the others have ended, and nothing is lost', async () => {
   await using runs = await temporaryRuns()
   const { root } = runs
   const { name, folder } = await sit({ root, stopAfter: 4 })
@@ -138,7 +138,7 @@ test('a complete run is complete still when its tasks are not those of before', 
   expect(await states(root)).toEqual(['complete'])
 })
 
-test('a sitting that cannot begin leaves a run as it was: complete, and of as many tasks', async () => {
+test('a launch that cannot begin leaves a run as it was: complete, and of as many tasks', async () => {
   await using runs = await temporaryRuns()
   const { root } = runs
   const { name } = await sit({ root, limit: 2 })
@@ -176,7 +176,7 @@ test('tasks that are gone from a file are missed as well', async () => {
   expect(await sit({ root, file })).toMatchObject({ ran: [2, 3], summary: { state: 'unfinished', missingTasks: 2 } })
 })
 
-test('tasks that were added to the source since the last sitting are said, a larger limit is not', async () => {
+test('tasks that were added to the source since the last launch are said, a larger limit is not', async () => {
   await using runs = await temporaryRuns()
   const { root } = runs
   const run = { name: 'grown' }

@@ -12,7 +12,7 @@ import { ScriptedBackend, temporaryRuns } from 'millrace/testing'
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
 
-interface Sitting extends Pick<EvaluateOptions, 'attempts' | 'retries' | 'maxCostUsd'> {
+interface Launch extends Pick<EvaluateOptions, 'attempts' | 'retries' | 'maxCostUsd'> {
   readonly root: string
   /** Stopped, as by Ctrl-C twice, when this attempt at rollout 0-1 asks its model. */
   readonly stopAt?: number
@@ -33,7 +33,7 @@ async function sit({
   failure = 'model',
   groupPolicy = 'replace',
   ...options
-}: Sitting): Promise<Summary> {
+}: Launch): Promise<Summary> {
   const stop = new AbortController()
   const backend = new ScriptedBackend(({ messages: [first], signal }) => {
     const [sample, attempt] = String(first?.content).split(' ').map(Number)
@@ -77,7 +77,7 @@ function attemptsIn(root: string): (string | undefined)[] {
   return reader.attempts('0-1').map(({ end }) => end?.outcome)
 }
 
-test.each([2, 3, 4])('tries go on from those of earlier sittings: cut off in attempt %i', async (stopAt) => {
+test.each([2, 3, 4])('tries go on from those of earlier launches: cut off in attempt %i', async (stopAt) => {
   await using runs = await temporaryRuns()
   const { root } = runs
   expect(await sit({ root, stopAt })).toMatchObject({ end: 'stopped', rollouts: 0 })
@@ -90,7 +90,7 @@ test.each([2, 3, 4])('tries go on from those of earlier sittings: cut off in att
   expect(attemptsIn(root)).toHaveLength(8)
 })
 
-test('once --max-cost is spent, no failed member of a group is replaced; the next sitting does that', async () => {
+test('once --max-cost is spent, no failed member of a group is replaced; the next launch does that', async () => {
   await using runs = await temporaryRuns()
   const { root } = runs
   const failure = 'reward'
@@ -102,7 +102,7 @@ test('once --max-cost is spent, no failed member of a group is replaced; the nex
   expect(attemptsIn(root)).toHaveLength(2)
 })
 
-test('while a run drains, no failed member of a group is replaced; the next sitting does that', async () => {
+test('while a run drains, no failed member of a group is replaced; the next launch does that', async () => {
   await using runs = await temporaryRuns()
   const { root } = runs
   const failure = 'reward'
@@ -117,7 +117,7 @@ test('while a run drains, no failed member of a group is replaced; the next sitt
   expect(attemptsIn(root)).toHaveLength(3)
 })
 
-test('while a run drains, what fails does not start over; the next sitting does that', async () => {
+test('while a run drains, what fails does not start over; the next launch does that', async () => {
   await using runs = await temporaryRuns()
   const { root } = runs
   expect(await sit({ root, retries: 2, drainAt: 1 })).toMatchObject({ end: 'drained', state: 'unfinished' })
@@ -150,7 +150,7 @@ test('--retry-failed takes nothing back that --max-cost leaves no money for', as
   expect(attemptsIn(root)).toHaveLength(8)
 })
 
-test('tries of model calls are counted over all sittings', async () => {
+test('tries of model calls are counted over all launches', async () => {
   await using runs = await temporaryRuns()
   const { root } = runs
   const answered = { message: { role: 'assistant', content: 'done' }, finishReason: 'stop' } as const

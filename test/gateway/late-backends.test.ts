@@ -115,19 +115,19 @@ test('a backend that comes back with other models is taken in anew, and what it 
   await using first = await SimulatorServer.start({ models: 'old,both', ttftMs: 300 })
   await using second = await SimulatorServer.start({ models: 'both,new' })
   late.put(first.url)
-  const { survey } = await findModels({ backends: [late.url], env: {}, signal: new AbortController().signal })
+  const { directory } = await findModels({ backends: [late.url], env: {}, signal: new AbortController().signal })
   await using open = await OpenGateway.open({
-    models: survey.models,
+    models: directory.models,
     aliases: { agent: 'old', other: 'new' },
     awaited: 1,
   })
   const heard: Finding[] = []
   await using _watch = new BackendWatch({
-    survey,
+    directory,
     listMs: 20,
     onProblem: (finding) => heard.push(finding),
     onAnswer: (finding) => {
-      open.gateway.offer({ models: survey.models, facts: survey.facts })
+      open.gateway.offer({ models: directory.models, facts: directory.facts })
       heard.push(finding)
     },
   })
@@ -153,18 +153,18 @@ test('a backend that takes the key no more is noticed, and gets no requests unti
   await using locked = await SimulatorServer.start({ models: 'own,shared', apiKey: 'another' })
   await using good = await SimulatorServer.start({ models: 'shared' })
   late.put(first.url)
-  const { survey } = await findModels({
+  const { directory } = await findModels({
     backends: [late.url, good.url],
     env: { OPENAI_API_KEY: 'ours' },
     signal: new AbortController().signal,
   })
-  await using open = await OpenGateway.open({ models: survey.models })
+  await using open = await OpenGateway.open({ models: directory.models })
   const heard: Finding[] = []
   const takeIn = (finding: Finding): void => {
-    open.gateway.offer({ models: survey.models, facts: survey.facts })
+    open.gateway.offer({ models: directory.models, facts: directory.facts })
     heard.push(finding)
   }
-  await using _watch = new BackendWatch({ survey, listMs: 20, onProblem: takeIn, onAnswer: takeIn })
+  await using _watch = new BackendWatch({ directory, listMs: 20, onProblem: takeIn, onAnswer: takeIn })
   const ask = async (model: string): Promise<number | undefined> =>
     (await open.ask(admin, { ...asked.chat.body, model })).status
   late.put(locked.url)
@@ -217,13 +217,20 @@ test.each([{ polls: true }, { polls: false }])(
       if (isStreaming) cut += 1
       return answer(response, request)
     })
-    const { survey } = await findModels({ backends: [server.url], env: {}, signal: new AbortController().signal })
-    await using open = await OpenGateway.open({ models: survey.models })
+    const { directory } = await findModels({ backends: [server.url], env: {}, signal: new AbortController().signal })
+    await using open = await OpenGateway.open({ models: directory.models })
     const lists = (): number => server.requests.filter(({ path }) => path === '/v1/models').length
     const before = lists()
     const isActive = (backend: string, withinMs: number): boolean => open.gateway.isActive(backend, withinMs)
     const ignore = (): void => undefined
-    await using _watch = new BackendWatch({ survey, listMs: 20, polls, isActive, onProblem: ignore, onAnswer: ignore })
+    await using _watch = new BackendWatch({
+      directory,
+      listMs: 20,
+      polls,
+      isActive,
+      onProblem: ignore,
+      onAnswer: ignore,
+    })
     for (const _turn of [1, 2]) {
       const { client, done } = open.send(admin, { ...asked.chat.body, model: 'm', stream: true })
       await done
@@ -243,11 +250,11 @@ test('a backend whose first reply takes too long for the probe is asked again fo
       sendJson(response, tokens, questions <= 8 ? 503 : 200)
     }),
   )
-  const { survey } = await findModels({ backends: [server.url], env: {}, signal: new AbortController().signal })
-  expect(survey.findings).toMatchObject([{ facts: { kind: 'vllm', tokenFields: undefined } }])
+  const { directory } = await findModels({ backends: [server.url], env: {}, signal: new AbortController().signal })
+  expect(directory.findings).toMatchObject([{ facts: { kind: 'vllm', tokenFields: undefined } }])
   const heard: Finding[] = []
   const hear = (finding: Finding): void => void heard.push(finding)
-  await using _watch = new BackendWatch({ survey, listMs: 20, onProblem: hear, onAnswer: hear })
+  await using _watch = new BackendWatch({ directory, listMs: 20, onProblem: hear, onAnswer: hear })
   await expect.poll(() => heard).toMatchObject([{ facts: { tokenFields: { ids: true, logprobs: true } } }])
   expect(questions).toBe(9)
 })

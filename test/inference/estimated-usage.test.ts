@@ -9,7 +9,7 @@ import { parseMetrics, sumOf } from '../support/telemetry/parse-metrics.ts'
 const answer = 'x'.repeat(40)
 
 const environment = defineEnvironment({
-  name: 'untold',
+  name: 'no-usage',
   task: z.object({ row: z.number() }),
   tasks: () => [{ row: 0 }, { row: 1 }, { row: 2 }],
   prompt: ({ task }) => `row ${task.row}`,
@@ -76,7 +76,7 @@ test('metrics and spans count the same', async () => {
   await using collector = await Collector.start()
   await using telemetry = startTelemetry({
     env: { OTEL_EXPORTER_OTLP_ENDPOINT: collector.server.origin },
-    run: 'untold',
+    run: 'no-usage',
     metrics: true,
   })
   await using runs = await temporaryRuns()

@@ -39,7 +39,7 @@ const environment = defineEnvironment({
 
 const replies = (messages: readonly Message[]): number => messages.filter(({ role }) => role === 'assistant').length
 
-/** Three turns, two of which ask. `who` tells the children of one sitting from those of another. */
+/** Three turns, two of which ask. `who` tells the children of one launch from those of another. */
 const script =
   (who: string): Script =>
   ({ messages, tools }) => {
@@ -104,7 +104,7 @@ describe('children of a tool that is answered from the recording', () => {
     await using runs = await temporaryRuns()
     const expected = await whole(runs.root)
     const stop = new AbortController()
-    const sitting = (spoken: Script, signal?: AbortSignal) =>
+    const launch = (spoken: Script, signal?: AbortSignal) =>
       evaluate({
         environment,
         preflight: false,
@@ -113,9 +113,9 @@ describe('children of a tool that is answered from the recording', () => {
         run: { root: runs.root, name: 'resumed' },
         ...(signal && { signal }),
       })
-    const stopped = await sitting(stopping(stop, script('the first')), stop.signal).summary()
+    const stopped = await launch(stopping(stop, script('the first')), stop.signal).summary()
     expect(stopped).toMatchObject({ end: 'stopped', rollouts: 0 })
-    const [record] = await Array.fromAsync(sitting(script('the second')))
+    const [record] = await Array.fromAsync(launch(script('the second')))
     expect(record?.attempt).toBe(1)
     expect(answers(record)).toEqual(['reviewed by the first', 'reviewed by the second'])
     expect(figures(record)).toEqual(expected)

@@ -18,7 +18,7 @@ import {
 } from 'millrace'
 import { calls, temporaryRuns } from 'millrace/testing'
 import { describe, expect, test } from 'vitest'
-import heavyEnvironment from '../fixtures/heavy.ts'
+import offloadedEnvironment from '../fixtures/offloaded.ts'
 import { defaultLimits } from '../../src/schema/index.ts'
 import { openRun, storeRun } from '../support/replay/stored-runs.ts'
 
@@ -393,15 +393,15 @@ describe('scoring again', () => {
     expect(Math.abs(again.wallMsLeft - live.wallMsLeft)).toBeLessThanOrEqual(wallMs + 1)
   })
 
-  test('runs heavy rewards on their threads, with options that differ', async () => {
+  test('runs offloaded rewards on their threads, with options that differ', async () => {
     await using runs = await temporaryRuns()
-    const environment = join(import.meta.dirname, '../fixtures/heavy.ts')
+    const environment = join(import.meta.dirname, '../fixtures/offloaded.ts')
     await evaluate({ environment, model: 'sim', run: { root: runs.root, name: 'stored' } }).summary()
     using reader = openRun(runs.root)
     const rescoring = await rescoreRun(reader, { options: { bonus: 2 } })
     const lines = await Array.fromAsync(rescoring)
     expect(lines.map(({ before, after }) => [before, after])).toEqual([[20, 24]])
-    await expect(rescored(reader, heavyEnvironment)).rejects.toThrow('give the environment as a module')
+    await expect(rescored(reader, offloadedEnvironment)).rejects.toThrow('give the environment as a module')
   })
 })
 

@@ -114,13 +114,13 @@ test('a fork behind a call that cannot be repeated is refused; behind others the
 
 test.each([
   ['goes on', 0],
-  ['was ahead in the first sitting', 3_600_000],
+  ['was ahead in the first launch', 3_600_000],
 ])(
-  'a rollout that was cut off is replayed with what servers answered in its last sitting; the clock %s',
+  'a rollout that was cut off is replayed with what servers answered in its last launch; the clock %s',
   async (_how, aheadMs) => {
     await using runs = await temporaryRuns()
     using log = new ServerLog()
-    const sitting = { isFirst: true }
+    const launch = { isFirst: true }
     const environment = defineEnvironment({
       name: 'counted',
       task: z.object({}),
@@ -129,7 +129,7 @@ test.each([
         const count = async (args: Record<string, unknown>): Promise<string> =>
           String((await servers.call('counts', { tool: 'counter', arguments: args, signal })).content)
         // So that the question that both ask has another answer in the first.
-        if (sitting.isFirst) await count({ isFirst: true })
+        if (launch.isFirst) await count({ isFirst: true })
         return await count({})
       },
       prompt: () => 'How many?',
@@ -149,7 +149,7 @@ test.each([
     onTestFinished(() => ahead.mockRestore())
     await storeRun(runs.root, { environment, script: cutOff, signal: stop.signal })
     ahead.mockRestore()
-    sitting.isFirst = false
+    launch.isFirst = false
     await storeRun(runs.root, { environment, script: () => 'Many.' })
     using reader = openRun(runs.root)
     expect(reader.rollout('0-0')).toMatchObject({ attempt: 1, info: { counted: '1' } })

@@ -6,7 +6,7 @@ import {
   type Agent,
   type AssistantMessage,
   type Message,
-  type WrittenCall,
+  type ParsedToolCall,
 } from 'millrace'
 import { calls, runScripted, type Script } from 'millrace/testing'
 import { describe, expect, test } from 'vitest'
@@ -378,7 +378,7 @@ describe('limits and outcomes', () => {
     const calling = { tools: { hang: stuck, wait: stuck } }
     expect(await errorOf(calling, () => calls({ hang: {} }))).toContain('is used up, in tool hang')
     expect(await errorOf(calling, () => calls({ hang: {}, wait: {} }))).toContain('is used up, in tools hang, wait')
-    const call = (name: string): WrittenCall => ({ id: name, type: 'function', function: { name, arguments: '{}' } })
+    const call = (name: string): ParsedToolCall => ({ id: name, type: 'function', function: { name, arguments: '{}' } })
     const agent: Agent = async ({ tools }) => {
       await Promise.all([tools.call([call('hang')]), tools.call([call('quick')])])
     }

@@ -394,7 +394,7 @@ describe('money', () => {
     usage: { calls: 1, input: 0, cachedInput: 0, output: 4, reasoning: 0 },
   })
 
-  test('once it is spent nothing new starts, in this sitting or the next', async () => {
+  test('once it is spent nothing new starts, in this launch or the next', async () => {
     await using runs = await temporaryRuns()
     const sit = () =>
       evaluate({

@@ -184,7 +184,7 @@ test('a request that is asked for again as detached belongs to nobody from then 
   expect(text.match(/"outcome":"completed"/g)).toHaveLength(2)
 })
 
-test('a request that was asked for again as detached is that for the next sitting, too', async () => {
+test('a request that was asked for again as detached is that for the next launch, too', async () => {
   await using runs = await temporaryRuns()
   const run = { root: runs.root, name: 'served' }
   const options = { run, bounds: { abandonGraceMs: 0 } }

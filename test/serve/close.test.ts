@@ -39,7 +39,7 @@ test('a service that cannot start leaves nothing either', async () => {
   expect(await leftSince(before)).toEqual([])
 })
 
-test('draining lets what runs end, and leaves what waits to the next sitting', async () => {
+test('draining lets what runs end, and leaves what waits to the next launch', async () => {
   const answers = new HeldAnswers()
   await using server = await TestServer.start(answers.script, { concurrency: 1 })
   const running = server.post({ task: { word: 'runs' } })

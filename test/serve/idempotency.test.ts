@@ -54,7 +54,7 @@ test('a server that is started again on the same run knows its requests', async 
   expect(next.body['id'], 'numbers go on where they were').toBe('2-0')
 })
 
-test('what had not ended is finished by the next sitting, with the sampling it was asked for with', async () => {
+test('what had not ended is finished by the next launch, with the sampling it was asked for with', async () => {
   await using runs = await temporaryRuns()
   const run = { root: runs.root, name: 'served' }
   const answers = new HeldAnswers()

@@ -8,7 +8,7 @@ import { post, startServe } from '../support/serve/serve-process.ts'
 
 const task = { left: 1, right: 2 }
 
-/** How the run says that its last sitting ended. */
+/** How the run says that its last launch ended. */
 async function endOf(root: string): Promise<unknown> {
   const shown = await millrace({ cwd: root }, 'show', 'served', '--json')
   return (JSON.parse(shown.stdout.split('\n')[0] ?? '') as { end?: unknown }).end
@@ -31,7 +31,7 @@ test('SIGTERM lets what runs end and be answered, then the process ends', async 
   expect(await endOf(runs.root)).toBe('drained')
 })
 
-test('a second signal stops what runs, and says so to whoever waits; the next sitting finishes it', async () => {
+test('a second signal stops what runs, and says so to whoever waits; the next launch finishes it', async () => {
   await using runs = await temporaryRuns()
   await using hung = await SimulatorServer.start({ 'faults.hang': 1 })
   const { port } = hung

@@ -33,7 +33,7 @@ test('kill -9 in the middle of writing loses nothing that was reported, twelve t
   const exported = await Array.fromAsync(exportRollouts(store.reader, { format: 'jsonl' }))
   expect(exported.join('') === readFileSync(join(folder, runFiles.lines), 'utf8')).toBe(true)
   expect(exported).toHaveLength(store.reader.counts().ended)
-  expect(store.run.sittings).toHaveLength(rounds + 1)
+  expect(store.run.launches).toHaveLength(rounds + 1)
 })
 
 /** The reports whose thing is not in the run. */

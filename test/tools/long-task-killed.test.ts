@@ -33,7 +33,7 @@ test.each([
     const settled = new Map<string, number>()
     for (let kill = 0; kill < kills; kill += 1) {
       await using running = sit()
-      // Late enough for something to be on disk. A writing task starts over and needs 300 calls in one sitting: none of these gets to the end.
+      // Late enough for something to be on disk. A writing task starts over and needs 300 calls in one launch: none of these gets to the end.
       const until = notedCalls(log.path).length + 60 + random(140)
       await callsNoted(log.path, until, () => running.process.exitCode !== null)
       expect(running.process.exitCode).toBe(null)

@@ -11,7 +11,7 @@ import {
   type ToolDefinition,
   type ToolMessage,
 } from '../../schema/index.ts'
-import { isMadeUp, MadeUpIds } from '../reply-draft.ts'
+import { isSynthetic, SyntheticIds } from '../reply-draft.ts'
 import {
   anyText,
   AssistantDraft,
@@ -88,7 +88,7 @@ export function readChatRequest(body: JsonObject, before?: SaidBefore): DialectR
     includeUsage: (options && optionalFlag(options, 'include_usage', 'stream_options.')) ?? false,
     wantsTokenIds: optionalFlag(body, 'return_token_ids') ?? false,
     wantsLogprobs: optionalFlag(body, 'logprobs') ?? false,
-    untranslatable: unsupported.names,
+    unsupported: unsupported.names,
     body,
     ...given({
       choices: choices > 1 ? choices : undefined,
@@ -138,7 +138,7 @@ function noteOwnFields(body: JsonObject, wantsLogprobs: boolean, unsupported: Un
 
 interface Reading {
   readonly before: readonly Message[]
-  readonly madeUpIds: MadeUpIds
+  readonly syntheticIds: SyntheticIds
   readonly unsupported: Unsupported
 }
 
@@ -148,7 +148,7 @@ function readChatMessages(value: Json | undefined, unsupported: Unsupported, bef
     throw rejected('messages', 'must be a list of at least one message')
   }
   const messages = [...before]
-  const reading = { before: messages, madeUpIds: new MadeUpIds(messages), unsupported }
+  const reading = { before: messages, syntheticIds: new SyntheticIds(messages), unsupported }
   for (const message of value) messages.push(readMessage(message, reading))
   return messages
 }
@@ -190,7 +190,7 @@ function answeredId({ tool_call_id: id }: JsonObject, before: readonly Message[]
   const asked = before.findLastIndex(({ role }) => role !== 'tool')
   const message = before[asked]
   const call = message?.role === 'assistant' ? message.tool_calls?.[before.length - asked - 1] : undefined
-  return call && isMadeUp(call.id) ? call.id : undefined
+  return call && isSynthetic(call.id) ? call.id : undefined
 }
 
 function readAssistant(value: JsonObject, at: string, reading: Reading): AssistantMessage {
@@ -231,7 +231,7 @@ function readToolCall(draft: AssistantDraft, call: Json, at: string, reading: Re
     throw rejected(`${at}.function.arguments`, 'must be a string: the JSON text as the model wrote it')
   }
   // Not every server gives calls an id, and clients send back what they got.
-  const id = optionalText(call, 'id', `${at}.`) || reading.madeUpIds.at(draft.calls.length)
+  const id = optionalText(call, 'id', `${at}.`) || reading.syntheticIds.at(draft.calls.length)
   draft.addCall(id, requiredText(called, 'name', `${at}.function.`), written)
 }
 

@@ -144,7 +144,7 @@ export class ChatStream implements StreamAssembler {
     if (call.name === '') return
     call.isTold = true
     // The sink is told this id, so it stays, even if the server sends one later.
-    if (call.id === '') call.id = this.#draft.madeUpId(index)
+    if (call.id === '') call.id = this.#draft.syntheticId(index)
     event.beginCall(index, call)
     event.sayArguments(index, call.arguments)
   }

@@ -111,8 +111,8 @@ test('calls without ids have those that they were recorded with, and so have the
 })
 
 test('a limit of -1 is none, and goes to the backend as it was written', () => {
-  const { sampling, body, untranslatable } = read({ max_tokens: -1 })
-  expect({ sampling, untranslatable }).toEqual({ sampling: {}, untranslatable: [] })
+  const { sampling, body, unsupported } = read({ max_tokens: -1 })
+  expect({ sampling, unsupported }).toEqual({ sampling: {}, unsupported: [] })
   expect(body).toMatchObject({ max_tokens: -1 })
 })
 
@@ -160,7 +160,7 @@ test('reads what a request asks for', () => {
     includeUsage: true,
     wantsTokenIds: true,
     wantsLogprobs: false,
-    untranslatable: [],
+    unsupported: [],
   })
   const { extra, ...known } = request.sampling
   expect(known).toEqual({
@@ -203,7 +203,7 @@ test.for([
   [{ tools: [{ type: 'custom', custom: { name: 'sql' } }] }, 'tools[0].type custom'],
 ] as const)('names what only this API can say: %j', ([fields, name]) => {
   const request = read(fields)
-  expect(request.untranslatable).toEqual([name])
+  expect(request.unsupported).toEqual([name])
   expect(request.sampling).toEqual({})
 })
 
@@ -231,9 +231,9 @@ test('keeps what only this API knows as it came', () => {
 
 test('lists a few of what cannot be translated, however much there is', () => {
   const content = Array.from({ length: 1000 }, () => ({ type: 'x'.repeat(1000) }))
-  const { untranslatable } = read({ messages: [{ role: 'user', content }] })
-  expect(untranslatable.length).toBe(16)
-  expect(untranslatable.join().length).toBeLessThan(3000)
+  const { unsupported } = read({ messages: [{ role: 'user', content }] })
+  expect(unsupported.length).toBe(16)
+  expect(unsupported.join().length).toBeLessThan(3000)
 })
 
 test.for([

@@ -1,5 +1,5 @@
 import { type ErrorCode, type MillraceError, ownFaults } from '../../errors/index.ts'
-import { askedDelayMs } from '../../http/index.ts'
+import { retryAfterOf } from '../../http/index.ts'
 import type { DialectError } from '../server-side.ts'
 
 /** The HTTP status of each code, else 500: a fault on our side. Clients retry 408, 409, 429 and all above 499. */
@@ -100,7 +100,7 @@ function isMisconfigured(error: MillraceError): boolean {
 
 /** The headers that ask a client to wait. `retry-after` has whole seconds only; `retry-after-ms` is exact. */
 export function retryHeaders(error: MillraceError): Record<string, string> {
-  const waitMs = askedDelayMs(error)
+  const waitMs = retryAfterOf(error)
   if (waitMs === undefined) return {}
   return { 'retry-after': String(Math.ceil(waitMs / 1000)), 'retry-after-ms': String(waitMs) }
 }

@@ -35,7 +35,7 @@ export function readGenerateRequest(body: JsonObject): DialectRequest {
     wantsTokenIds: true,
     wantsLogprobs: optionalFlag(body, 'return_logprob') ?? false,
     ...(promptIds && { promptIds }),
-    untranslatable: [],
+    unsupported: [],
     body,
   }
 }

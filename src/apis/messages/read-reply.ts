@@ -3,7 +3,7 @@ import { isJsonList, isJsonObject, type Json, type JsonObject } from '../../sche
 import type { BackendReply } from '../backend.ts'
 import { malformedReply } from '../errors/reply-errors.ts'
 import { reportedIn } from '../errors/reported-error.ts'
-import { fitsMessage, type MessagePlace, type ReplyDraft, textOrNothing, tokenCount } from '../reply-draft.ts'
+import { isLossless, type MessagePlace, type ReplyDraft, textOrNothing, tokenCount } from '../reply-draft.ts'
 import { hasInexactInput, inputJson } from '../tool-input.ts'
 
 /** Reads a whole reply. `text` is the JSON of the body, for numbers that no double can hold. */
@@ -47,7 +47,7 @@ export function beginCall(draft: ReplyDraft, { id, name }: JsonObject): number {
   const index = draft.toolCallCount
   const call = draft.toolCall(index)
   // Every call has an id from its first piece on, because the pieces may be passed on at once.
-  call.id = textOrNothing(id) ?? draft.madeUpId(index)
+  call.id = textOrNothing(id) ?? draft.syntheticId(index)
   if (typeof name !== 'string' || name === '') throw malformedReply(draft.source, `tool call ${index} has no name`)
   call.name = name
   return index
@@ -165,7 +165,7 @@ export class StreamedBlock {
 
 /** Keeps a reply's blocks as they came if the message has no place for all of them. Only the message has exact inputs. */
 function keepBlocks(draft: ReplyDraft, blocks: readonly JsonObject[]): void {
-  if (fitsMessage(blocks, blockPlace)) return
+  if (isLossless(blocks, blockPlace)) return
   for (const block of blocks) {
     const isKnown = block['type'] === 'text' || block['type'] === 'thinking' || block['type'] === 'tool_use'
     if (!isKnown) draft.addOther({ type: 'other', api: 'messages', value: block })
@@ -176,7 +176,7 @@ function keepBlocks(draft: ReplyDraft, blocks: readonly JsonObject[]): void {
 /** Keeps the blocks of a stream, by the same rule. */
 export function keepStreamedBlocks(draft: ReplyDraft, streamed: readonly StreamedBlock[]): void {
   const shapes = streamed.map(({ shape }) => shape)
-  if (fitsMessage(shapes, blockPlace)) return
+  if (isLossless(shapes, blockPlace)) return
   const blocks = streamed.map((block) => block.whole(draft))
   keepBlocks(draft, blocks)
 }

@@ -95,7 +95,7 @@ export function readMessagesRequest(body: JsonObject, before?: SaidBefore): Dial
     includeUsage: true,
     wantsTokenIds: false,
     wantsLogprobs: false,
-    untranslatable: unsupported.names,
+    unsupported: unsupported.names,
     body,
     ...readMessagesChoice(body, unsupported),
     ...given({ responseFormat: readMessagesFormat(body, unsupported) }),

@@ -13,7 +13,7 @@ function read(fields: JsonObject): ReturnType<typeof messagesServer.read> {
 
 test('a thread is begun without being kept, and then not found', () => {
   expect(read({ thread: { type: 'create' } }).sampling).toEqual(read({}).sampling)
-  expect(read({ thread: null }).untranslatable).toEqual([])
+  expect(read({ thread: null }).unsupported).toEqual([])
   let error: unknown
   try {
     read({ thread: { type: 'continue', previous_message_id: 'msg_1' } })
@@ -97,7 +97,7 @@ test.for([
 ] as const)('reads the turns %j', ([turns, messages]) => {
   const request = read({ messages: turns })
   expect(JSON.stringify(request.messages)).toBe(JSON.stringify(messages))
-  expect(request.untranslatable).toEqual([])
+  expect(request.unsupported).toEqual([])
 })
 
 test.for([
@@ -163,7 +163,7 @@ test('reads what a request asks for', () => {
     parallelToolCalls: false,
     responseFormat: { kind: 'json_schema', schema: { type: 'object' }, strict: true },
     stream: true,
-    untranslatable: [],
+    unsupported: [],
   })
   expect(request.sampling).toEqual({
     maxTokens: 10,
@@ -231,7 +231,7 @@ test.for([
   ],
   [{ messages: [hello, { role: 'assistant', content: 'The answer is' }] }, 'messages[1] a prefilled reply'],
 ] as const)('names what only this API can say: %j', ([fields, name]) => {
-  expect(read(fields).untranslatable).toEqual([name])
+  expect(read(fields).unsupported).toEqual([name])
 })
 
 test('a block that only this API knows is the same one wherever the mark for caching stands', () => {

@@ -130,7 +130,7 @@ class MessagesReplyStream implements ReplyStreamWriter {
       return []
     }
     const events = this.#write(delta)
-    return this.#held.length > 0 && isWhole(this.#call) ? [...events, ...this.#release()] : events
+    return this.#held.length > 0 && isComplete(this.#call) ? [...events, ...this.#release()] : events
   }
 
   repeat(output: readonly JsonObject[], message: AssistantMessage): WireEvent[] {
@@ -160,7 +160,7 @@ class MessagesReplyStream implements ReplyStreamWriter {
   #isInTheWay(delta: ReplyDelta): boolean {
     if (!this.#call) return false
     const isOfIt = delta.kind === 'arguments' && delta.index === this.#call.index
-    return !isOfIt && (this.#held.length > 0 || !isWhole(this.#call))
+    return !isOfIt && (this.#held.length > 0 || !isComplete(this.#call))
   }
 
   #release(): WireEvent[] {
@@ -215,7 +215,7 @@ class MessagesReplyStream implements ReplyStreamWriter {
   }
 }
 
-function isWhole(call: OpenCall | undefined): boolean {
+function isComplete(call: OpenCall | undefined): boolean {
   return call === undefined || (call.mayBeWhole && isJson(call.written))
 }
 

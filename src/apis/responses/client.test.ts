@@ -63,7 +63,7 @@ describe('the official client', () => {
     expect(response.output_parsed).toEqual({ name: 'Ada', age: 36 })
     expect(server.requests[0]).toMatchObject({
       responseFormat: { kind: 'json_schema', name: 'person', strict: true, schema: { type: 'object' } },
-      untranslatable: [],
+      unsupported: [],
     })
   })
 

@@ -13,7 +13,7 @@ test('a conversation reads to the messages it stands for, in their one form', ()
     const messages = new RandomConversation(seed).messages().map(withoutError)
     const request = responsesServer.read(responsesBody(messages))
     expect(JSON.stringify(request.messages), `seed ${seed}`).toBe(JSON.stringify(messages))
-    expect(request.untranslatable).toEqual([])
+    expect(request.unsupported).toEqual([])
   }
 })
 

@@ -76,7 +76,7 @@ export function readResponsesRequest(body: JsonObject, before?: SaidBefore): Dia
     includeUsage: true,
     wantsTokenIds: false,
     wantsLogprobs: includes(body, 'message.output_text.logprobs'),
-    untranslatable: unsupported.names,
+    unsupported: unsupported.names,
     body,
     ...given({
       toolNames,

@@ -132,7 +132,7 @@ class ResponsesDeltas {
     if (item['type'] !== 'function_call' || name === undefined || told.call !== undefined) return
     told.call = this.#calls
     this.#calls += 1
-    event.beginCall(told.call, { id: textOrNothing(item['call_id']) ?? this.#said.madeUpId(told.call), name })
+    event.beginCall(told.call, { id: textOrNothing(item['call_id']) ?? this.#said.syntheticId(told.call), name })
   }
 
   #reason(wire: JsonObject, part: unknown, event: EventDraft): void {

@@ -152,7 +152,7 @@ export class StreamedCall implements StreamedItem {
   }
 
   /** Whether the arguments are a whole object: no valid JSON can continue it. */
-  get isWhole(): boolean {
+  get isComplete(): boolean {
     return this.#arguments.endsWith('}') && isJson(this.#arguments)
   }
 

@@ -164,7 +164,7 @@ describe('input becomes messages', () => {
   test.each(cases)('%s', (_title, input, messages) => {
     const request = read({ input })
     expect(JSON.stringify(request.messages)).toBe(JSON.stringify(messages))
-    expect(request.untranslatable).toEqual([])
+    expect(request.unsupported).toEqual([])
   })
 
   test('instructions come first', () => {
@@ -244,7 +244,7 @@ describe('the rest of a request', () => {
     expect(request).toMatchObject(expected)
     expect(request.sampling).toEqual(expected.sampling ?? request.sampling)
     expect(request.responseFormat).toEqual(expected.responseFormat)
-    expect(request.untranslatable).toEqual([])
+    expect(request.unsupported).toEqual([])
   })
 })
 
@@ -285,7 +285,7 @@ describe('what only this API can say is named', () => {
     ],
   ]
   test.each(cases)('%j', (fields, name) => {
-    expect(read(fields).untranslatable).toEqual([name])
+    expect(read(fields).unsupported).toEqual([name])
   })
 
   test('and kept as it came, so that two that differ are two messages', () => {
@@ -319,7 +319,7 @@ describe('what only this API can say is named', () => {
 
   test('up to a limit', () => {
     const input = Array.from({ length: 1000 }, () => ({ type: 'web_search_call' }))
-    expect(read({ input }).untranslatable.length).toBeLessThan(100)
+    expect(read({ input }).unsupported.length).toBeLessThan(100)
   })
 })
 
@@ -478,7 +478,7 @@ describe('reasoning that a client carries along', () => {
     const { output } = responsesServer.whole(head({ include: ['reasoning.encrypted_content'] }), replyOf(message))
     const [reasoning, text] = output as [JsonObject, JsonObject]
     const input = [{ type: 'reasoning', summary: [], encrypted_content: reasoning['encrypted_content'] }, text]
-    expect(read({ input })).toMatchObject({ messages: [message], untranslatable: [] })
+    expect(read({ input })).toMatchObject({ messages: [message], unsupported: [] })
   })
 
   test('is not encoded for who did not ask', () => {
@@ -509,7 +509,7 @@ describe('items that are only referred to', () => {
   test('are read as if they had been sent', () => {
     const input = refer(`rs_${ownId}`, `msg_${ownId}`, `fc_${ownId}_0`, `fc_${ownId}_1`)
     expect(JSON.stringify(readKept(input).messages)).toBe(JSON.stringify([message]))
-    expect(readKept(input).untranslatable).toEqual([])
+    expect(readKept(input).unsupported).toEqual([])
   })
 
   test.each([undefined, null])('of type %s, too', (type) => {
@@ -531,14 +531,14 @@ describe('items that are only referred to', () => {
 
   test('are named if nobody knows them', () => {
     const request = readKept(refer(`msg_${otherId}`))
-    expect(request).toMatchObject({ untranslatable: request.held, held: ['input[0].type item_reference'] })
+    expect(request).toMatchObject({ unsupported: request.held, held: ['input[0].type item_reference'] })
   })
 
   test('may be what only this API has words for', () => {
-    const { messages, untranslatable, held } = readKept(refer(`rs_${ownId}`, 'ws_theirs', `msg_${ownId}`))
+    const { messages, unsupported, held } = readKept(refer(`rs_${ownId}`, 'ws_theirs', `msg_${ownId}`))
     const others = [{ type: 'other', api: 'responses', value: search }]
     expect(messages).toEqual([{ role: 'assistant', content: 'Text', reasoning_content: 'Hm.', others }])
-    expect(untranslatable).toEqual(['input[1].id web_search_call'])
+    expect(unsupported).toEqual(['input[1].id web_search_call'])
     expect(held).toBeUndefined()
   })
 })

@@ -142,7 +142,7 @@ class ResponsesReplyStream implements ReplyStreamWriter {
   /** The place of a new item. Ends the open items, except for calls that are not whole: servers may write several at once. */
   #nextPlace(id: string): ItemPlace {
     this.#open = this.#open.filter((item) => {
-      const mayGoOn = item instanceof StreamedCall && !item.isWhole
+      const mayGoOn = item instanceof StreamedCall && !item.isComplete
       if (!mayGoOn) this.#endItem(item, 'completed')
       return mayGoOn
     })

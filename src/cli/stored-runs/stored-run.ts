@@ -96,11 +96,11 @@ export function isGatewayRun({ run }: FoundRun): boolean {
   return run.config['kind'] === 'gateway'
 }
 
-/** How the last sitting of a gateway or server ended; undefined if it runs or was cut off. Such a run is never complete. */
+/** How the last launch of a gateway or server ended; undefined if it runs or was cut off. Such a run is never complete. */
 export function servingEnd(found: FoundRun): string | undefined {
-  const { state, sittings, config } = found.run
+  const { state, launches, config } = found.run
   const isServing = isGatewayRun(found) || config['isServed'] === true
-  return isServing && state === 'unfinished' ? sittings.at(-1)?.end : undefined
+  return isServing && state === 'unfinished' ? launches.at(-1)?.end : undefined
 }
 
 const named = z.object({ name: z.string() })
@@ -126,7 +126,7 @@ export function storedConfig(found: FoundRun): z.infer<typeof storedConfigSchema
 /** How a run that is not complete goes on. Its command line is not kept with it, so this can only say which one it was. */
 export function nextStep({ name, run }: FoundRun): string {
   if (run.state === 'running') return 'a process is working on it'
-  const more = run.sittings.at(-1)?.end === 'max_cost' ? ' and a higher --max-cost' : ''
+  const more = run.launches.at(-1)?.end === 'max_cost' ? ' and a higher --max-cost' : ''
   return `the command that started it, with --run ${name}${more}, continues it`
 }
 

@@ -17,11 +17,11 @@ async function run(root: string, ...words: string[]) {
 /** Leaves what a run has from its first moment on, before its journal is made. */
 function writeStartingRun(root: string, name: string): void {
   writeRun({ root, name, rollouts: [], end: 'none' })
-  const { sittings, ...file } = JSON.parse(readFileSync(join(root, name, 'run.json'), 'utf8'))
+  const { launches, ...file } = JSON.parse(readFileSync(join(root, name, 'run.json'), 'utf8'))
   rmSync(join(root, name), { recursive: true })
   mkdirSync(join(root, name))
-  const [{ startedAt }] = sittings
-  writeFileSync(join(root, name, 'run.json'), JSON.stringify({ ...file, state: 'running', sittings: [{ startedAt }] }))
+  const [{ startedAt }] = launches
+  writeFileSync(join(root, name, 'run.json'), JSON.stringify({ ...file, state: 'running', launches: [{ startedAt }] }))
 }
 
 function holdLock(folder: string): DatabaseSync {
@@ -135,7 +135,7 @@ describe('millrace list', () => {
     expect(stderr).toContain('bad cannot be read as a run')
   })
 
-  it('believes what the last sitting left in the file of the run, unless that was cut off', async () => {
+  it('believes what the last launch left in the file of the run, unless that was cut off', async () => {
     await using runs = await temporaryRuns()
     const results = { ended: 123_456, scored: 99, score: 0.25 }
     writeRun({ root: runs.root, name: 'large', rollouts, provenance: { results } })

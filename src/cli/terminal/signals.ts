@@ -1,7 +1,7 @@
 import process from 'node:process'
 import { MillraceError } from '../../errors/index.ts'
 import { placeOfError } from '../../kit/index.ts'
-import { type StrayError, strayErrors } from '../../worker/index.ts'
+import { type UnhandledError, unhandledErrors } from '../../worker/index.ts'
 import { type ExitCode, exitCodes } from './exit-codes.ts'
 import type { CommandIo } from './io.ts'
 
@@ -54,7 +54,7 @@ export class Interrupts implements Disposable {
  * Handles errors that belong to no rollout. A promise that nobody handles only gives a notice. After an exception in a timer
  * nobody knows what still works, so the run is stopped in good order, to be continued.
  */
-export class StrayErrors implements Disposable {
+export class UnhandledErrors implements Disposable {
   readonly #actions: { readonly onFirstRejection: (text: string) => void; readonly onException: () => void }
   readonly #listening: Disposable
   /** The number of rejected promises that nothing handled. */
@@ -74,17 +74,17 @@ export class StrayErrors implements Disposable {
       },
       uncaughtException: (thrown) => this.#onUncaught(thrown),
     })
-    strayErrors.subscribe(this.#onThreadRejection)
+    unhandledErrors.subscribe(this.#onThreadRejection)
   }
 
   [Symbol.dispose](): void {
     this.#listening[Symbol.dispose]()
-    strayErrors.unsubscribe(this.#onThreadRejection)
+    unhandledErrors.unsubscribe(this.#onThreadRejection)
   }
 
-  readonly #onThreadRejection = (error: unknown): void => this.#count(error as StrayError)
+  readonly #onThreadRejection = (error: unknown): void => this.#count(error as UnhandledError)
 
-  #count({ message, place }: StrayError): void {
+  #count({ message, place }: UnhandledError): void {
     this.rejections += 1
     if (this.rejections > 1) return
     this.#actions.onFirstRejection(

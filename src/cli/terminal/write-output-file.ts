@@ -3,7 +3,7 @@ import { access, constants, readlink, realpath, rename, rm, stat } from 'node:fs
 import { dirname, isAbsolute, resolve } from 'node:path'
 import { pipeline } from 'node:stream/promises'
 import { MillraceError } from '../../errors/index.ts'
-import { peeked } from '../../kit/index.ts'
+import { peekFirst } from '../../kit/index.ts'
 import { printableLine } from './text.ts'
 
 /**
@@ -17,7 +17,7 @@ export async function writeOutputFile(
   const file = resolve(cwd, name)
   try {
     // If the source fails before its first chunk, the file is left alone.
-    await using checked = await peeked(chunks)
+    await using checked = await peekFirst(chunks)
     const before = await statIfThere(file)
     // A device or a pipe is written to directly.
     if (before && !before.isFile()) await pipeline(checked, createWriteStream(file))

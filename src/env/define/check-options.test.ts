@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { commandReward } from '../rewards/command-reward.ts'
 import { csv } from '../tasks/csv.ts'
-import { heavy } from '../rewards/reward.ts'
+import { offload } from '../rewards/reward.ts'
 import { judge } from '../rewards/judge.ts'
 import { keepToolResults } from '../context/keep-tool-results.ts'
 import { summariseContext } from '../context/summarise-context.ts'
@@ -27,7 +27,7 @@ test.each([
     () => commandReward({ command: ['true'], timeoutMs: -1 }),
     'commandReward(): timeoutMs: must be a number of more than 0, not -1',
   ],
-  [() => heavy(() => 1, untyped({ timeout: 1 })), 'heavy(): `timeout` is not known; did you mean `timeoutMs`?'],
+  [() => offload(() => 1, untyped({ timeout: 1 })), 'offload(): `timeout` is not known; did you mean `timeoutMs`?'],
   [() => csv('rows.csv', untyped({ delimeter: ';' })), 'csv(): `delimeter` is not known; did you mean `delimiter`?'],
   [() => keepToolResults(3, untyped({ stubb: '' })), 'keepToolResults(): `stubb` is not known; did you mean `stub`?'],
   [

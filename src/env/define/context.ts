@@ -8,7 +8,7 @@ import type {
   ToolDefinition,
   Usage,
 } from '../../schema/index.ts'
-import type { ServerCalls, WrittenCall } from '../../tools/index.ts'
+import type { ServerCalls, ParsedToolCall } from '../../tools/index.ts'
 
 /** The context that all functions of an environment get. */
 export interface RolloutContext<Task, State, Options> {
@@ -110,7 +110,7 @@ export interface Turn {
   readonly message: AssistantMessage
   readonly finishReason: FinishReason
   /** The tool calls of the reply: native ones, or those written in its text, as the environment's format says. */
-  readonly calls: readonly WrittenCall[]
+  readonly calls: readonly ParsedToolCall[]
 }
 
 export interface AgentTools {
@@ -119,7 +119,7 @@ export interface AgentTools {
    * Runs the calls of one turn, in parallel where the tools allow it. Appends nothing and never rejects. Returns a tool
    * message for each native call, or one user message with all results for calls that were written in text.
    */
-  readonly call: (calls: readonly WrittenCall[]) => Promise<readonly Message[]>
+  readonly call: (calls: readonly ParsedToolCall[]) => Promise<readonly Message[]>
 }
 
 export interface ChildRequest {

@@ -2,7 +2,7 @@ import { existsSync } from 'node:fs'
 import { basename } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { MillraceError } from '../../errors/index.ts'
-import { nearestName, placeOfError, raced } from '../../kit/index.ts'
+import { nearestName, placeOfError, withAbort } from '../../kit/index.ts'
 import { isJsonObject } from '../../schema/index.ts'
 import { environmentOf, type LoadedEnvironment, type RawOptions } from './environment-of.ts'
 import { locateEnvironment } from './locate-environment.ts'
@@ -112,7 +112,7 @@ export async function importModule(url: URL, signal?: AbortSignal): Promise<Read
   pending.add(giveUp)
   try {
     const loading = Promise.race([import(url.href), idle.promise])
-    return await (signal ? raced(loading, signal) : loading)
+    return await (signal ? withAbort(loading, signal) : loading)
   } finally {
     pending.delete(giveUp)
     if (pending.size === 0) process.off('beforeExit', giveUpAll)

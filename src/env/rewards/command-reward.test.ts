@@ -72,7 +72,7 @@ describe('commandReward', () => {
 
   test.each([
     ['exit 3', 'ended with code 3'],
-    ['echo oh no >&2; exit 1', 'ended with code 1; its last words were: oh no'],
+    ['echo oh no >&2; exit 1', 'ended with code 1; stderr ended with: oh no'],
     ['kill -TERM $$', 'was killed by SIGTERM'],
     ['echo good', 'the last line was "good"'],
     ['true', 'the last line was ""'],

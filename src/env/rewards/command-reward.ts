@@ -1,7 +1,7 @@
 import { availableParallelism } from 'node:os'
 import { z } from 'zod'
 import { MillraceError } from '../../errors/index.ts'
-import { AbortScope, jsonOrText, machineShare, raced, Semaphore, timerMs, within } from '../../kit/index.ts'
+import { AbortScope, jsonOrText, machineShare, withAbort, Semaphore, timerMs, within } from '../../kit/index.ts'
 import { ProcessGuard, resumeSpawned, signal as sendSignal, spawnSuspended, startRefusal } from '../../process/index.ts'
 import { checkOptions, timeoutSchema, wholeNumber } from '../define/check-options.ts'
 import { rewardClock, type RewardFunction, type TimedContext } from './reward.ts'
@@ -110,7 +110,7 @@ async function runCommand({ file, args, cwd, env, input, signal, ...command }: C
   let errorText = ''
   let hasExited = false
   const failure = (what: string, cause?: unknown): MillraceError => {
-    const said = errorText.trim() === '' ? '' : `; its last words were: ${errorText.trim()}`
+    const said = errorText.trim() === '' ? '' : `; stderr ended with: ${errorText.trim()}`
     return rewardFailed(`${file} ${what}${said}`, cause)
   }
   const timeoutMs = timerMs(command.timeoutMs)
@@ -136,10 +136,10 @@ async function runCommand({ file, args, cwd, env, input, signal, ...command }: C
     const watched = guard.watch(pid).catch((error: unknown) => {
       throw failure(`was not started: ${MillraceError.from(error, 'reward_failed').rawMessage}`, error)
     })
-    await raced(watched, scope.signal)
+    await withAbort(watched, scope.signal)
     resumeSpawned(program)
-    const exit = await raced(exited, scope.signal)
-    await raced(within(program.closed, pipeLimitMs), scope.signal)
+    const exit = await withAbort(exited, scope.signal)
+    await withAbort(within(program.closed, pipeLimitMs), scope.signal)
     // Output that is already in the pipe is read before an immediate runs, even if the event loop was held up.
     await new Promise(setImmediate)
     if (startRefusal(exit, errorText)) throw rewardFailed(`${file} ${unstartable}`)

@@ -2,8 +2,8 @@ import { expect, expectTypeOf, test } from 'vitest'
 import { z } from 'zod'
 import type { RewardContext } from '../define/context.ts'
 import { defineEnvironment } from '../define/define-environment.ts'
-import { heavy } from './reward.ts'
-import { hasHeavyReward, scoreHeavy, scoreRollout } from './score-rollout.ts'
+import { offload } from './reward.ts'
+import { hasOffloadedReward, scoreHeavy, scoreRollout } from './score-rollout.ts'
 
 const context = { task: { n: 4 }, signal: new AbortController().signal } as RewardContext<unknown, unknown, unknown>
 
@@ -18,7 +18,7 @@ const environment = defineEnvironment({
     light: ({ state }) => state.open,
     double: {
       weight: 0.5,
-      score: heavy(
+      score: offload(
         (given) => {
           expectTypeOf(given.task).toEqualTypeOf<{ n: number }>()
           expectTypeOf(given.options).toEqualTypeOf<{ factor: number }>()
@@ -32,15 +32,15 @@ const environment = defineEnvironment({
   },
 })
 
-test('a heavy component is scored elsewhere, by its name and with its limit; the others here', async () => {
-  expect(hasHeavyReward(environment)).toBe(true)
+test('an offloaded component is scored elsewhere, by its name and with its limit; the others here', async () => {
+  expect(hasOffloadedReward(environment)).toBe(true)
   const asked: unknown[] = []
   const scored = await scoreRollout(
     environment,
     { ...context, state: { open: true } },
     {
       onBlocked: () => {},
-      scoreElsewhere: (component, timeoutMs) => {
+      scoreOnThread: (component, timeoutMs) => {
         asked.push([component, timeoutMs])
         return Promise.resolve(8)
       },
@@ -55,17 +55,17 @@ test('where it runs, it is found by its name and gets what was sent', async () =
   const given = { task: { n: 4 }, options: { factor: 3 }, rollout, messages: [], answer: '', info: {} }
   const plain = { ...given, outcome: 'completed' as const, truncated: false }
   expect(await scoreHeavy(environment, 'double', plain)).toBe(12)
-  await expect(scoreHeavy(environment, 'light', plain)).rejects.toThrow(/no heavy reward "light"/)
+  await expect(scoreHeavy(environment, 'light', plain)).rejects.toThrow(/no offloaded reward "light"/)
 })
 
 test('it is never run on the loop by mistake, and a limit that is none is refused', async () => {
   await expect(scoreRollout(environment, { ...context, state: { open: true } })).rejects.toThrow(
-    /reward "double": a heavy reward cannot be called/,
+    /reward "double": an offloaded reward cannot be called/,
   )
   for (const timeoutMs of [0, -1, Number.NaN]) {
-    expect(() => heavy(() => 1, { timeoutMs })).toThrow(/must be a number of more than 0/)
+    expect(() => offload(() => 1, { timeoutMs })).toThrow(/must be a number of more than 0/)
   }
-  expect(heavy(() => 1, { timeoutMs: Infinity })).toBeTypeOf('function')
+  expect(offload(() => 1, { timeoutMs: Infinity })).toBeTypeOf('function')
 })
 
 test('a reward that holds up the loop is told of, also if it then fails', async () => {

@@ -55,10 +55,10 @@ export interface TimedContext {
 }
 
 /**
- * The context of a heavy reward: plain values, because it runs on another thread. It has no `state`, `budget`, `signal`,
+ * The context of an offloaded reward: plain values, because it runs on another thread. It has no `state`, `budget`, `signal`,
  * `child`, `judge`, `metric` or `note`; parts of the state that it needs must be kept with `note` before the rollout ends.
  */
-export interface HeavyRewardContext<Task, Options> extends Pick<
+export interface OffloadedRewardContext<Task, Options> extends Pick<
   RewardContext<Task, never, Options>,
   'task' | 'options' | 'rollout' | 'messages' | 'answer' | 'outcome' | 'truncated'
 > {
@@ -67,42 +67,42 @@ export interface HeavyRewardContext<Task, Options> extends Pick<
 }
 
 // Declared through a method for the same reason as `RewardFunction`.
-export type HeavyRewardFunction<Task, Options> = {
-  score(context: HeavyRewardContext<Task, Options>): number | boolean | Promise<number | boolean>
+export type OffloadedRewardFunction<Task, Options> = {
+  score(context: OffloadedRewardContext<Task, Options>): number | boolean | Promise<number | boolean>
 }['score']
 
-export interface HeavyRewardOptions {
+export interface OffloadedRewardOptions {
   /** The time limit, from its start; 30 s if not given. `limits.tailMs`, the time for all rewards, bounds it as well. */
   readonly timeoutMs?: number
 }
 
-export interface HeavyReward {
-  readonly score: HeavyRewardFunction<unknown, unknown>
+export interface OffloadedReward {
+  readonly score: OffloadedRewardFunction<unknown, unknown>
   readonly timeoutMs: number
 }
 
 const defaultTimeoutMs = 30_000
 
-/** Heavy rewards by the function that stands for each, which looks like any other reward. */
-const heavyRewards = new WeakMap<object, HeavyReward>()
+/** Offloaded rewards by the function that stands for each, which looks like any other reward. */
+const offloadedRewards = new WeakMap<object, OffloadedReward>()
 
 /**
  * A reward that computes for longer than a few milliseconds. It runs on threads of its own, which load the environment's
  * module once. It is stopped when its time is up, even in an endless loop.
  */
-export function heavy<Task, State, Options>(
-  score: HeavyRewardFunction<Task, Options>,
-  options: HeavyRewardOptions = {},
+export function offload<Task, State, Options>(
+  score: OffloadedRewardFunction<Task, Options>,
+  options: OffloadedRewardOptions = {},
 ): RewardFunction<Task, State, Options> {
-  checkOptions('heavy()', { timeoutMs: timeoutSchema.optional() }, options)
+  checkOptions('offload()', { timeoutMs: timeoutSchema.optional() }, options)
   const { timeoutMs = defaultTimeoutMs } = options
   const reward: RewardFunction<Task, State, Options> = () => {
-    throw new MillraceError('env_invalid', 'a heavy reward cannot be called: it runs on threads of its own')
+    throw new MillraceError('env_invalid', 'an offloaded reward cannot be called: it runs on threads of its own')
   }
-  heavyRewards.set(reward, { score, timeoutMs })
+  offloadedRewards.set(reward, { score, timeoutMs })
   return reward
 }
 
-export function heavyRewardOf(reward: object): HeavyReward | undefined {
-  return heavyRewards.get(reward)
+export function offloadedRewardOf(reward: object): OffloadedReward | undefined {
+  return offloadedRewards.get(reward)
 }

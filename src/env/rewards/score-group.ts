@@ -1,5 +1,5 @@
 import { MillraceError } from '../../errors/index.ts'
-import { AbortScope, ownCopy, raced } from '../../kit/index.ts'
+import { AbortScope, deepCopy, withAbort } from '../../kit/index.ts'
 import type { RewardComponent, RolloutRecord } from '../../schema/index.ts'
 import { type GroupComponent, rewardComponents, rewardFailure } from './score-rollout.ts'
 import type { Environment } from '../define/define-environment.ts'
@@ -30,13 +30,13 @@ export async function scoreGroup(
   using scope = new AbortScope(signal)
   // Frozen, because scores are matched by the order of members: a reward that sorted them in place would mix up the scores.
   const group = {
-    task: ownCopy(task),
-    options: ownCopy(options),
+    task: deepCopy(task),
+    options: deepCopy(options),
     members: Object.freeze(members.map(memberOf)),
     signal: scope.signal,
   }
   const scoring = Promise.all(perGroup.map((component) => scoreComponent(component, group)))
-  const columns = await raced(scoring, signal).catch((error: unknown) => {
+  const columns = await withAbort(scoring, signal).catch((error: unknown) => {
     // Stops the other components, whose scores are not needed any more.
     scope.abort(error)
     throw error

@@ -1,15 +1,15 @@
 import { inspect } from 'node:util'
 import { MillraceError } from '../../errors/index.ts'
-import { raced, roundedSum, thrownBy } from '../../kit/index.ts'
+import { withAbort, roundedSum, thrownBy } from '../../kit/index.ts'
 import type { RewardComponent } from '../../schema/index.ts'
 import { endsAttempt } from '../../tools/index.ts'
 import type { RewardContext } from '../define/context.ts'
 import type { Environment } from '../define/define-environment.ts'
 import {
   type GroupRewardFunction,
-  type HeavyReward,
-  type HeavyRewardContext,
-  heavyRewardOf,
+  type OffloadedReward,
+  type OffloadedRewardContext,
+  offloadedRewardOf,
   type RewardFunction,
 } from './reward.ts'
 
@@ -22,8 +22,8 @@ export interface ScoreResult {
 }
 
 export interface ScoringPlace {
-  /** Runs a heavy component on another thread; missing if no component is heavy. */
-  readonly scoreElsewhere?: (component: string, timeoutMs: number) => Promise<Score>
+  /** Runs an offloaded component on another thread; missing if no component is offloaded. */
+  readonly scoreOnThread?: (component: string, timeoutMs: number) => Promise<Score>
   /** Called when a component has blocked this thread for that long. */
   readonly onBlocked: (component: string, ms: number) => void
 }
@@ -50,15 +50,15 @@ export async function scoreRollout(
     }
   })
   try {
-    await raced(Promise.all(scoring), context.signal)
+    await withAbort(Promise.all(scoring), context.signal)
   } catch (error) {
     throw error === context.signal.reason ? withLate(error, perRollout, scores) : error
   }
   return sum(perRollout, scores)
 }
 
-function start({ name, score, heavy }: RolloutComponent, context: Context, place: ScoringPlace | undefined) {
-  if (heavy && place?.scoreElsewhere) return place.scoreElsewhere(name, heavy.timeoutMs)
+function start({ name, score, offloaded }: RolloutComponent, context: Context, place: ScoringPlace | undefined) {
+  if (offloaded && place?.scoreOnThread) return place.scoreOnThread(name, offloaded.timeoutMs)
   const startedAt = performance.now()
   try {
     return score(context)
@@ -68,23 +68,26 @@ function start({ name, score, heavy }: RolloutComponent, context: Context, place
   }
 }
 
-export function hasHeavyReward(environment: Environment): boolean {
-  return rewardComponents(environment).perRollout.some(({ heavy }) => heavy !== undefined)
+export function hasOffloadedReward(environment: Environment): boolean {
+  return rewardComponents(environment).perRollout.some(({ offloaded }) => offloaded !== undefined)
 }
 
-/** Runs a heavy component, found by its name, on its own thread. Errors get the name and place, which threads would lose. */
+/** Runs an offloaded component, found by its name, on its own thread. Errors get the name and place, which threads would lose. */
 export async function scoreHeavy(
   environment: Environment,
   component: string,
-  context: HeavyRewardContext<unknown, unknown>,
+  context: OffloadedRewardContext<unknown, unknown>,
 ): Promise<Score> {
-  const { heavy } = rewardComponents(environment).perRollout.find(({ name }) => name === component) ?? {}
+  const { offloaded } = rewardComponents(environment).perRollout.find(({ name }) => name === component) ?? {}
   try {
-    if (heavy) return await heavy.score(context)
+    if (offloaded) return await offloaded.score(context)
   } catch (error) {
     throw namedFailure(component, error)
   }
-  throw new MillraceError('reward_failed', `${environment.name} has no heavy reward "${component}" on its own thread`)
+  throw new MillraceError(
+    'reward_failed',
+    `${environment.name} has no offloaded reward "${component}" on its own thread`,
+  )
 }
 
 /** If time ran out for several rewards, names those without a score; other reasons to stop are returned unchanged. */
@@ -130,7 +133,7 @@ interface RolloutComponent {
   readonly name: string
   readonly weight: number
   readonly score: RewardFunction<unknown, unknown, unknown>
-  readonly heavy: HeavyReward | undefined
+  readonly offloaded: OffloadedReward | undefined
 }
 
 export interface GroupComponent {
@@ -156,7 +159,7 @@ export function rewardComponents({ reward }: Environment): RewardComponents {
     const parts = typeof component === 'function' ? { score: component } : component
     const { weight = 1 } = parts
     if ('group' in parts) perGroup.push({ name, weight, group: parts.group })
-    else perRollout.push({ name, weight, score: parts.score, heavy: heavyRewardOf(parts.score) })
+    else perRollout.push({ name, weight, score: parts.score, offloaded: offloadedRewardOf(parts.score) })
   }
   const components = { perRollout, perGroup }
   cache.set(reward, components)

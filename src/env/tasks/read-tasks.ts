@@ -1,5 +1,5 @@
 import { MillraceError } from '../../errors/index.ts'
-import { ownCopy, raced, thrownBy } from '../../kit/index.ts'
+import { deepCopy, withAbort, thrownBy } from '../../kit/index.ts'
 import type { Environment, TaskInput, TaskRow, TaskSource } from '../define/define-environment.ts'
 import { TaskStream } from './task-stream.ts'
 
@@ -9,9 +9,9 @@ export async function readTasks(
   options: unknown,
   { limit, signal }: { readonly limit?: number | undefined; readonly signal?: AbortSignal | undefined } = {},
 ): Promise<TaskStream> {
-  const asked = Promise.try(() => environment.tasks(ownCopy(options)))
+  const asked = Promise.try(() => environment.tasks(deepCopy(options)))
   try {
-    const source = sourceOfInput(await (signal ? raced(asked, signal) : asked))
+    const source = sourceOfInput(await (signal ? withAbort(asked, signal) : asked))
     return new TaskStream(environment, source, limit, signal)
   } catch (error) {
     if (signal?.aborted) throw signal.reason

@@ -1,6 +1,6 @@
 import { hash } from 'node:crypto'
 import { MillraceError } from '../../errors/index.ts'
-import { raced, thrownBy, within } from '../../kit/index.ts'
+import { withAbort, thrownBy, within } from '../../kit/index.ts'
 import type { ValidationIssue } from '../../schema/index.ts'
 import { validate, type Validated } from '../../tools/index.ts'
 import type { Environment, TaskRow, TaskSource } from '../define/define-environment.ts'
@@ -91,7 +91,7 @@ export class TaskStream implements AsyncIterable<TaskItem> {
     try {
       while (this.#count < this.#limit && isOpen) {
         isOpen = false
-        const { value: row } = await (signal ? raced(rows.next(), signal) : rows.next()).catch((error: unknown) => {
+        const { value: row } = await (signal ? withAbort(rows.next(), signal) : rows.next()).catch((error: unknown) => {
           throw this.#reasonOf(error, rows)
         })
         if (!row) break
@@ -111,7 +111,7 @@ export class TaskStream implements AsyncIterable<TaskItem> {
     const signal = this.#signal
     const left = Promise.try(() => rows.return?.())
     try {
-      await within(signal ? raced(left, signal) : left, momentMs)
+      await within(signal ? withAbort(left, signal) : left, momentMs)
     } catch (error) {
       if (!signal?.aborted) throw this.#failure(error)
     }

@@ -15,7 +15,7 @@ import {
 } from '../../rollout/index.ts'
 import { closedObject, outcomes } from '../../schema/index.ts'
 import type { RunReader } from '../../store/index.ts'
-import type { WrittenCall } from '../../tools/index.ts'
+import type { ParsedToolCall } from '../../tools/index.ts'
 import { evaluate } from '../evaluate.ts'
 import { type Evaluation, requireOptions, type RunOptions, sharedOptions } from '../options.ts'
 import type { Fork } from './fork.ts'
@@ -167,7 +167,7 @@ function askedModels(
 }
 
 /** A fork with calls that can be neither repeated nor taken as made would be in a state that never existed. */
-function unrepeatable({ function: { name: tool } }: WrittenCall, turn: number): MillraceError {
+function unrepeatable({ function: { name: tool } }: ParsedToolCall, turn: number): MillraceError {
   return new MillraceError(
     'config_invalid',
     `tool ${tool} was called in the first ${turn} turn${turn === 1 ? '' : 's'}, and does not say that its calls can be ` +

@@ -267,7 +267,7 @@ function stateNotices(environment: Environment): string[] {
   return [
     `a reward of ${name} looks at the state, which here is what setup makes of it: neither tools nor updates have run. ` +
       'If they change what it looks at, these scores are wrong: such a reward must look at the messages instead, or, if ' +
-      'it is heavy or for a group, at what `note` kept',
+      'it is offloaded or for a group, at what `note` kept',
   ]
 }
 

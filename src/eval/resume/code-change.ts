@@ -22,7 +22,7 @@ export function codeChangeNotice(name: string, changed: readonly string[]): stri
 
 export function mixedCodeNotice(changed: readonly string[]): string | undefined {
   if (changed.length === 0) return undefined
-  return `${namesOf(changed)} changed between sittings of this run: its results are not all of the same code; ${asNewRun} starts one of one code alone`
+  return `${namesOf(changed)} changed between launches of this run: its results are not all of the same code; ${asNewRun} starts one of one code alone`
 }
 
 export function keptChanges({ provenance }: Pick<RunFile, 'provenance'>): readonly string[] {

@@ -22,16 +22,16 @@ import type { ResolvedRun } from '../resolve-run.ts'
 import { isSimulated, type RunConfig } from '../run-config.ts'
 import { experimentChange, nearestRunNotice, notContinuedNotice, redacted } from './experiment-change.ts'
 
-/** How many tasks a run has; null for all there are. A run has as many as its widest sitting asked for. */
+/** How many tasks a run has; null for all there are. A run has as many as its widest launch asked for. */
 export type RunExtent = number | null
 
 export interface OpenedRun {
   readonly store: RunStore
   readonly name: string
   readonly folder: string
-  /** The seed of every draw of the run; kept with it, so that a later sitting draws the same. */
+  /** The seed of every draw of the run; kept with it, so that a later launch draws the same. */
   readonly seed: number
-  /** How many tasks the run has once this sitting has begun. */
+  /** How many tasks the run has once this launch has begun. */
   readonly extent: RunExtent
   readonly formerExtent: RunExtent | undefined
   /** The environment's code as it is now; undefined if the environment is no module. */
@@ -178,9 +178,9 @@ export async function giveUpRun({ store, name, folder }: Pick<OpenedRun, 'store'
   await rm(discarded, { recursive: true, force: true })
 }
 
-/** The end of the sitting before, as nothing has happened since; none if its completed results were taken back. */
+/** The end of the launch before, as nothing has happened since; none if its completed results were taken back. */
 function endBefore({ run, wasComplete }: OpenedRun['store']): { readonly end?: string } {
-  const end = run.sittings.at(-2)?.end
+  const end = run.launches.at(-2)?.end
   return end === undefined || (end === 'complete' && !wasComplete) ? {} : { end }
 }
 

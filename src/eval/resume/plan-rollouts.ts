@@ -7,7 +7,7 @@ import { isDamage, type Journal, type RunReader } from '../../store/index.ts'
 import type { ResolvedRun } from '../resolve-run.ts'
 import type { RunConfig } from '../run-config.ts'
 import { asNewRun } from './code-change.ts'
-import { type EarlierSitting, earlierSitting, type UnfinishedWork } from './unfinished-work.ts'
+import { type EarlierLaunch, earlierLaunch, type UnfinishedWork } from './unfinished-work.ts'
 
 /** The rollouts that are due, as the source is read. Those that were cut off go on from their journal. */
 export async function* planRollouts(options: {
@@ -15,7 +15,7 @@ export async function* planRollouts(options: {
   config: RunConfig
   journal: Journal
   onTask: (task: TaskItem) => void
-  earlier: EarlierSitting | undefined
+  earlier: EarlierLaunch | undefined
   isHoldingGroups: boolean
 }): AsyncGenerator<PlannedRollout, void, void> {
   const { tasks, config, journal, onTask, earlier, isHoldingGroups } = options
@@ -36,7 +36,7 @@ export async function* planRollouts(options: {
         continue
       }
       if (item.problem) {
-        // The work of an earlier sitting is an attempt of its own, with its cost, so this is the next one.
+        // The work of an earlier launch is an attempt of its own, with its cost, so this is the next one.
         const attempt = (earlier?.unfinished(id)?.attempt ?? 0) + 1
         const record = recordWithoutRun({
           id,
@@ -94,10 +94,10 @@ function unvoided(record: RolloutRecord): RolloutRecord {
 }
 
 /** Whether the run has not begun with this task. Throws `run_mismatch` if it has, and the task has changed since. */
-function isNewTask(item: TaskItem, attempts: number, earlier: EarlierSitting | undefined): boolean {
+function isNewTask(item: TaskItem, attempts: number, earlier: EarlierLaunch | undefined): boolean {
   const known = earlier?.taskDigest(item.index)
   if (known === item.digest) return false
-  if (known === undefined || standsNothing(item.index, attempts, earlier)) return true
+  if (known === undefined || hasNoResults(item.index, attempts, earlier)) return true
   throw new MillraceError(
     'run_mismatch',
     `task ${item.index} (${item.id}) is not what it was when this run began. Restore the tasks, or start a new run with ${asNewRun}.`,
@@ -105,7 +105,7 @@ function isNewTask(item: TaskItem, attempts: number, earlier: EarlierSitting | u
   )
 }
 
-function requireNoMore(count: number, limit: number | null, earlier: EarlierSitting | undefined): void {
+function requireNoMore(count: number, limit: number | null, earlier: EarlierLaunch | undefined): void {
   if (count === limit || earlier?.taskDigest(count) === undefined) return
   throw new MillraceError(
     'run_mismatch',
@@ -121,8 +121,8 @@ export async function requireSameTasks(
   signal: AbortSignal,
 ): Promise<void> {
   const { attempts, limit, retries } = config
-  const earlier: EarlierSitting = {
-    ...earlierSitting(reader, retries),
+  const earlier: EarlierLaunch = {
+    ...earlierLaunch(reader, retries),
     hasEnded: (id) => isKept(reader, id),
   }
   const slice = new TimeSlice()
@@ -145,7 +145,7 @@ function isKept(reader: RunReader, id: string): boolean {
 }
 
 /** A changed task of which nothing counts is taken as new: a row that was no task, say, and was corrected. */
-function standsNothing(index: number, attempts: number, earlier: EarlierSitting | undefined): boolean {
+function hasNoResults(index: number, attempts: number, earlier: EarlierLaunch | undefined): boolean {
   for (let sample = 0; sample < attempts; sample += 1) {
     const id = rolloutId(index, sample)
     if (earlier?.hasEnded(id)) return false

@@ -11,11 +11,11 @@ import { RunSpending } from '../stats/spending.ts'
 export interface TakenUpRun {
   readonly info: RunInfo
   readonly changedCode: readonly string[]
-  /** Whether the run was complete before this sitting: doing less than all of it leaves it complete. */
+  /** Whether the run was complete before this launch: doing less than all of it leaves it complete. */
   readonly wasComplete: boolean
 }
 
-/** Called only once everything else is ready: a sitting whose backend is gone must not cost the run its results. */
+/** Called only once everything else is ready: a launch whose backend is gone must not cost the run its results. */
 export async function takeUpRun(
   { store, name, folder, extent, formerExtent, code, notices }: OpenedRun,
   config: RunConfig,
@@ -26,7 +26,7 @@ export async function takeUpRun(
   const wasComplete = store.wasComplete && formerExtent === extent
   const resumed = store.reader.counts().ended
   const isLeft = wasComplete || resumed > 0 || isUnderWay(store.reader)
-  // If nothing of earlier sittings is left, all results will be of the code that runs now.
+  // If nothing of earlier launches is left, all results will be of the code that runs now.
   if (code && store.isResumed && !isLeft) store.amend({ provenance: { code, changedCode: [] } })
   const changedCode = code ? changedFiles(store.run.provenance['code'], code) : []
   const ended =

@@ -1,19 +1,19 @@
 import { readTasks, type TaskItem, TaskStream } from '../../env/index.ts'
-import { peeked } from '../../kit/index.ts'
+import { peekFirst } from '../../kit/index.ts'
 import { type Fork, forkedTask } from '../replay/fork.ts'
 import type { ResolvedRun } from '../resolve-run.ts'
 import { asNewRun, codeChangeNotice } from './code-change.ts'
 import type { OpenedRun, RunExtent } from './open-run.ts'
 
-interface SittingTasksOptions {
+interface LaunchTasksOptions {
   readonly run: OpenedRun
   readonly resolved: ResolvedRun
   readonly fork: Fork | undefined
   readonly signal: AbortSignal
 }
 
-/** The tasks that one sitting reads, and whether they are all the tasks of its run. */
-export class SittingTasks implements AsyncDisposable {
+/** The tasks that one launch reads, and whether they are all the tasks of its run. */
+export class LaunchTasks implements AsyncDisposable {
   readonly #run: OpenedRun
   readonly #limit: number | null
   /** Undefined for a fork: its task came with it. */
@@ -23,7 +23,7 @@ export class SittingTasks implements AsyncDisposable {
   readonly #known: number | undefined
 
   private constructor(
-    { run, resolved, fork }: SittingTasksOptions,
+    { run, resolved, fork }: LaunchTasksOptions,
     stream: TaskStream | undefined,
     rest: AsyncIterable<TaskItem> & AsyncDisposable,
   ) {
@@ -40,16 +40,16 @@ export class SittingTasks implements AsyncDisposable {
   }
 
   /** Reads the first task, so that a missing file is found before there is a run. */
-  static async open(options: SittingTasksOptions): Promise<SittingTasks> {
+  static async open(options: LaunchTasksOptions): Promise<LaunchTasks> {
     const { run, resolved, fork, signal } = options
     const { environment, options: given } = resolved.loaded
     const limit = resolved.config.limit ?? undefined
     const source = fork ? forkedTask(fork) : await readTasks(environment, given, { limit, signal })
     const stream = source instanceof TaskStream ? source : undefined
     await using ends = new AsyncDisposableStack()
-    const rest = ends.use(await peeked(source))
+    const rest = ends.use(await peekFirst(source))
     stream?.requireSome()
-    const tasks = new SittingTasks(options, stream, rest)
+    const tasks = new LaunchTasks(options, stream, rest)
     if (tasks.#known !== undefined) run.store.amend({ provenance: { tasks: tasks.#known } })
     ends.move()
     return tasks
@@ -59,7 +59,7 @@ export class SittingTasks implements AsyncDisposable {
     return this.#stream?.total()
   }
 
-  /** How many tasks that this sitting should find, since the run had them before, its source does not have any more. */
+  /** How many tasks that this launch should find, since the run had them before, its source does not have any more. */
   missing(): number {
     const total = this.total()
     if (this.#known === undefined || !total?.exact) return 0
@@ -75,7 +75,7 @@ export class SittingTasks implements AsyncDisposable {
     return [missing, this.#added, changed].filter((notice) => notice !== undefined)
   }
 
-  /** Whether this sitting read as many tasks as the run has, or all there are. */
+  /** Whether this launch read as many tasks as the run has, or all there are. */
   areAll(): boolean {
     const limit = this.#limit
     const hasReachedEnd = limit === null || limit === this.#run.extent || (this.total()?.count ?? limit) < limit
@@ -103,7 +103,7 @@ export function narrowNotice(name: string, extent: RunExtent, limit: RunExtent):
   const begun = extent === null ? 'all tasks' : `${count(extent)} tasks`
   const here = limit === 1 ? 'the first one' : `the first ${count(limit)}`
   const next = extent === null ? 'leave out --limit (limit) to finish it' : `--limit ${extent} (limit) finishes it`
-  return `run ${name} is of ${begun}: this sitting does ${here} and leaves it open; ${next}, ${asNewRun} starts another`
+  return `run ${name} is of ${begun}: this launch does ${here} and leaves it open; ${next}, ${asNewRun} starts another`
 }
 
 /** A run that had as many tasks as it asked for does not say how many there were. */

@@ -10,7 +10,7 @@ import {
 import { outcomes } from '../../schema/index.ts'
 import type { RunReader, StoredAttempt, UnfinishedRollout } from '../../store/index.ts'
 
-export interface EarlierSitting {
+export interface EarlierLaunch {
   hasEnded(id: string): boolean
   taskDigest(index: number): string | undefined
   unfinished(id: string): UnfinishedWork | undefined
@@ -24,7 +24,7 @@ export type UnfinishedWork = { readonly attempt: number; used(): UsedTries | und
 )
 
 /** Holds all unfinished rollouts: at most as many as ran at once, plus those that were taken back to be run again. */
-export function earlierSitting(reader: RunReader, retries: number): EarlierSitting {
+export function earlierLaunch(reader: RunReader, retries: number): EarlierLaunch {
   const unfinished = new Map<string, UnfinishedWork>()
   let takenBackAt: number | undefined
   for (const stored of reader.unfinished()) {

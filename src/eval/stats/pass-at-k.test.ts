@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { passAtK, passHatK, toldKs } from './pass-at-k.ts'
+import { passAtK, passHatK, reportedKs } from './pass-at-k.ts'
 
 /** Draws every subset of `k` out of `rollouts` and looks. */
 function byEnumeration(rollouts: number, passed: number, k: number): { at: number; hat: number } {
@@ -40,7 +40,7 @@ describe('pass@k and pass^k', () => {
       expect(passAtK(4096, passed, 1)).toBeCloseTo(passHatK(4096, passed, 1), 12)
       let earlierAt = 0
       let earlierHat = 1
-      for (const k of toldKs(4096)) {
+      for (const k of reportedKs(4096)) {
         const [at, hat] = [passAtK(4096, passed, k), passHatK(4096, passed, k)]
         expect(at).toBeGreaterThanOrEqual(earlierAt)
         expect(at).toBeLessThanOrEqual(1)
@@ -58,7 +58,7 @@ describe('pass@k and pass^k', () => {
   })
 })
 
-describe('toldKs', () => {
+describe('reportedKs', () => {
   it.each([
     [1, [1]],
     [2, [1, 2]],
@@ -66,6 +66,6 @@ describe('toldKs', () => {
     [7, [1, 2, 4, 7]],
     [8, [1, 2, 4, 8]],
   ])('%i', (limit, expected) => {
-    expect(toldKs(limit)).toEqual(expected)
+    expect(reportedKs(limit)).toEqual(expected)
   })
 })

@@ -12,7 +12,7 @@ export function passHatK(rollouts: number, passed: number, k: number): number {
 }
 
 /** The values of k that are reported: powers of two, and the number of attempts, which most ask for. */
-export function toldKs(attempts: number): readonly number[] {
+export function reportedKs(attempts: number): readonly number[] {
   const told: number[] = []
   for (let k = 1; k < attempts; k *= 2) told.push(k)
   return [...told, attempts]

@@ -6,11 +6,11 @@ import type { Summary } from '../summary.ts'
 import { RunSpending } from './spending.ts'
 import { SummaryAccumulator } from './summary-accumulator.ts'
 
-/** What the results of a run add up to, those of earlier sittings included. */
+/** What the results of a run add up to, those of earlier launches included. */
 export class RunSums {
   readonly accumulator: SummaryAccumulator
   readonly unreadable = new UnreadableRollouts()
-  /** Runs while this sitting's rollouts do, not while models, tools and workers are opened. */
+  /** Runs while this launch's rollouts do, not while models, tools and workers are opened. */
   readonly work = new Stopwatch()
   readonly #spending = new RunSpending()
   readonly #maxCostUsd: number | null
@@ -34,9 +34,9 @@ export class RunSums {
     return this.#earlierMs + this.work.elapsedMs
   }
 
-  /** Adds the results of earlier sittings, a page per turn of the loop: a large run takes seconds to read. */
+  /** Adds the results of earlier launches, a page per turn of the loop: a large run takes seconds to read. */
   async addEarlier({ run, reader }: RunStore): Promise<void> {
-    const worked = new WorkedTime(run.sittings.slice(0, -1))
+    const worked = new WorkedTime(run.launches.slice(0, -1))
     for await (const stored of new TimeSlice().over(reader.ended())) {
       worked.noteEnd(stored.endedAt)
       const record = this.unreadable.recordOf(stored)
@@ -95,15 +95,15 @@ export class UnreadableRollouts {
   }
 }
 
-/** How long a run was worked on in its sittings. A sitting that was cut off counts up to its last ended rollout. */
+/** How long a run was worked on in its launches. A launch that was cut off counts up to its last ended rollout. */
 export class WorkedTime {
-  readonly #sittings: RunFile['sittings']
+  readonly #launches: RunFile['launches']
   readonly #starts: readonly number[]
   readonly #lastEnds: number[] = []
 
-  constructor(sittings: RunFile['sittings']) {
-    this.#sittings = sittings
-    this.#starts = sittings.map(({ startedAt }) => Date.parse(startedAt))
+  constructor(launches: RunFile['launches']) {
+    this.#launches = launches
+    this.#starts = launches.map(({ startedAt }) => Date.parse(startedAt))
   }
 
   noteEnd(at: number): void {
@@ -111,15 +111,15 @@ export class WorkedTime {
     if (index >= 0) this.#lastEnds[index] = Math.max(this.#lastEnds[index] ?? 0, at)
   }
 
-  /** The sum over all sittings. If the last one still goes on, it counts until `now`. */
+  /** The sum over all launches. If the last one still goes on, it counts until `now`. */
   sumMs(now?: number): number {
     let sum = 0
-    for (const [index, sitting] of this.#sittings.entries()) {
+    for (const [index, launch] of this.#launches.entries()) {
       const start = this.#starts[index] ?? 0
-      const isLast = index === this.#sittings.length - 1
+      const isLast = index === this.#launches.length - 1
       const cutOffAt = (isLast ? now : undefined) ?? this.#lastEnds[index] ?? start
-      const end = sitting.endedAt === undefined ? cutOffAt : Date.parse(sitting.endedAt)
-      sum += sitting.workedMs ?? Math.max(0, end - start)
+      const end = launch.endedAt === undefined ? cutOffAt : Date.parse(launch.endedAt)
+      sum += launch.workedMs ?? Math.max(0, end - start)
     }
     return sum
   }

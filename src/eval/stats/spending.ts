@@ -15,7 +15,7 @@ interface SpentAttempt {
 
 /** The cost of a run, with attempts that did not count: a retry is paid for like anything else. */
 export class RunSpending {
-  /** The cost so far of attempts that an earlier sitting left open. At most as many as ran at once. */
+  /** The cost so far of attempts that an earlier launch left open. At most as many as ran at once. */
   readonly #open = new Map<string, number>()
   #costUsd = 0
 
@@ -41,7 +41,7 @@ export class RunSpending {
     this.#open.delete(key)
   }
 
-  /** Adds a result of an earlier sitting. If its record cannot be read, its journal says what it cost. */
+  /** Adds a result of an earlier launch. If its record cannot be read, its journal says what it cost. */
   addEnded({ rollout: id, attempt }: RolloutFacts, record: BareRecord | undefined, reader: RunReader): void {
     this.add(record ?? { id, attempt, cost: byJournal(reader, id, attempt).cost })
   }
@@ -98,7 +98,7 @@ export function sumOfTries(parts: readonly Summary['tries'][]): Summary['tries']
   }
 }
 
-/** The tries of all sittings of a run. Those of a sitting that was cut off are not known, and not counted. */
-export function triesOfRun({ sittings }: RunFile): Summary['tries'] {
-  return sumOfTries(sittings.flatMap(({ sent }) => sent ?? []))
+/** The tries of all launches of a run. Those of a launch that was cut off are not known, and not counted. */
+export function triesOfRun({ launches }: RunFile): Summary['tries'] {
+  return sumOfTries(launches.flatMap(({ sent }) => sent ?? []))
 }

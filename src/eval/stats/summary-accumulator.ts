@@ -13,7 +13,7 @@ import {
 } from '../../schema/index.ts'
 import type { RolloutSummary } from '../summary.ts'
 import { ClusteredMean, isBinaryReward, type ScoreEstimate } from './clustered-mean.ts'
-import { passAtK, passHatK, toldKs } from './pass-at-k.ts'
+import { passAtK, passHatK, reportedKs } from './pass-at-k.ts'
 
 export type EndedRollout = Omit<
   RolloutRecord,
@@ -96,7 +96,7 @@ export class SummaryAccumulator {
     this.#attemptsPerTask = options.attemptsPerTask
     this.#isServed = options.isServed ?? false
     this.#passThreshold = options.passThreshold
-    this.#pass = toldKs(this.#isServed ? 1 : options.attemptsPerTask).map((k) => ({ k, atK: 0, hatK: 0 }))
+    this.#pass = reportedKs(this.#isServed ? 1 : options.attemptsPerTask).map((k) => ({ k, atK: 0, hatK: 0 }))
   }
 
   get rollouts(): number {

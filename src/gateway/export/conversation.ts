@@ -229,12 +229,12 @@ function namesIn({ tools }: Tree): string {
 }
 
 /** The reward and return of an interaction; null if none was given, which is not the same as 0. */
-export interface Worth {
+export interface Credit {
   readonly reward: number | null
   readonly return: number | null
 }
 
-export const unknownWorth: Worth = { reward: null, return: null }
+export const unknownCredit: Credit = { reward: null, return: null }
 
 interface Rewards {
   readonly said: readonly StoredReward[]
@@ -244,25 +244,25 @@ interface Rewards {
 }
 
 /**
- * The worth of each interaction. The session's reward goes to the last interaction of every branch of a main tree, in addition
+ * The credit of each interaction. The session's reward goes to the last interaction of every branch of a main tree, in addition
  * to its own. A return is the reward plus the discounted mean of the returns of the branches that follow; branches without a return are
  * left out of the mean.
  */
 export function worthOf(
   interactions: readonly Interaction[],
   { said: rewards, main, discount }: Rewards,
-): ReadonlyMap<Interaction, Worth> {
+): ReadonlyMap<Interaction, Credit> {
   const said = new Map(rewards.map(({ node, value }) => [node, value]))
-  const worth = new Map<Interaction, Worth>()
+  const credit = new Map<Interaction, Credit>()
   // Children come after their parents, so going backwards needs no recursion: their returns are already there.
   for (const interaction of interactions.toReversed()) {
     const { node, children, tree } = interaction
     const isLast = children.length === 0 && main.has(tree)
     const reward = sumOf([said.get(node.seq), isLast ? said.get(null) : undefined])
-    const later = meanOf(children.map((child) => worth.get(child)?.return ?? null))
-    worth.set(interaction, { reward, return: sumOf([reward, later === null ? null : discount * later]) })
+    const later = meanOf(children.map((child) => credit.get(child)?.return ?? null))
+    credit.set(interaction, { reward, return: sumOf([reward, later === null ? null : discount * later]) })
   }
-  return worth
+  return credit
 }
 
 function sumOf(values: readonly (number | null | undefined)[]): number | null {

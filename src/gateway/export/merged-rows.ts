@@ -7,8 +7,8 @@ import {
   type Interaction,
   type LostSample,
   type RowFacts,
-  unknownWorth,
-  type Worth,
+  unknownCredit,
+  type Credit,
 } from './conversation.ts'
 
 /** One branch of a session in the form for training: every token that the model saw or sampled, once and in order. */
@@ -27,7 +27,7 @@ export interface MergedRow extends RowFacts {
   readonly logprobs: Float32Array
 }
 
-interface RowSample extends Worth {
+interface RowSample extends Credit {
   readonly interaction: string
   readonly node: number
   readonly start: number
@@ -85,7 +85,7 @@ interface MergeOptions {
 export async function* mergedRows(
   factsOf: FactsOfRow,
   interactions: AsyncIterable<readonly [Interaction, MessageNode]>,
-  worth: ReadonlyMap<Interaction, Worth>,
+  credit: ReadonlyMap<Interaction, Credit>,
   { skipWithoutTokens }: MergeOptions,
 ): AsyncGenerator<MergedRow, void, void> {
   const steps = new Map<Interaction, Step>()
@@ -101,7 +101,7 @@ export async function* mergedRows(
     steps.set(interaction, step)
   }
   const trained = new Set<Step>()
-  for (const step of steps.values()) if (!continued.has(step)) yield rowEndingWith(step, { factsOf, worth, trained })
+  for (const step of steps.values()) if (!continued.has(step)) yield rowEndingWith(step, { factsOf, credit, trained })
 }
 
 /** The row of a lost sample, for inspection: no token of it is trained. Undefined if it has no tokens to show. */
@@ -119,7 +119,7 @@ export function lostMergedRow(
   return {
     ...draft.row(factsOf(sample)),
     reward: null,
-    samples: [{ ...place, trains: false, sampling: discarded.sampling ?? null, ...unknownWorth }],
+    samples: [{ ...place, trains: false, sampling: discarded.sampling ?? null, ...unknownCredit }],
     splitAt: null,
     discarded: discarded.why,
   }
@@ -149,7 +149,7 @@ function nearestStep(from: Interaction | null, steps: ReadonlyMap<Interaction, S
 
 function rowEndingWith(
   last: Step,
-  { factsOf, worth, trained }: { factsOf: FactsOfRow; worth: ReadonlyMap<Interaction, Worth>; trained: Set<Step> },
+  { factsOf, credit, trained }: { factsOf: FactsOfRow; credit: ReadonlyMap<Interaction, Credit>; trained: Set<Step> },
 ): MergedRow {
   const path: Step[] = []
   for (let step: Step | undefined = last; step; step = step.before) path.push(step)
@@ -166,12 +166,12 @@ function rowEndingWith(
       count: ids.length,
       trains,
       sampling: interaction.call.sampling ?? null,
-      ...(worth.get(interaction) ?? unknownWorth),
+      ...(credit.get(interaction) ?? unknownCredit),
     })
   }
   return {
     ...draft.row(factsOf(last.interaction)),
-    reward: worth.get(last.interaction)?.return ?? null,
+    reward: credit.get(last.interaction)?.return ?? null,
     samples,
     splitAt: path.at(-1)?.splitAt ?? null,
     discarded: null,

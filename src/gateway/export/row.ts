@@ -17,8 +17,8 @@ import {
   type LostSample,
   type RowFacts,
   type SessionFacts,
-  unknownWorth,
-  type Worth,
+  unknownCredit,
+  type Credit,
 } from './conversation.ts'
 import { type MergedRow, type VersionRun, versionRuns } from './merged-rows.ts'
 
@@ -158,12 +158,12 @@ export interface InteractionRow extends RowFacts, CapturedTokens {
 export async function* interactionRows(
   factsOf: FactsOfRow,
   interactions: AsyncIterable<readonly [Interaction, MessageNode]>,
-  worth: ReadonlyMap<Interaction, Worth>,
+  credit: ReadonlyMap<Interaction, Credit>,
 ): AsyncGenerator<InteractionRow, void, void> {
   for await (const [interaction, node] of interactions) {
     const { call } = interaction
     const parts = commonParts(factsOf(interaction), { ...interaction, node }, call)
-    yield { ...parts, finishReason: call.finishReason, discarded: null, ...(worth.get(interaction) ?? unknownWorth) }
+    yield { ...parts, finishReason: call.finishReason, discarded: null, ...(credit.get(interaction) ?? unknownCredit) }
   }
 }
 
@@ -171,7 +171,7 @@ export async function* interactionRows(
 export function lostRow(factsOf: FactsOfRow, [sample, node]: readonly [LostSample, MessageNode]): InteractionRow {
   const { discarded } = sample
   const parts = commonParts(factsOf(sample), { ...sample, node }, discarded)
-  return { ...parts, finishReason: null, discarded: discarded.why, ...unknownWorth }
+  return { ...parts, finishReason: null, discarded: discarded.why, ...unknownCredit }
 }
 
 function commonParts(facts: RowFacts, { node, id, parent, messages }: Interaction | LostSample, call: CallFacts) {

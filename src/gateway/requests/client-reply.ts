@@ -9,7 +9,7 @@ import {
   type ServerDialect,
 } from '../../apis/index.ts'
 import type { ErrorCode, MillraceError } from '../../errors/index.ts'
-import type { BrokenReply, CompleteReply } from '../../inference/index.ts'
+import type { InvalidReply, CompleteReply } from '../../inference/index.ts'
 import { sseEvent } from '../../kit/index.ts'
 import { type ClientApi, isJsonObject, type ItemIds, type ItemKind, type JsonObject } from '../../schema/index.ts'
 import type { TurnTokens } from '../sessions/session-tree.ts'
@@ -37,7 +37,7 @@ type RequestAnswer =
       readonly reply?: CompleteReply
       readonly turn?: TurnTokens | undefined
     }
-  | { readonly kind: 'broken'; readonly error: MillraceError; readonly reply?: BrokenReply }
+  | { readonly kind: 'broken'; readonly error: MillraceError; readonly reply?: InvalidReply }
 
 export interface RequestEnd {
   readonly answer: RequestAnswer

@@ -125,7 +125,7 @@ export class IncomingRequest {
     const model = api === 'generate' ? models.findSglang(request.model) : models.find(request.model)
     this.model = model
     if (isRecorded || !model.takesChoices) refuseChoices(request)
-    if (api !== 'generate') refuseUntranslatable(request, model, { api, hostedTools })
+    if (api !== 'generate') refuseUnsupported(request, model, { api, hostedTools })
     return { request, model }
   }
 
@@ -155,23 +155,23 @@ export function parsedMembers(api: ClientApi, text: string): JsonObject {
 }
 
 /** Refuses, by name, what the model's API cannot say, if the model would be asked something else without it. */
-function refuseUntranslatable(
+function refuseUnsupported(
   request: DialectRequest,
   model: GatewayModel,
   { api, hostedTools }: { readonly api: ApiName; readonly hostedTools: HostedTools },
 ): void {
   if (model.api === api) return
-  const { untranslatable, hosted = [] } = request
+  const { unsupported, hosted = [] } = request
   const refusedTools = hostedTools === 'refuse' ? hosted : []
-  refuse([...untranslatable, ...refusedTools, ...unsaidIn(model.api, request)], model, api)
+  refuse([...unsupported, ...refusedTools, ...unsupportedBy(model.api, request)], model, api)
 }
 
 export function leftOutOf({ dropped = [], hosted = [], sampling }: DialectRequest, model: GatewayModel): string[] {
-  return [...dropped, ...hosted, ...labelsUnsaidIn(model.api, sampling)]
+  return [...dropped, ...hosted, ...labelsUnsupportedBy(model.api, sampling)]
 }
 
-/** Like `refuseUntranslatable`, for earlier messages, if a request only names the reply that it continues. */
-export function refuseUntranslatableEarlier(earlier: readonly Message[], model: GatewayModel, api: ApiName): void {
+/** Like `refuseUnsupported`, for earlier messages, if a request only names the reply that it continues. */
+export function refuseUnsupportedEarlier(earlier: readonly Message[], model: GatewayModel, api: ApiName): void {
   if (model.api === api) return
   const lost = new Set<string>()
   for (const message of earlier) {
@@ -208,7 +208,7 @@ function refuse(lost: readonly string[], model: GatewayModel, api: ApiName): voi
 }
 
 /** The names of what the model's API has no word for. Hints are not listed: a reply without them is still valid. */
-function unsaidIn(api: ApiName, request: DialectRequest): readonly string[] {
+function unsupportedBy(api: ApiName, request: DialectRequest): readonly string[] {
   if (api === 'chat') return []
   const { messages, sampling, responseFormat, body } = request
   const { stop = [], seed } = sampling
@@ -218,7 +218,7 @@ function unsaidIn(api: ApiName, request: DialectRequest): readonly string[] {
   if (api === 'messages' && responseFormat?.kind === 'json_object') {
     names.push(`${'text' in body ? 'text.format' : 'response_format'} json_object`)
   }
-  if (api === 'messages') names.push(...wishesUnsaidInMessages(request))
+  if (api === 'messages') names.push(...wishesUnsupportedByMessages(request))
   const named = messages.findIndex((message) => message.role === 'user' && message.name !== undefined)
   if (named !== -1) names.push(`messages[${named}].name`)
   return names
@@ -242,7 +242,7 @@ const wishes: ReadonlyMap<string, (value: Json) => boolean> = new Map([
   ['logit_bias', (value) => isJsonObject(value) && Object.keys(value).length === 0],
 ])
 
-function wishesUnsaidInMessages({ sampling: { extra = {} }, body }: DialectRequest): string[] {
+function wishesUnsupportedByMessages({ sampling: { extra = {} }, body }: DialectRequest): string[] {
   const names: string[] = []
   for (const [name, asksNothing] of wishes) {
     const value = extra[name]
@@ -253,7 +253,7 @@ function wishesUnsaidInMessages({ sampling: { extra = {} }, body }: DialectReque
 }
 
 /** The labels of a request that the model's API has no words for. The user, too, is one of them if Messages gets another. */
-function labelsUnsaidIn(api: ApiName, { extra = {} }: Sampling): string[] {
+function labelsUnsupportedBy(api: ApiName, { extra = {} }: Sampling): string[] {
   if (api !== 'messages') return []
   const user = 'user' in extra ? 'user' : 'safety_identifier'
   return Object.keys(extra).filter((name) => labels.has(name) && name !== user)

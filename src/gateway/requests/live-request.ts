@@ -9,7 +9,7 @@ import {
   type ReplySink,
 } from '../../apis/index.ts'
 import { MillraceError } from '../../errors/index.ts'
-import type { BrokenReply, CallHooks, CompleteReply, ModelReply } from '../../inference/index.ts'
+import type { InvalidReply, CallHooks, CompleteReply, ModelReply } from '../../inference/index.ts'
 import { AbortSource, timerMs } from '../../kit/index.ts'
 import type { ItemIds } from '../../schema/index.ts'
 import type { Recording } from './recording.ts'
@@ -128,7 +128,7 @@ type LiveAnswer =
       readonly reply: CompleteReply
       readonly turn: TurnTokens | undefined
     }
-  | { readonly kind: 'broken'; readonly error: MillraceError; readonly reply?: BrokenReply }
+  | { readonly kind: 'broken'; readonly error: MillraceError; readonly reply?: InvalidReply }
 
 /** A client that waits for the reply to another client's request, which was the same. */
 interface JoinedClient {
@@ -271,9 +271,9 @@ export class LiveRequest extends LiveCall implements ReplySink, RunningRequest {
 
   readonly #onReply = async (reply: ModelReply): Promise<void> => {
     if (reply.status !== 'complete') {
-      const plainer = this.#state === 'asking' ? this.#upstream.plainer(reply.error) : undefined
-      if (plainer) {
-        this.#upstream = plainer
+      const fallback = this.#state === 'asking' ? this.#upstream.fallback(reply.error) : undefined
+      if (fallback) {
+        this.#upstream = fallback
         this.#ask()
         return
       }
@@ -347,7 +347,7 @@ export class LiveRequest extends LiveCall implements ReplySink, RunningRequest {
     return { answer: { kind: 'complete', replyId }, status: isGone ? goneStatus : 200 }
   }
 
-  #fail(error: MillraceError, reply?: BrokenReply): void {
+  #fail(error: MillraceError, reply?: InvalidReply): void {
     if (this.#state === 'ended') return
     const client = this.#client
     const place = this.#heartbeat?.isPromised || this.#state === 'streaming' ? 'in-stream' : 'instead'

@@ -14,31 +14,36 @@ const cases: {
   readonly name: string
   readonly tokens?: TokenRecord
   readonly output: number
-  readonly isWhole: boolean
+  readonly isComplete: boolean
 }[] = [
-  { name: 'all of it', tokens: { promptIds: ids(3), ids: ids(2), logprobs: logprobs(2) }, output: 2, isWhole: true },
+  { name: 'all of it', tokens: { promptIds: ids(3), ids: ids(2), logprobs: logprobs(2) }, output: 2, isComplete: true },
   {
     name: 'nothing was sampled',
     tokens: { promptIds: ids(3), ids: ids(0), logprobs: logprobs(0) },
     output: 0,
-    isWhole: true,
+    isComplete: true,
   },
-  { name: 'nothing', output: 2, isWhole: false },
-  { name: 'no prompt', tokens: { ids: ids(2), logprobs: logprobs(2) }, output: 2, isWhole: false },
+  { name: 'nothing', output: 2, isComplete: false },
+  { name: 'no prompt', tokens: { ids: ids(2), logprobs: logprobs(2) }, output: 2, isComplete: false },
   {
     name: 'no log-probabilities',
     tokens: { promptIds: ids(3), ids: ids(2), logprobs: logprobs(0) },
     output: 2,
-    isWhole: false,
+    isComplete: false,
   },
   {
     name: 'too few of them',
     tokens: { promptIds: ids(3), ids: ids(2), logprobs: logprobs(1) },
     output: 2,
-    isWhole: false,
+    isComplete: false,
   },
-  { name: 'too few ids', tokens: { promptIds: ids(3), ids: ids(2), logprobs: logprobs(2) }, output: 3, isWhole: false },
-  { name: 'no ids', tokens: { promptIds: ids(3), ids: ids(0), logprobs: logprobs(0) }, output: 2, isWhole: false },
+  {
+    name: 'too few ids',
+    tokens: { promptIds: ids(3), ids: ids(2), logprobs: logprobs(2) },
+    output: 3,
+    isComplete: false,
+  },
+  { name: 'no ids', tokens: { promptIds: ids(3), ids: ids(0), logprobs: logprobs(0) }, output: 2, isComplete: false },
 ]
 
 function callOf(model: string, output: number, tokensMissing: boolean): CallRecord {
@@ -87,17 +92,17 @@ async function record(
   await gateway.store.journal.durable()
 }
 
-test.each(cases)('the store, the alarm and the rows agree: $name', async ({ tokens, output, isWhole }) => {
+test.each(cases)('the store, the alarm and the rows agree: $name', async ({ tokens, output, isComplete }) => {
   const { id } = await gateway.session()
-  const call = callOf('captured', output, !isWhole)
+  const call = callOf('captured', output, !isComplete)
   await record(id, [{ call, ...(tokens && { tokens }) }])
   const { sessions } = gateway.store.reader
-  expect(completeTokens({ ...(tokens && { tokens }) }, call.usage) !== undefined).toBe(isWhole)
-  expect(sessions.bareNode(id, 0)?.lacksTokens).toBe(!isWhole)
-  expect(sessions.firstWithoutTokens(id)).toBe(isWhole ? undefined : 0)
-  expect((await gateway.gateway.session(admin, id)).alarms).toEqual(isWhole ? [] : ['tokens_missing'])
+  expect(completeTokens({ ...(tokens && { tokens }) }, call.usage) !== undefined).toBe(isComplete)
+  expect(sessions.bareNode(id, 0)?.lacksTokens).toBe(!isComplete)
+  expect(sessions.firstWithoutTokens(id)).toBe(isComplete ? undefined : 0)
+  expect((await gateway.gateway.session(admin, id)).alarms).toEqual(isComplete ? [] : ['tokens_missing'])
   const merged = Array.fromAsync(exportSessions(gateway.store.reader, { session: id, rows: 'merged', format: 'jsonl' }))
-  if (isWhole) await merged
+  if (isComplete) await merged
   else await expect(merged).rejects.toMatchObject({ code: expect.any(String) as string })
 })
 

@@ -1,10 +1,10 @@
 import {
-  type BrokenReply,
+  type InvalidReply,
   callRecord,
   type CompleteReply,
   costOf,
   samplingRecord,
-  untoldUsage,
+  estimatedUsage,
   withUsage,
 } from '../../inference/index.ts'
 import { isSealed, type LaterVersion, type PartialReply } from '../../apis/index.ts'
@@ -107,16 +107,16 @@ export class Recording {
 
   recordLost(
     upstream: UpstreamRequest,
-    reply: BrokenReply,
+    reply: InvalidReply,
     { partial = nothingYet, replyId, wasSampling }: ReceivedPart,
   ): void {
     const { memory, leaf } = this.#options
     const { model, request, messages, dropped } = upstream
     const received = withPrompt(partial, request.promptIds)
     const { message, tokens } = received
-    const isEmpty = !message.tool_calls?.length && untoldUsage(received, []).output === 0
+    const isEmpty = !message.tool_calls?.length && estimatedUsage(received, []).output === 0
     if (isEmpty && !wasSampling) return
-    const usage = untoldUsage(received, messages)
+    const usage = estimatedUsage(received, messages)
     const discarded = {
       model: reply.model,
       backend: reply.backend,
@@ -159,7 +159,7 @@ function factsOf(
   reply: Pick<CompleteReply, 'logprobs' | 'tokens'>,
 ): Pick<CallRecord, 'api' | 'sampling' | 'tools'> {
   // Fields that restrict a reply and cannot be translated restrict it all the same where they are passed on.
-  const otherConstraints = request.untranslatable.filter((name) =>
+  const otherConstraints = request.unsupported.filter((name) =>
     /^(?:response_format|text\.format|tool_choice)\b/.test(name),
   )
   return {
@@ -183,7 +183,7 @@ function isKept(original: OriginalReply | undefined, api: ClientApi): original i
   return original.api === api ? isNestedWithin(maxOriginalDepth, original.output) : isSealed(original)
 }
 
-function reasonOf({ status, error }: BrokenReply): DiscardReason {
+function reasonOf({ status, error }: InvalidReply): DiscardReason {
   if (status !== 'aborted') return status
   if (error.code === 'session_ended') return 'session_ended'
   return error.code === 'closed' ? 'shutdown' : 'client_gone'

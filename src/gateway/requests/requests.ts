@@ -25,7 +25,7 @@ import {
   IncomingRequest,
   type InteractionCall,
   type ParsedBody,
-  refuseUntranslatableEarlier,
+  refuseUnsupportedEarlier,
   requestKey,
 } from './incoming-request.ts'
 import type { SessionBounds } from '../sessions/session-options.ts'
@@ -295,7 +295,7 @@ export class Requests {
     if (!reply) throw replyUnknown(replyId, await discardedNamed(sessions, session.id, replyId))
     const earlier = await conversationTo(sessions, session.id, reply.seq)
     const messages = wholeConversation(earlier, request)
-    if (api !== 'generate') refuseUntranslatableEarlier(messages, asked.model, api)
+    if (api !== 'generate') refuseUnsupportedEarlier(messages, asked.model, api)
     // With other instructions the conversation differs from its first message on.
     const count = earlier.messages.length
     const isAfter = isDeepStrictEqual(messages.slice(0, count), earlier.messages)

@@ -76,7 +76,7 @@ export class UpstreamRequest {
   }
 
   /** The request with less for the record, if the backend refused that, or did not name what it refused. */
-  plainer(refusal: MillraceError): UpstreamRequest | undefined {
+  fallback(refusal: MillraceError): UpstreamRequest | undefined {
     if (refusal.code === 'context_length') {
       const request = this.#unlimited(this.request)
       return request === this.request
@@ -177,7 +177,7 @@ export class UpstreamRequest {
   get #isPassed(): boolean {
     if (!this.isSameApi) return false
     const { filledIn } = this.#parts
-    return filledIn === 'nothing' || (filledIn === 'items' && this.request.untranslatable.length > 0)
+    return filledIn === 'nothing' || (filledIn === 'items' && this.request.unsupported.length > 0)
   }
 
   #passedBody(): Buffer {

@@ -134,7 +134,7 @@ describe('a body that goes on from the last one', () => {
     const reader = new Reader()
     const named = JSON.stringify({ role: 'system', name: 'x', content: 'a' })
     for (const messages of [[named], [named, user('b')]]) {
-      expect(reader.read(bodyOf(messages)).untranslatable).toEqual(['messages[0].name'])
+      expect(reader.read(bodyOf(messages)).unsupported).toEqual(['messages[0].name'])
     }
     expect(reader.held).toBe(0)
   })

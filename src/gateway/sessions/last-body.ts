@@ -96,9 +96,9 @@ export class LastBody<End> {
   keep(body: Buffer, { request, end, continued }: ReadBody<End>): boolean {
     // A short body between long ones leaves the last one in place.
     if (isShort(body)) return false
-    const { messages, untranslatable } = request
+    const { messages, unsupported } = request
     // Problems of a message are reported each time, so its body has to be read whole each time.
-    const isPlain = !untranslatable.some((name) => name.startsWith('messages['))
+    const isPlain = !unsupported.some((name) => name.startsWith('messages['))
     if (!isPlain || this.#misses >= maxMisses || !this.#makeRoom(body.length)) {
       this.clear()
       return false

@@ -57,7 +57,7 @@ export class SessionMemory {
     if (this.isUndelivered(node) || this.tree.nodeAt(node)?.isContinued) return
     this.#addUndelivered(node, reply)
     this.tally.lose(reply)
-    this.#journal.append({ kind: 'heard', session: this.#session, node, isHeard: false })
+    this.#journal.append({ kind: 'delivery', session: this.#session, node, isDelivered: false })
   }
 
   /** Makes an undelivered reply complete again, and returns it; ignores other replies. */
@@ -67,7 +67,7 @@ export class SessionMemory {
     this.#undelivered.delete(node)
     this.#setDelivered(node, true)
     this.tally.regain(reply)
-    this.#journal.append({ kind: 'heard', session: this.#session, node, isHeard: true })
+    this.#journal.append({ kind: 'delivery', session: this.#session, node, isDelivered: true })
     return reply
   }
 

@@ -84,7 +84,7 @@ export class BackendExchange implements Dispatcher.DispatchHandler {
     this.#wire = wire
     this.#call = call
     this.#wantsTokens = call.wantsTokens && wire.dialect.hasTokens
-    this.#clock = new ReplyClock(wire, (limit) => this.#onTimeUp(limit))
+    this.#clock = new ReplyClock(wire, (limit) => this.#onTimeout(limit))
     this.#startedAt = performance.now()
     call.shard.busy += 1
     onAbort(call.signal, this)
@@ -284,13 +284,13 @@ export class BackendExchange implements Dispatcher.DispatchHandler {
     }
   }
 
-  #onTimeUp(limit: ClockLimit): void {
+  #onTimeout(limit: ClockLimit): void {
     // A server may leave a stream open after its end, and a sink that stalls then has missed nothing.
     if (this.#assembler?.isComplete) {
       this.#conclude()
       this.#controller?.abort(abandoned)
     } else {
-      this.#fail(timeUp(limit, this.#wire))
+      this.#fail(timeoutError(limit, this.#wire))
     }
   }
 
@@ -326,7 +326,7 @@ interface ReplyClockLimits {
 /** The time one server has for one reply. The clock stands still while a sink holds the reply up: that is not its fault. */
 export class ReplyClock {
   readonly #limits: ReplyClockLimits
-  readonly #onTimeUp: (limit: ClockLimit) => void
+  readonly #onTimeout: (limit: ClockLimit) => void
   /** The timer of the server's deadline, or of the sink's: never both. */
   #deadline: NodeJS.Timeout | undefined
   #idle: NodeJS.Timeout | undefined
@@ -334,25 +334,25 @@ export class ReplyClock {
   #dueAt = 0
   #leftMs = 0
 
-  constructor(limits: ReplyClockLimits, onTimeUp: (limit: ClockLimit) => void) {
+  constructor(limits: ReplyClockLimits, onTimeout: (limit: ClockLimit) => void) {
     this.#limits = limits
-    this.#onTimeUp = onTimeUp
+    this.#onTimeout = onTimeout
   }
 
   start(ms = this.#limits.requestTimeoutMs): void {
     this.#dueAt = performance.now() + ms
-    this.#deadline = setTimeout(() => this.#onTimeUp('deadline'), timerMs(ms))
+    this.#deadline = setTimeout(() => this.#onTimeout('deadline'), timerMs(ms))
   }
 
   onPiece(): void {
     if (this.#idle) this.#idle.refresh()
-    else this.#idle = setTimeout(() => this.#onTimeUp('idle'), timerMs(this.#limits.idleTimeoutMs))
+    else this.#idle = setTimeout(() => this.#onTimeout('idle'), timerMs(this.#limits.idleTimeoutMs))
   }
 
   hold(): void {
     this.stop()
     this.#leftMs = this.#dueAt - performance.now()
-    this.#deadline = setTimeout(() => this.#onTimeUp('stall'), timerMs(this.#limits.requestTimeoutMs))
+    this.#deadline = setTimeout(() => this.#onTimeout('stall'), timerMs(this.#limits.requestTimeoutMs))
   }
 
   goOn(): void {
@@ -368,7 +368,7 @@ export class ReplyClock {
   }
 }
 
-function timeUp(
+function timeoutError(
   limit: ClockLimit,
   { source, requestTimeoutMs, idleTimeoutMs }: ReplyClockLimits & { readonly source: Source },
 ): MillraceError {

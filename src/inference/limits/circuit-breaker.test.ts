@@ -2,13 +2,13 @@ import { getEventListeners } from 'node:events'
 import { describe, expect, test } from 'vitest'
 import { codeOf, failureOf } from '../../../test/support/inference/code-of.ts'
 import { FakeClock } from '../../../test/support/inference/fake-clock.ts'
-import { OverloadGate, type GateTicket } from './overload.ts'
+import { CircuitBreaker, type BreakerPermit } from './overload.ts'
 
 const never = new AbortController().signal
 
 function start(maxConcurrency = 64, threshold = 3) {
   const events: string[] = []
-  const gate = new OverloadGate({
+  const gate = new CircuitBreaker({
     threshold,
     maxConcurrency,
     // Full steps: the first probe after 500 ms, then 1 s, 2 s, ...
@@ -19,14 +19,14 @@ function start(maxConcurrency = 64, threshold = 3) {
   return { gate, events }
 }
 
-const entered = (gate: OverloadGate): GateTicket => {
-  const ticket = gate.enter()
-  if (!ticket) throw new Error('the gate is closed')
-  return ticket
+const entered = (gate: CircuitBreaker): BreakerPermit => {
+  const permit = gate.enter()
+  if (!permit) throw new Error('the gate is closed')
+  return permit
 }
 
 /** Fails until the gate closes. */
-const close = (gate: OverloadGate, failures = 3): void => {
+const close = (gate: CircuitBreaker, failures = 3): void => {
   for (let index = 0; index < failures; index += 1) gate.leave(entered(gate), 'overloaded')
 }
 
@@ -61,9 +61,9 @@ describe('while closed', () => {
     close(gate)
     const order: number[] = []
     for (let index = 0; index < 5; index += 1) {
-      void gate.park(never).then((ticket) => {
+      void gate.park(never).then((permit) => {
         order.push(index)
-        if (ticket) gate.leave(ticket, 'overloaded')
+        if (permit) gate.leave(permit, 'overloaded')
       })
     }
     const seen: number[] = []
@@ -94,7 +94,7 @@ describe('while closed', () => {
     close(gate)
     const [first, second] = [gate.park(never), gate.park(never)]
     await clock.pass(500)
-    gate.leave((await first) as GateTicket, 'cancelled')
+    gate.leave((await first) as BreakerPermit, 'cancelled')
     expect(await second).toMatchObject({ isProbe: true })
   })
 
@@ -136,29 +136,29 @@ describe('while closed', () => {
 })
 
 describe('reopening', () => {
-  /** A closed gate with people parked, and their tickets as they come. */
+  /** A closed gate with people parked, and their permits as they come. */
   async function reopened(clock: FakeClock, parked: number, maxConcurrency = 64) {
     const { gate, events } = start(maxConcurrency)
     close(gate)
-    const tickets: GateTicket[] = []
+    const permits: BreakerPermit[] = []
     for (let index = 0; index < parked; index += 1) {
-      void gate.park(never).then((ticket) => ticket && tickets.push(ticket))
+      void gate.park(never).then((permit) => permit && permits.push(permit))
     }
     await clock.pass(500)
-    gate.leave(tickets.shift() as GateTicket, 'answered')
+    gate.leave(permits.shift() as BreakerPermit, 'answered')
     await clock.pass(0)
-    return { gate, events, tickets }
+    return { gate, events, permits }
   }
 
   test('lets two go, then doubles with every round of answers', async () => {
     using clock = new FakeClock()
-    const { gate, events, tickets } = await reopened(clock, 30)
+    const { gate, events, permits } = await reopened(clock, 30)
     expect(events).toEqual(['closed after 3', 'reopened with 29'])
     const rounds: number[] = []
-    while (tickets.length > 0) {
-      const round = tickets.splice(0)
+    while (permits.length > 0) {
+      const round = permits.splice(0)
       rounds.push(round.length)
-      for (const ticket of round) gate.leave(ticket, 'answered')
+      for (const permit of round) gate.leave(permit, 'answered')
       await clock.pass(0)
     }
     expect(rounds).toEqual([2, 4, 8, 15])
@@ -167,8 +167,8 @@ describe('reopening', () => {
 
   test('newcomers share the allowance', async () => {
     using clock = new FakeClock()
-    const { gate, tickets } = await reopened(clock, 1)
-    expect(tickets).toHaveLength(0)
+    const { gate, permits } = await reopened(clock, 1)
+    expect(permits).toHaveLength(0)
     entered(gate)
     entered(gate)
     expect(gate.enter()).toBeUndefined()
@@ -176,20 +176,20 @@ describe('reopening', () => {
 
   test('single failures do not close it again, several in a row do', async () => {
     using clock = new FakeClock()
-    const { gate, events, tickets } = await reopened(clock, 20)
-    gate.leave(tickets.shift() as GateTicket, 'overloaded')
-    gate.leave(tickets.shift() as GateTicket, 'answered')
+    const { gate, events, permits } = await reopened(clock, 20)
+    gate.leave(permits.shift() as BreakerPermit, 'overloaded')
+    gate.leave(permits.shift() as BreakerPermit, 'answered')
     await clock.pass(0)
-    expect(tickets).toHaveLength(3)
-    for (const ticket of tickets.splice(0)) gate.leave(ticket, 'overloaded')
+    expect(permits).toHaveLength(3)
+    for (const permit of permits.splice(0)) gate.leave(permit, 'overloaded')
     expect(events.at(-1)).toBe('closed after 3')
     expect(gate.canEnter).toBe(false)
   })
 
   test('ends when as many may go as are allowed at all', async () => {
     using clock = new FakeClock()
-    const { gate, tickets } = await reopened(clock, 100, 4)
-    for (const ticket of tickets.splice(0)) gate.leave(ticket, 'answered')
+    const { gate, permits } = await reopened(clock, 100, 4)
+    for (const permit of permits.splice(0)) gate.leave(permit, 'answered')
     await clock.pass(0)
     expect(gate.parked).toBe(0)
     for (let index = 0; index < 50; index += 1) entered(gate)

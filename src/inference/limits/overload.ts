@@ -2,14 +2,14 @@ import { MillraceError } from '../../errors/index.ts'
 import { type Backoff, backoffMs, type Semaphore, timerMs } from '../../kit/index.ts'
 import type { RetryRule } from '../model/retry.ts'
 
-/** Proof that a request was let through. Requests that enter between two closings share one ticket, so entering is free. */
-export interface GateTicket {
-  /** How often the gate had closed when the ticket was given. */
+/** Proof that a request was let through. Requests that enter between two closings share one permit, so entering is free. */
+export interface BreakerPermit {
+  /** How often the gate had closed when the permit was given. */
   readonly epoch: number
   readonly isProbe: boolean
 }
 
-interface OverloadGateOptions {
+interface CircuitBreakerOptions {
   /** Failures in a row, without an answer in between, that close the gate. */
   readonly threshold: number
   /** How many requests are on their way at once at most: slow start ends there. */
@@ -24,7 +24,7 @@ interface OverloadGateOptions {
 }
 
 interface Parked {
-  readonly resolve: (ticket: GateTicket | undefined) => void
+  readonly resolve: (permit: BreakerPermit | undefined) => void
   readonly reject: (reason: unknown) => void
   readonly signal: AbortSignal
   readonly onAbort: () => void
@@ -54,13 +54,13 @@ const slackMs = 0.002
  * Each worker has a gate of its own before a backend, and probes by itself. That a gate closed or reopened elsewhere is told
  * to it with `follow`.
  */
-export class OverloadGate {
-  readonly #options: OverloadGateOptions
+export class CircuitBreaker {
+  readonly #options: CircuitBreakerOptions
   #phase: 'open' | 'closed' | 'probing' | 'recovering' = 'open'
   #isShut = false
   // A Set iterates in insertion order, so the first is the one that has waited longest.
   readonly #parked = new Set<Parked>()
-  #ticket: GateTicket = { epoch: 0, isProbe: false }
+  #permit: BreakerPermit = { epoch: 0, isProbe: false }
   #epoch = 0
   #failures = 0
   /** The number of the next probe since the gate closed. */
@@ -72,7 +72,7 @@ export class OverloadGate {
   #allowance = 0
   #admitted = 0
 
-  constructor(options: OverloadGateOptions) {
+  constructor(options: CircuitBreakerOptions) {
     this.#options = options
   }
 
@@ -105,16 +105,16 @@ export class OverloadGate {
     return this.#phase === 'open' || (this.#phase === 'closed' && this.dueInMs === 0)
   }
 
-  /** A ticket, if a request may go now; the caller then owes a `leave`. */
-  enter(): GateTicket | undefined {
+  /** A permit, if a request may go now; the caller then owes a `leave`. */
+  enter(): BreakerPermit | undefined {
     if (!this.canEnter) return undefined
     if (this.#phase === 'closed') return this.#probe()
     if (this.#phase === 'recovering') this.#admitted += 1
-    return this.#ticket
+    return this.#permit
   }
 
-  /** Waits for a ticket. Undefined: choose a backend again, because another one answers. */
-  park(signal: AbortSignal): Promise<GateTicket | undefined> {
+  /** Waits for a permit. Undefined: choose a backend again, because another one answers. */
+  park(signal: AbortSignal): Promise<BreakerPermit | undefined> {
     if (signal.aborted) return Promise.reject(signal.reason)
     if (this.#isShut) return Promise.reject(shutError())
     return new Promise((resolve, reject) => {
@@ -129,9 +129,9 @@ export class OverloadGate {
   }
 
   /** True if the failure is excused: it lies with the backend. `cancelled`: never sent, or given up by its caller. */
-  leave(ticket: GateTicket, result: RetryRule['evidence'] | 'cancelled', retryAfterMs = 0): boolean {
-    if (ticket.isProbe) return this.#endProbe(ticket, result, retryAfterMs)
-    const isCurrent = ticket.epoch === this.#epoch
+  leave(permit: BreakerPermit, result: RetryRule['evidence'] | 'cancelled', retryAfterMs = 0): boolean {
+    if (permit.isProbe) return this.#endProbe(permit, result, retryAfterMs)
+    const isCurrent = permit.epoch === this.#epoch
     if (isCurrent && this.isRecovering) this.#admitted -= 1
     if (result === 'answered') this.#onAnswer()
     else if (result === 'overloaded') {
@@ -195,7 +195,7 @@ export class OverloadGate {
     return Math.max(own, Math.min(askedMs, maxProbeDelayMs))
   }
 
-  #probe(): GateTicket {
+  #probe(): BreakerPermit {
     this.#phase = 'probing'
     clearTimeout(this.#timer)
     return { epoch: this.#epoch, isProbe: true }
@@ -206,10 +206,10 @@ export class OverloadGate {
     if (oldest) this.#letGo(oldest, this.#probe())
   }
 
-  #endProbe(ticket: GateTicket, result: RetryRule['evidence'] | 'cancelled', retryAfterMs: number): boolean {
+  #endProbe(permit: BreakerPermit, result: RetryRule['evidence'] | 'cancelled', retryAfterMs: number): boolean {
     if (result === 'answered') this.#onAnswer()
     // A request that was still on its way may have been answered first and reopened the gate: then nothing is to be done.
-    else if (this.#phase === 'probing' && ticket.epoch === this.#epoch && !this.#isShut) {
+    else if (this.#phase === 'probing' && permit.epoch === this.#epoch && !this.#isShut) {
       this.#probes += 1
       this.#closeUntilProbe(result === 'cancelled' ? 0 : this.#probeDelayMs(this.#probes, retryAfterMs))
     }
@@ -233,7 +233,7 @@ export class OverloadGate {
     clearTimeout(this.#timer)
     this.#phase = 'recovering'
     this.#failures = 0
-    this.#ticket = { epoch: this.#epoch, isProbe: false }
+    this.#permit = { epoch: this.#epoch, isProbe: false }
     this.#allowance = firstAllowance
     this.#admitted = 0
     this.#options.onRecovering?.()
@@ -243,20 +243,20 @@ export class OverloadGate {
 
   #open(): void {
     this.#phase = 'open'
-    for (const parked of this.#parked) this.#letGo(parked, this.#ticket)
+    for (const parked of this.#parked) this.#letGo(parked, this.#permit)
   }
 
   #release(): void {
     for (const parked of this.#parked) {
       if (this.#admitted >= this.#allowance) return
       this.#admitted += 1
-      this.#letGo(parked, this.#ticket)
+      this.#letGo(parked, this.#permit)
     }
   }
 
-  #letGo(parked: Parked, ticket: GateTicket | undefined): void {
+  #letGo(parked: Parked, permit: BreakerPermit | undefined): void {
     this.#remove(parked)
-    parked.resolve(ticket)
+    parked.resolve(permit)
   }
 
   #remove(parked: Parked): void {

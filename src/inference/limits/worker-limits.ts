@@ -1,7 +1,7 @@
 import { MillraceError } from '../../errors/index.ts'
 import { Resource, Semaphore } from '../../kit/index.ts'
 import type { ModelConfig } from '../config.ts'
-import type { LimitFeedback, OverloadGate } from './overload.ts'
+import type { LimitFeedback, CircuitBreaker } from './overload.ts'
 import type { RateShare } from './rate-limit.ts'
 
 /** The shape of one limit: a model with its backends, or plain permits, which have none. A plain value that can be cloned. */
@@ -109,7 +109,7 @@ export class LeasedLimit implements LimitFeedback {
   readonly rate: RateShare
   readonly #index: number
   readonly #send: (message: LeaseMessage) => void
-  #gates: readonly OverloadGate[] = []
+  #gates: readonly CircuitBreaker[] = []
   /** For each backend, whether its gate is closed as far as the owner knows. */
   #closed: boolean[] = []
   /** The gates that were closed before there were any here. */
@@ -139,7 +139,7 @@ export class LeasedLimit implements LimitFeedback {
   }
 
   /** Keeps the gates before the backends, in their order, in step with those of the other workers. */
-  attach(gates: readonly OverloadGate[]): void {
+  attach(gates: readonly CircuitBreaker[]): void {
     this.#gates = gates
     this.#closed = gates.map(() => false)
     this.#follow(this.#firstNews)

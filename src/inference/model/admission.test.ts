@@ -25,9 +25,9 @@ test('a call waits for a backend that hangs once it has waited for longer than o
   await clock.pass(201)
   const call = await send()
   await clock.pass(200)
-  expect(call.isUnheard).toBe(false)
+  expect(call.isUndelivered).toBe(false)
   await clock.pass(1)
-  expect(call.isUnheard).toBe(true)
+  expect(call.isUndelivered).toBe(true)
 })
 
 test('and for one that is slow as long as that answers others', async () => {
@@ -37,8 +37,8 @@ test('and for one that is slow as long as that answers others', async () => {
   await clock.pass(1)
   const call = await send()
   await clock.pass(100)
-  expect(call.isUnheard).toBe(true)
+  expect(call.isUndelivered).toBe(true)
   await send()
   await clock.pass(300)
-  expect(call.isUnheard).toBe(false)
+  expect(call.isUndelivered).toBe(false)
 })

@@ -1,9 +1,9 @@
 import type { Backend, BackendReply, BackendRequest, ModelRequest, ReplySink } from '../../apis/index.ts'
 import type { MillraceError } from '../../errors/index.ts'
 import type { Semaphore } from '../../kit/index.ts'
-import { estimatedTokens, untoldUsage } from '../call-record.ts'
+import { estimatedTokens, estimatedUsage } from '../call-record.ts'
 import type { ModelConfig } from '../config.ts'
-import { type GateTicket, type LimitFeedback, OverloadGate } from '../limits/overload.ts'
+import { type BreakerPermit, type LimitFeedback, CircuitBreaker } from '../limits/overload.ts'
 import { RateLimit, type RateShare } from '../limits/rate-limit.ts'
 import type { CallHooks, LimitChange, SentCall } from '../model-client.ts'
 import { CallWait, type WaitLimits } from './call-wait.ts'
@@ -22,7 +22,7 @@ interface CallAdmissionOptions {
 const assumedReplyTokens = 256
 
 /**
- * Each try needs a reservation of the rate, a permit, and a ticket of its backend's gate. The caller reports its result once.
+ * Each try needs a reservation of the rate, a permit, and a permit of its backend's gate. The caller reports its result once.
  */
 export class CallAdmission {
   readonly #permits: Semaphore
@@ -45,7 +45,7 @@ export class CallAdmission {
     return this.#rate?.waiting ?? 0
   }
 
-  /** Admits the call without waiting. False if that is not possible: then it holds neither a permit nor a ticket. */
+  /** Admits the call without waiting. False if that is not possible: then it holds neither a permit nor a permit. */
   admitNow(call: OngoingCall): boolean {
     if (this.#rate && call.reserved === undefined) {
       const tokens = this.#estimate(call.request)
@@ -56,7 +56,7 @@ export class CallAdmission {
   }
 
   /**
-   * Waits for the reservation, the permit or the ticket; `call.wait` has begun and ends this. A parked call holds no permit.
+   * Waits for the reservation, the permit or the permit; `call.wait` has begun and ends this. A parked call holds no permit.
    */
   async admit(call: OngoingCall): Promise<void> {
     const { signal } = call.wait
@@ -78,13 +78,13 @@ export class CallAdmission {
         call.wait.parked(route.lastFailure)
         call.hooks.onParked?.(route.lastFailure)
       }
-      const ticket = await route.gate.park(signal)
+      const permit = await route.gate.park(signal)
       // Another backend answers: choose again.
-      if (!ticket) continue
+      if (!permit) continue
       try {
         await this.#permits.acquire(signal)
       } catch (error) {
-        route.gate.leave(ticket, 'cancelled')
+        route.gate.leave(permit, 'cancelled')
         throw error
       }
       // The model may have got other backends while this call waited for the permit.
@@ -92,7 +92,7 @@ export class CallAdmission {
         this.#permits.release()
         continue
       }
-      call.ticket = ticket
+      call.permit = permit
       route.inFlight += 1
       return
     }
@@ -129,14 +129,14 @@ export class CallAdmission {
     for (const { gate } of this.#routes.all) gate.shut()
   }
 
-  /** Asks the gate for a ticket. The caller has a permit already, which is given back if there is no ticket. */
+  /** Asks the gate for a permit. The caller has a permit already, which is given back if there is no permit. */
   #enter(call: OngoingCall): boolean {
     const route = this.#routes.choose(call)
     call.route = route
-    call.ticket = route.gate.enter()
-    if (call.ticket) route.inFlight += 1
+    call.permit = route.gate.enter()
+    if (call.permit) route.inFlight += 1
     else this.#permits.release()
-    return call.ticket !== undefined
+    return call.permit !== undefined
   }
 
   #free(call: OngoingCall, used: number): void {
@@ -152,15 +152,15 @@ export class CallAdmission {
   #usedBy(reply: BackendReply, { messages }: ModelRequest): number {
     const reported = reply.usage.input + reply.usage.output
     if (reported > 0 || !this.#countsTokens) return reported
-    const { input, output } = untoldUsage(reply, messages)
+    const { input, output } = estimatedUsage(reply, messages)
     return input + output
   }
 }
 
 function leave(call: OngoingCall, result: RetryRule['evidence'] | 'cancelled', retryAfterMs?: number): boolean {
-  const { ticket } = call
-  call.ticket = undefined
-  return ticket !== undefined && routeOf(call).gate.leave(ticket, result, retryAfterMs)
+  const { permit } = call
+  call.permit = undefined
+  return permit !== undefined && routeOf(call).gate.leave(permit, result, retryAfterMs)
 }
 
 /** One model call while it is being made: what it has been granted and what it has been through. */
@@ -176,7 +176,7 @@ export class OngoingCall implements SentCall {
   /** Tokens reserved from the rate limit for the next try. */
   reserved: number | undefined
   route: BackendRoute | undefined
-  ticket: GateTicket | undefined
+  permit: BreakerPermit | undefined
   /** Whether part of the reply was passed on, which another try could not take back. */
   hasBegun = false
   readonly #limits: WaitLimits
@@ -213,12 +213,12 @@ export class OngoingCall implements SentCall {
     return this.route?.backend.name ?? ''
   }
 
-  /** Whether a try is on its way. A call has no ticket once its try has been answered or has failed. */
+  /** Whether a try is on its way. A call has no permit once its try has been answered or has failed. */
   get isUnderWay(): boolean {
-    return this.ticket !== undefined
+    return this.permit !== undefined
   }
 
-  get isUnheard(): boolean {
+  get isUndelivered(): boolean {
     return this.isUnderWay && this.route?.isSilentSince(this.sentAt) === true
   }
 
@@ -244,7 +244,7 @@ export function routeOf({ route }: OngoingCall): BackendRoute {
 /** A backend with its gate and the count of requests on their way to it. */
 export class BackendRoute {
   readonly backend: Backend
-  readonly gate: OverloadGate
+  readonly gate: CircuitBreaker
   /** Why the last failed try at this backend failed. */
   lastFailure: MillraceError | undefined
   /** Requests of this worker on their way to the backend. */
@@ -254,7 +254,7 @@ export class BackendRoute {
   #answeredAt = 0
   #longestSilenceMs = 0
 
-  constructor(backend: Backend, gate: OverloadGate) {
+  constructor(backend: Backend, gate: CircuitBreaker) {
     this.backend = backend
     this.gate = gate
   }
@@ -370,7 +370,7 @@ const overloadThreshold = 5
 export function routeTo(backend: Backend, routes: BackendRoutes, options: BackendRouteOptions): BackendRoute {
   const { config, permits, random, report } = options
   const { maxConcurrency, maxTries } = config
-  const gate: OverloadGate = new OverloadGate({
+  const gate: CircuitBreaker = new CircuitBreaker({
     threshold: maxTries === 1 ? overloadThreshold : Math.min(overloadThreshold, maxTries),
     maxConcurrency,
     random,

@@ -1,5 +1,5 @@
 import { MillraceError } from '../../errors/index.ts'
-import { askedDelayMs } from '../../http/index.ts'
+import { retryAfterOf } from '../../http/index.ts'
 import { AbortScope, timerMs } from '../../kit/index.ts'
 import type { ModelConfig } from '../config.ts'
 
@@ -49,7 +49,7 @@ export class CallWait {
 
   failed(error: MillraceError): void {
     this.#lastFailure = error
-    const askedMs = askedDelayMs(error)
+    const askedMs = retryAfterOf(error)
     if (askedMs !== undefined) this.#retryAt = performance.now() + askedMs
   }
 

@@ -1,6 +1,6 @@
 import type { BackendRequest, ModelRequest, Source } from '../../apis/index.ts'
 import { MillraceError } from '../../errors/index.ts'
-import { askedDelayMs } from '../../http/index.ts'
+import { retryAfterOf } from '../../http/index.ts'
 import { sleep } from '../../kit/index.ts'
 import type { ModelConfig } from '../config.ts'
 import type { CallHooks } from '../model-client.ts'
@@ -39,7 +39,7 @@ export async function countTokens(
     if (!rule.retried || failures >= config.maxTries) throw counted
     const next = bestRoute(routes, failedAt)
     if (next && rankOf(next, failedAt) === 0) continue
-    await pause(retryDelayMs(rule, { failures, retryAfterMs: askedDelayMs(counted), random }), hooks, wait)
+    await pause(retryDelayMs(rule, { failures, retryAfterMs: retryAfterOf(counted), random }), hooks, wait)
   }
 }
 

@@ -1,7 +1,7 @@
 import { MillraceError } from '../../errors/index.ts'
 import { Resource, Semaphore, sleep } from '../../kit/index.ts'
 import { type BackendRouteOptions, BackendRoutes, CallAdmission, OngoingCall, routeOf, routeTo } from './admission.ts'
-import { askedDelayMs } from '../../http/index.ts'
+import { retryAfterOf } from '../../http/index.ts'
 import { countTokens } from './count-tokens.ts'
 import type { Backend, BackendReply, ModelRequest } from '../../apis/index.ts'
 import type { Usage } from '../../schema/index.ts'
@@ -216,7 +216,7 @@ export class Model extends Resource implements ModelClient {
     }
     if (modelCalls.hasSubscribers) modelCalls.publish({ kind: 'try-failed', model: this.name, error })
     const rule = retryRule(error.code)
-    const retryAfterMs = askedDelayMs(error)
+    const retryAfterMs = retryAfterOf(error)
     // Set before the gate hears of the failure: if the gate closes, it reports why.
     routeOf(call).lastFailure = error
     const isExcused = this.#admission.failed(call, rule, retryAfterMs)

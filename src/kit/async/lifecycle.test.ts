@@ -7,7 +7,7 @@ import {
   closeAll,
   offAbort,
   onAbort,
-  raced,
+  withAbort,
   Resource,
 } from './lifecycle.ts'
 import { sleep } from './waiting.ts'
@@ -122,7 +122,7 @@ describe('AbortScope', () => {
 
   test('its deadline gives its own reason; disposal takes the timer away', async () => {
     using late = new AbortScope(undefined, 1, () => 'late')
-    await expect(raced(new Promise<never>(() => {}), late.signal)).rejects.toBe('late')
+    await expect(withAbort(new Promise<never>(() => {}), late.signal)).rejects.toBe('late')
     const timersBefore = activeTimers()
     {
       using _scope = new AbortScope(undefined, 60_000)
@@ -142,7 +142,7 @@ describe('AbortScope', () => {
 describe('sleep and raced', () => {
   test('reject at once when aborted, with no listener left', async () => {
     const controller = new AbortController()
-    const waits = [sleep(60_000, controller.signal), raced(new Promise(() => {}), controller.signal)]
+    const waits = [sleep(60_000, controller.signal), withAbort(new Promise(() => {}), controller.signal)]
     controller.abort('stop')
     expect(await Promise.allSettled(waits)).toEqual([
       { status: 'rejected', reason: 'stop' },
@@ -153,7 +153,7 @@ describe('sleep and raced', () => {
 
   test('raced leaves no listener when the work wins', async () => {
     const controller = new AbortController()
-    expect(await raced(Promise.resolve(7), controller.signal)).toBe(7)
+    expect(await withAbort(Promise.resolve(7), controller.signal)).toBe(7)
     await Promise.resolve()
     expect(getEventListeners(controller.signal, 'abort')).toHaveLength(0)
   })

@@ -87,7 +87,7 @@ export function offAbort(signal: AbortSignal, listener: AbortListener): void {
 }
 
 /** The result of `work`, or the signal's reason as soon as it aborts: for work that may not listen to the signal itself. */
-export async function raced<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
+export async function withAbort<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
   const { promise, reject } = Promise.withResolvers<never>()
   const listener = { handleEvent: () => reject(signal.reason) }
   if (signal.aborted) reject(signal.reason)

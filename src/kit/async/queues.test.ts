@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest'
 import { seededRandom } from '../bytes/numbers.ts'
 import { ArraySet } from './lifecycle.ts'
-import { AsyncQueue, peeked } from './queues.ts'
+import { AsyncQueue, peekFirst } from './queues.ts'
 
 describe('AsyncQueue', () => {
   test('delivers everything in order, then ends', async () => {
@@ -181,14 +181,14 @@ async function* numbers(log: string[]): AsyncGenerator<number> {
 
 test('reads one ahead and gives everything in order', async () => {
   const log: string[] = []
-  await using source = await peeked(numbers(log))
+  await using source = await peekFirst(numbers(log))
   expect(log).toEqual(['read 0'])
   expect(await Array.fromAsync(source)).toEqual([0, 1, 2])
 })
 
 test('what is wrong with a source shows at once', async () => {
   await expect(
-    peeked({
+    peekFirst({
       [Symbol.asyncIterator]: () => ({ next: () => Promise.reject(new Error('no such file')) }),
     }),
   ).rejects.toThrow('no such file')
@@ -196,16 +196,16 @@ test('what is wrong with a source shows at once', async () => {
 
 test('closes its source when it is left early, and when it is never read', async () => {
   const left: string[] = []
-  for await (const _number of await peeked(numbers(left))) break
+  for await (const _number of await peekFirst(numbers(left))) break
   expect(left.at(-1)).toBe('closed')
   const unread: string[] = []
   {
-    await using _source = await peeked(numbers(unread))
+    await using _source = await peekFirst(numbers(unread))
   }
   expect(unread).toEqual(['read 0', 'closed'])
 })
 
 test('an empty source is empty', async () => {
   async function* nothing(): AsyncGenerator<number> {}
-  expect(await Array.fromAsync(await peeked(nothing()))).toEqual([])
+  expect(await Array.fromAsync(await peekFirst(nothing()))).toEqual([])
 })

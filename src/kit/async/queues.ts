@@ -172,7 +172,7 @@ export class RingQueue<T> {
 }
 
 /** The items of a source, with the first one read already: a broken source shows before anything depends on it. */
-export async function peeked<T>(source: AsyncIterable<T>): Promise<AsyncIterable<T> & AsyncDisposable> {
+export async function peekFirst<T>(source: AsyncIterable<T>): Promise<AsyncIterable<T> & AsyncDisposable> {
   const iterator = source[Symbol.asyncIterator]()
   const first = await iterator.next()
   const items = async function* (): AsyncGenerator<T, void, void> {

@@ -1,7 +1,7 @@
 import { getEventListeners } from 'node:events'
 import { describe, expect, test, vi } from 'vitest'
 import { MillraceError } from '../../errors/index.ts'
-import { AbortScope, AbortSource, maxTimerMs, onAbort, raced, timerMs } from './lifecycle.ts'
+import { AbortScope, AbortSource, maxTimerMs, onAbort, withAbort, timerMs } from './lifecycle.ts'
 import { Semaphore, sleep, type SpentTime, StopClock, within } from './waiting.ts'
 
 const monthMs = 30 * 24 * 3_600_000
@@ -16,7 +16,7 @@ test.each([monthMs, Infinity])('what may take %d ms is waited for', async (ms) =
   const waits = [
     sleep(ms, leaving.signal).then(() => 'slept', String),
     within(work, ms).then(String),
-    raced(new Promise<never>(() => {}), new AbortScope(leaving.signal, ms).signal).catch(String),
+    withAbort(new Promise<never>(() => {}), new AbortScope(leaving.signal, ms).signal).catch(String),
   ]
   // Longer than the millisecond that Node gives to what is too long for it.
   await sleep(5)

@@ -1,11 +1,11 @@
 import { describe, expect, test } from 'vitest'
-import { ownCopy } from './deep-copy.ts'
+import { deepCopy } from './deep-copy.ts'
 
 class Board {
   moves: string[] = []
 }
 
-describe('ownCopy', () => {
+describe('deepCopy', () => {
   test.each([
     ['text', 'a'],
     ['null', null],
@@ -14,14 +14,14 @@ describe('ownCopy', () => {
     ['nested data', { a: [1, { b: [null, 'c'] }], at: new Date(5), undefined }],
     ['maps and sets', { map: new Map([[{ key: 1 }, [1]]]), set: new Set([{ a: 1 }]) }],
   ])('is equal: %s', (_, value: unknown) => {
-    const copy = ownCopy(value)
+    const copy = deepCopy(value)
     expect(copy).toStrictEqual(value)
     if (typeof value === 'object' && value !== null) expect(copy).not.toBe(value)
   })
 
   test('what is changed in it, at any depth, is not changed in the original', () => {
     const original = { list: [{ n: 1 }], map: new Map([['a', [1]]]), set: new Set([{ n: 1 }]), at: new Date(5) }
-    const copy = ownCopy(original)
+    const copy = deepCopy(original)
     for (const each of [...copy.list, ...copy.set]) each.n = 2
     copy.map.get('a')?.push(2)
     copy.at.setTime(6)
@@ -36,16 +36,16 @@ describe('ownCopy', () => {
   test('objects of other classes stay what they are', () => {
     const board = new Board()
     const bytes = Uint8Array.of(1)
-    expect(ownCopy(board)).toBe(board)
-    expect(ownCopy({ board, bytes, toText: String })).toEqual({ board, bytes, toText: String })
-    expect(ownCopy({ board }).board).toBe(board)
+    expect(deepCopy(board)).toBe(board)
+    expect(deepCopy({ board, bytes, toText: String })).toEqual({ board, bytes, toText: String })
+    expect(deepCopy({ board }).board).toBe(board)
   })
 
   test('what is one object, or a circle, is one in the copy', () => {
     const shared = { n: 1 }
     const original: { one: object; other: object; self?: object } = { one: shared, other: shared }
     original.self = original
-    const copy = ownCopy(original)
+    const copy = deepCopy(original)
     expect(copy.one).toBe(copy.other)
     expect(copy.one).not.toBe(shared)
     expect(copy.self).toBe(copy)
@@ -54,6 +54,6 @@ describe('ownCopy', () => {
   test('depth does not matter', () => {
     let deep: object = {}
     for (let level = 0; level < 100_000; level += 1) deep = { deep }
-    expect(Object.keys(ownCopy(deep))).toEqual(['deep'])
+    expect(Object.keys(deepCopy(deep))).toEqual(['deep'])
   })
 })

@@ -6,8 +6,8 @@ type Copies = Map<object, Copy>
  * A copy that can be changed without anybody else seeing it: plain objects, arrays, maps, sets and dates at any depth.
  * Objects of other classes are shared, because only their class knows how to copy them.
  */
-export function ownCopy<Value>(value: Value): Value
-export function ownCopy(value: unknown): unknown {
+export function deepCopy<Value>(value: Value): Value
+export function deepCopy(value: unknown): unknown {
   if (typeof value !== 'object' || value === null) return value
   const copies: Copies = new Map()
   const copy = copyOf(value, copies)

@@ -1,7 +1,7 @@
 import { type Debugger, Session } from 'node:inspector'
 import { fileURLToPath } from 'node:url'
 import { isMainThread, type Worker } from 'node:worker_threads'
-import { AbortScope, raced } from '../async/lifecycle.ts'
+import { AbortScope, withAbort } from '../async/lifecycle.ts'
 
 /** A thread that can be stopped at all answers within some 50 ms; one inside of a native call may never answer. */
 const maxWaitMs = 1_000
@@ -32,7 +32,7 @@ export async function nameBlockedThread(worker: Worker, signal: AbortSignal): Pr
       // The cast is safe: messages follow the protocol of V8's inspector, and come from the same process.
       if (params.sessionId === sessionId) pause.onMessage(JSON.parse(params.message) as DebuggerMessage)
     })
-    return frameName(await raced(pause.frames, scope.signal))
+    return frameName(await withAbort(pause.frames, scope.signal))
   } catch {
     return undefined
   } finally {
@@ -49,7 +49,7 @@ async function attach(session: Session, worker: Worker, signal: AbortSignal): Pr
   })
   const { promise, resolve } = Promise.withResolvers<void>()
   session.post('NodeWorker.enable', { waitForDebuggerOnStart: false }, () => resolve())
-  await raced(promise, signal)
+  await withAbort(promise, signal)
   return found
 }
 

@@ -21,7 +21,7 @@ import {
   type ToolFormatName,
   toolFormatOf,
   type ToolResult,
-  type WrittenCall,
+  type ParsedToolCall,
 } from '../../tools/index.ts'
 import type { LiveRollout, RunServices } from '../environment/live-rollout.ts'
 import type { RolloutTools } from '../environment/toolkit.ts'
@@ -52,7 +52,7 @@ export interface CallsHost {
 }
 
 interface CallsAtWork {
-  readonly calls: readonly WrittenCall[]
+  readonly calls: readonly ParsedToolCall[]
   readonly startedAt: number
   readonly waitedMs: number
   answers?: Promise<readonly Message[]>
@@ -64,7 +64,7 @@ export class AgentCalls implements AgentTools {
   readonly style: CallStyle
   readonly #host: CallsHost
   readonly #toolBox: RolloutTools['box']
-  #inReply: readonly WrittenCall[] = []
+  #inReply: readonly ParsedToolCall[] = []
   /** The batches of calls that have not all answered; an agent may make several batches at once. */
   #atWork: readonly CallsAtWork[] = []
 
@@ -75,7 +75,7 @@ export class AgentCalls implements AgentTools {
     this.style = callStyleOf(host.services.settings)
   }
 
-  noteReply(calls: readonly WrittenCall[]): void {
+  noteReply(calls: readonly ParsedToolCall[]): void {
     this.#inReply = calls
   }
 
@@ -107,18 +107,18 @@ export class AgentCalls implements AgentTools {
     for (const atWork of this.#atWork) this.#end(atWork)
   }
 
-  #optionsFor(calls: readonly WrittenCall[]): ToolCallOptions<LiveContext> {
+  #optionsFor(calls: readonly ParsedToolCall[]): ToolCallOptions<LiveContext> {
     const { session, context, trace, signal } = this.#host
     const isRecalling = session.isRecalling || this.#isClosed
     if (!trace && !isRecalling) return { context, signal }
-    const recall = (_call: WrittenCall, index: number): ToolResult | undefined => this.#recall(calls, index)
+    const recall = (_call: ParsedToolCall, index: number): ToolResult | undefined => this.#recall(calls, index)
     return { context, signal, ...(trace && { trace }), ...(isRecalling && { recall }) }
   }
 
   /** The recording ends during these calls: those that may be rerun are, for what they do to the state. */
-  async #cutOffAgain(calls: readonly WrittenCall[], end: MillraceError): Promise<never> {
+  async #cutOffAgain(calls: readonly ParsedToolCall[], end: MillraceError): Promise<never> {
     const { context, trace, signal } = this.#host
-    const isMadeAgain = (call: WrittenCall): boolean => this.#toolBox.resumeRule(call) === 'rerun'
+    const isMadeAgain = (call: ParsedToolCall): boolean => this.#toolBox.resumeRule(call) === 'rerun'
     for (const call of calls) if (!isMadeAgain(call)) this.#recallChildren(call)
     await this.#toolBox.call(calls.filter(isMadeAgain), { context, signal, ...(trace && { trace }) })
     throw end
@@ -153,7 +153,7 @@ export class AgentCalls implements AgentTools {
   }
 
   /** Part of a child's id: children of a later call must not be taken for those of one that is not made again. */
-  placeOf(call: WrittenCall | undefined): string {
+  placeOf(call: ParsedToolCall | undefined): string {
     const turn = `t${this.#host.turns}`
     if (!call) return turn
     const index = this.#inReply.findIndex(({ id }) => id === call.id)
@@ -167,7 +167,7 @@ export class AgentCalls implements AgentTools {
   }
 
   /** The recorded result of a call; undefined if the call is to be made. Its children count as they had. */
-  #recall(calls: readonly WrittenCall[], index: number): ToolResult | undefined {
+  #recall(calls: readonly ParsedToolCall[], index: number): ToolResult | undefined {
     const call = calls[index]
     if (!call) return undefined
     const { name } = call.function
@@ -185,7 +185,7 @@ export class AgentCalls implements AgentTools {
   }
 
   /** Counts the children of a call that is not made again. A fork gets a copy of them in its own journal. */
-  #recallChildren(call: WrittenCall): void {
+  #recallChildren(call: ParsedToolCall): void {
     const { id, liveRollout, tally, budget } = this.#host
     const { job } = liveRollout
     for (const [child, { nodes, journalled }] of childrenAt(job, id, this.placeOf(call))) {
@@ -221,9 +221,9 @@ function withRepairs({ message, record }: ToolResult, planned: readonly ToolRepa
 export interface CallStyle {
   opening(prompt: readonly Message[], tools: RolloutTools['box']): readonly Message[]
   declared(definitions: readonly ToolDefinition[]): readonly ToolDefinition[]
-  callsIn(reply: AssistantMessage, turn: number): readonly WrittenCall[]
+  callsIn(reply: AssistantMessage, turn: number): readonly ParsedToolCall[]
   answer(
-    calls: readonly WrittenCall[],
+    calls: readonly ParsedToolCall[],
     results: readonly ToolResult[],
   ): readonly { readonly message: Message; readonly answers: ToolAnswers }[]
   /** The recorded result of the call at `index` of a turn, in a form that `answer` makes the same message of. */
@@ -247,7 +247,7 @@ const nativeCalls: CallStyle = {
   },
 }
 
-/** The recorded parts of results that an earlier sitting put into words: they are used as they are. */
+/** The recorded parts of results that an earlier launch put into words: they are used as they are. */
 const worded = new WeakMap<ToolMessage, readonly ContentPart[]>()
 
 /** Calls as a model writes them into its text. Results go back as one user message: most templates forbid two. */
@@ -288,7 +288,7 @@ function textCalls(format: ToolFormat): CallStyle {
 
 function partsOf(
   format: ToolFormat,
-  call: WrittenCall | undefined,
+  call: ParsedToolCall | undefined,
   { message, record }: ToolResult,
 ): readonly ContentPart[] {
   const recorded = worded.get(message)
@@ -309,7 +309,7 @@ function withSystemText(prompt: readonly Message[], text: string): readonly Mess
   return [{ ...first, content }, ...rest]
 }
 
-export function* callsIn(nodes: readonly MessageNode[], style: CallStyle): Generator<WrittenCall, void, void> {
+export function* callsIn(nodes: readonly MessageNode[], style: CallStyle): Generator<ParsedToolCall, void, void> {
   let turn = 0
   for (const { message } of nodes) {
     if (message.role !== 'assistant') continue
@@ -335,7 +335,7 @@ export function unresumableCall(
   conversations: Iterable<readonly MessageNode[]>,
   tools: RolloutTools['box'],
   style: CallStyle,
-): WrittenCall | undefined {
+): ParsedToolCall | undefined {
   for (const nodes of conversations) {
     for (const call of callsIn(nodes, style)) if (tools.resumeRule(call) === 'restart') return call
   }

@@ -11,7 +11,7 @@ import type {
 } from '../../env/index.ts'
 import { MillraceError } from '../../errors/index.ts'
 import { Session, type ModelClient, type RecordedSession, type SessionReply } from '../../inference/index.ts'
-import { raced, type StopClock } from '../../kit/index.ts'
+import { withAbort, type StopClock } from '../../kit/index.ts'
 import {
   textOf,
   type AssistantMessage,
@@ -21,7 +21,7 @@ import {
   type ToolReports,
 } from '../../schema/index.ts'
 import { AttemptRecorder } from '../../store/index.ts'
-import type { AskingCall } from '../../tools/index.ts'
+import type { CallingToolCall } from '../../tools/index.ts'
 import type { LiveRollout, RunServices } from '../environment/live-rollout.ts'
 import type { RolloutTools } from '../environment/toolkit.ts'
 import { recordedSession } from '../recording/recording.ts'
@@ -139,7 +139,7 @@ export class AgentRun implements AgentContext, ContextHost, CallsHost, TimeHost 
     try {
       this.append(...this.tools.style.opening(prompt, this.#options.toolBox))
       this.#openingLength = this.messages.length
-      await raced(Promise.try(agent, this), this.signal)
+      await withAbort(Promise.try(agent, this), this.signal)
     } catch (thrown) {
       // An abort's reason explains more than whatever the agent's code made of it.
       const error = this.signal.aborted
@@ -263,7 +263,7 @@ export class AgentRun implements AgentContext, ContextHost, CallsHost, TimeHost 
     return this.time.onServerAway(why)
   }
 
-  startChild(request: ChildRequest, signal: AbortSignal, asking?: AskingCall): Promise<ChildResult> {
+  startChild(request: ChildRequest, signal: AbortSignal, asking?: CallingToolCall): Promise<ChildResult> {
     const { startChild, askedBy = [] } = this.#options
     const place = this.tools.placeOf(asking?.call)
     const reports = asking ? [...askedBy, asking.reports] : askedBy

@@ -80,7 +80,7 @@ describe('BudgetMeter', () => {
     budget.stop()
   })
 
-  test('time worked in an earlier sitting counts; wall time starts anew', () => {
+  test('time worked in an earlier launch counts; wall time starts anew', () => {
     using time = fakeTime()
     const { budget, spent } = meter({ timeoutMs: 1_000 })
     budget.carryWorkingTime(900)

@@ -98,7 +98,7 @@ export class BudgetMeter implements Budget {
     this.#parent?.charge(usage, cost)
   }
 
-  /** Adds the working time of an earlier sitting, whose work is only read back. Wall time starts anew; working time does not. */
+  /** Adds the working time of an earlier launch, whose work is only read back. Wall time starts anew; working time does not. */
   carryWorkingTime(ms: number): void {
     this.#clock.carry(ms)
     this.#parent?.carryWorkingTime(ms)
@@ -239,7 +239,7 @@ export class AgentTime implements CallHooks {
     const { tally, tools } = this.#host
     const lastSent = this.#lastSent
     // No reply will come whose time could be counted.
-    if (lastSent?.isUnheard && !this.signal.aborted) tally.modelMs += performance.now() - lastSent.sentAt
+    if (lastSent?.isUndelivered && !this.signal.aborted) tally.modelMs += performance.now() - lastSent.sentAt
     const { isWaiting } = this.budget
     const asking = lastSent?.isUnderWay && !isWaiting ? `a model call to ${lastSent.backend}` : undefined
     const doing = this.#hook ?? tools.doing ?? asking
@@ -248,12 +248,12 @@ export class AgentTime implements CallHooks {
     const serverAway = this.#awayBecause.at(-1)
     // During `setup` the clock stands still as well, without a wait for the model.
     const waitsForModel = isWaiting && this.#hook !== 'setup' && !serverAway
-    this.scope.abort(timeUp(what, { lastSent, doing, waitsForModel, heldUpBy: this.#heldUpBy, serverAway }))
+    this.scope.abort(timeoutError(what, { lastSent, doing, waitsForModel, heldUpBy: this.#heldUpBy, serverAway }))
   }
 }
 
 /** A reward for time that ran out while a backend hangs would teach the model something about our servers. */
-export function timeUp(
+export function timeoutError(
   what: SpentTime,
   {
     lastSent,
@@ -278,7 +278,7 @@ export function timeUp(
     const waiting = serverAway ? `, while it waited for a tool server that is away: ${serverAway.rawMessage}` : forModel
     return spent('wall', `its time on the clock is used up${where}${waiting}`)
   }
-  if (!lastSent?.isUnheard) return spent('time', `its working time is used up${where}`)
+  if (!lastSent?.isUndelivered) return spent('time', `its working time is used up${where}`)
   const silentS = ((performance.now() - lastSent.sentAt) / 1000).toFixed(1)
   const found = `its working time ran out while ${lastSent.backend} had answered nothing for ${silentS} s`
   const next =
@@ -299,7 +299,7 @@ export class Tally {
   /** The models that judged; made with the first verdict. */
   judgeModels: Set<string> | undefined
   children = 0
-  /** As `toolMs`, counted in this sitting only: what is repeated from a recording takes no time. */
+  /** As `toolMs`, counted in this launch only: what is repeated from a recording takes no time. */
   modelMs = 0
   toolMs = 0
   #costUsd = 0

@@ -21,7 +21,7 @@ import {
   type Outcome,
   type ToolReports,
 } from '../../schema/index.ts'
-import type { AskingCall, ServerCalls, ToolOutputs } from '../../tools/index.ts'
+import type { CallingToolCall, ServerCalls, ToolOutputs } from '../../tools/index.ts'
 import { checkChildRequest, checkJudgeRequest } from './checks.ts'
 import type { LiveRollout, RunServices } from '../environment/live-rollout.ts'
 import { NotedServers } from '../recording/recording.ts'
@@ -59,7 +59,7 @@ export interface ContextHost {
   /** A call of the agent waits for a tool server to be opened again. Returns what to call when the wait is over. */
   onServerAway(why: MillraceError): () => void
   /** `asking` is the tool call that asks for the child, if one does. */
-  startChild(request: ChildRequest, signal: AbortSignal, asking?: AskingCall): Promise<ChildResult>
+  startChild(request: ChildRequest, signal: AbortSignal, asking?: CallingToolCall): Promise<ChildResult>
   askJudge(request: JudgeRequest, signal: AbortSignal): Promise<AssistantMessage>
 }
 
@@ -141,7 +141,11 @@ export class LiveContext implements Context {
     return this.#host.tally.toolRepairs
   }
 
-  readonly child = async (request: ChildRequest, signal = this.signal, asking?: AskingCall): Promise<ChildResult> => {
+  readonly child = async (
+    request: ChildRequest,
+    signal = this.signal,
+    asking?: CallingToolCall,
+  ): Promise<ChildResult> => {
     checkChildRequest(request)
     return await this.#host.startChild(request, signal, asking)
   }
@@ -151,7 +155,7 @@ export class LiveContext implements Context {
     return await this.#host.askJudge(request, signal)
   }
 
-  readonly metric = (name: string, value: number, asking?: AskingCall): void => {
+  readonly metric = (name: string, value: number, asking?: CallingToolCall): void => {
     if (!Number.isFinite(value)) {
       throw new MillraceError('env_invalid', `metric "${name}" must be a finite number, not ${value}`)
     }
@@ -166,11 +170,11 @@ export class LiveContext implements Context {
     this.report({ metrics: { [nameable('metric', name)]: value } }, asking)
   }
 
-  readonly note = (name: string, value: Json, asking?: AskingCall): void => {
+  readonly note = (name: string, value: Json, asking?: CallingToolCall): void => {
     this.report({ notes: { [nameable('note', name)]: plainJson(name, value) } }, asking)
   }
 
-  report({ metrics, notes }: ToolReports, asking?: AskingCall): void {
+  report({ metrics, notes }: ToolReports, asking?: CallingToolCall): void {
     const keepers: readonly ToolReports[] = [this.#liveRollout, ...this.#askedBy, ...(asking ? [asking.reports] : [])]
     for (const keeper of keepers) {
       if (metrics) Object.assign((keeper.metrics ??= {}), metrics)

@@ -1,6 +1,6 @@
 import type { Agent, Environment, RolloutIdentity } from '../../env/index.ts'
 import type { ModelClient } from '../../inference/index.ts'
-import { ownCopy, type Semaphore } from '../../kit/index.ts'
+import { deepCopy, type Semaphore } from '../../kit/index.ts'
 import type { Json } from '../../schema/index.ts'
 import type { Journal } from '../../store/index.ts'
 import type { ToolOutputs } from '../../tools/index.ts'
@@ -37,8 +37,8 @@ export function liveRolloutOf(
   return {
     job,
     identity: { id: job.id, attempt: job.attempt, sample: job.sample, seed: job.seed },
-    task: ownCopy(job.task.data),
-    options: ownCopy(options),
+    task: deepCopy(job.task.data),
+    options: deepCopy(options),
     tools,
     outputs,
     state: undefined,

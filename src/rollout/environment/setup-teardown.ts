@@ -1,7 +1,7 @@
 import { z } from 'zod'
 import type { Environment, SetupContext } from '../../env/index.ts'
 import { MillraceError } from '../../errors/index.ts'
-import { AbortScope, raced, thrownBy } from '../../kit/index.ts'
+import { AbortScope, withAbort, thrownBy } from '../../kit/index.ts'
 import { describeIssues, type Message, messageSchema, safeParse } from '../../schema/index.ts'
 import type { AgentRun } from '../agent/agent-run.ts'
 import { type AgentEnd, failedEnd } from '../result/outcome.ts'
@@ -84,7 +84,7 @@ const momentMs = 5_000
 export async function setUp(environment: Environment, context: Opened): Promise<unknown> {
   const setup = Promise.try(() => environment.setup?.(context))
   try {
-    return await raced(setup, context.signal)
+    return await withAbort(setup, context.signal)
   } catch (error) {
     if (context.signal.aborted) {
       setup.then((state) => tearDown(environment, { ...context, state })).catch(() => {})
@@ -116,7 +116,7 @@ export async function tearDown(
   const { task, options, rollout, servers, state } = closing
   const context = { task, options, rollout, servers, signal: scope.signal, state }
   try {
-    await raced(
+    await withAbort(
       Promise.try(() => environment.teardown?.(context)),
       scope.signal,
     )

@@ -1,5 +1,5 @@
 import { availableParallelism } from 'node:os'
-import { type Environment, hasHeavyReward, type HeavyRewardContext, type RawOptions } from '../../env/index.ts'
+import { type Environment, hasOffloadedReward, type OffloadedRewardContext, type RawOptions } from '../../env/index.ts'
 import { MillraceError } from '../../errors/index.ts'
 import { Resource, type StopClock, ThreadPool, workerUrl } from '../../kit/index.ts'
 
@@ -11,7 +11,7 @@ export interface EnvironmentModule {
 export interface HeavyWork {
   readonly component: string
   /** The options are not in it: each thread has its own. */
-  readonly input: Omit<HeavyRewardContext<unknown, unknown>, 'options'>
+  readonly input: Omit<OffloadedRewardContext<unknown, unknown>, 'options'>
 }
 
 export interface HeavyJob extends HeavyWork {
@@ -28,7 +28,7 @@ interface RewardPoolOptions extends EnvironmentModule {
 /** A waiting job holds its rollout's place, so this many means that something is wrong with the limits. */
 const maxWaiting = 100_000
 
-/** Threads that run heavy rewards. A job that is not done in time is ended with its thread, which is replaced. */
+/** Threads that run offloaded rewards. A job that is not done in time is ended with its thread, which is replaced. */
 export class RewardPool extends Resource {
   readonly #threads: ThreadPool<HeavyWork, number | boolean>
 
@@ -70,7 +70,7 @@ export class RewardPool extends Resource {
       )
     } catch (error) {
       if (!(error instanceof DOMException) || error.name !== 'DataCloneError') throw error
-      const why = `it is heavy, and what it looks at cannot go to another thread: ${error.message}`
+      const why = `it is offloaded, and what it looks at cannot go to another thread: ${error.message}`
       throw new MillraceError('reward_failed', `${why}; tasks must be plain values`, { cause: error })
     }
   }
@@ -84,21 +84,21 @@ function late(timeoutMs: number, place: string | undefined): MillraceError {
   const where = place === undefined ? '' : ` in ${place}`
   return new MillraceError(
     'reward_failed',
-    `it took longer than its ${timeoutMs} ms and was stopped${where}; heavy(…, { timeoutMs }) gives it more`,
+    `it took longer than its ${timeoutMs} ms and was stopped${where}; offload(…, { timeoutMs }) gives it more`,
     { data: { timeoutMs, ...(place !== undefined && { blockedBy: place }) } },
   )
 }
 
-/** The module that threads for heavy rewards load; undefined if no reward is heavy. Throws `env_invalid` if there is none. */
-export function heavyRewardModule(
+/** The module that threads for offloaded rewards load; undefined if no reward is offloaded. Throws `env_invalid` if there is none. */
+export function offloadedRewardModule(
   environment: Environment,
   module: EnvironmentModule | undefined,
 ): EnvironmentModule | undefined {
-  if (!hasHeavyReward(environment)) return undefined
+  if (!hasOffloadedReward(environment)) return undefined
   if (module) return module
   throw new MillraceError(
     'env_invalid',
-    `${environment.name} has a heavy reward, which runs on threads that load the environment themselves: give the ` +
+    `${environment.name} has an offloaded reward, which runs on threads that load the environment themselves: give the ` +
       'environment as a module, by its path or name, not as an object',
   )
 }

@@ -2,7 +2,7 @@
 import { workerData } from 'node:worker_threads'
 import { loadEnvironment, scoreHeavy } from '../../env/index.ts'
 import { MillraceError } from '../../errors/index.ts'
-import { dropStartVariables, ownCopy, serveJobs } from '../../kit/index.ts'
+import { dropStartVariables, deepCopy, serveJobs } from '../../kit/index.ts'
 import type { EnvironmentModule, HeavyWork } from './reward-pool.ts'
 
 dropStartVariables()
@@ -15,7 +15,7 @@ await serveJobs<HeavyWork, number | boolean>({
       throw MillraceError.from(error, 'env_load_failed')
     })
     return async ({ component, input }) => ({
-      value: await scoreHeavy(loaded.environment, component, { ...input, options: ownCopy(loaded.options) }),
+      value: await scoreHeavy(loaded.environment, component, { ...input, options: deepCopy(loaded.options) }),
     })
   },
 })

@@ -29,7 +29,7 @@ export async function scoreWork(run: AgentRun, end: AgentEnd, signal: AbortSigna
     const scored = { context, liveRollout: run.liveRollout, clock }
     const score = await scoreRollout(services.environment, context, {
       onBlocked: blockedRewards.note,
-      ...(rewardPool && { scoreElsewhere: scoreElsewhere(rewardPool, scored) }),
+      ...(rewardPool && { scoreOnThread: scoreOnThread(rewardPool, scored) }),
     })
     return { end, score, waitedMs: clock.waitedMs }
   } catch (error) {
@@ -39,10 +39,10 @@ export async function scoreWork(run: AgentRun, end: AgentEnd, signal: AbortSigna
   }
 }
 
-export function scoreElsewhere(
+export function scoreOnThread(
   pool: RewardPool,
   { context, liveRollout, clock }: { context: LiveContext; liveRollout: LiveRollout; clock: StopClock },
-): NonNullable<ScoringPlace['scoreElsewhere']> {
+): NonNullable<ScoringPlace['scoreOnThread']> {
   return (component, timeoutMs) => {
     const { task, rollout, messages, answer, outcome, truncated, signal } = context
     const input = { task, rollout, messages, answer, outcome, truncated, info: liveRollout.notes }

@@ -1,21 +1,21 @@
 import { scoreRollout, type Budget, type Environment, type JudgeRequest, type ScoreResult } from '../../env/index.ts'
 import { MillraceError } from '../../errors/index.ts'
-import { ownCopy, Resource } from '../../kit/index.ts'
+import { deepCopy, Resource } from '../../kit/index.ts'
 import { outcomes, type AssistantMessage, type RolloutRecord } from '../../schema/index.ts'
 import { ToolBox, type ServerCalls } from '../../tools/index.ts'
 import { agentOutcomeOf, failedReward } from '../result/outcome.ts'
 import { setUp, setupFailure, tearDown } from '../environment/setup-teardown.ts'
 import type { RolloutJob, RunSettings } from '../schedule/executor.ts'
-import { type EnvironmentModule, heavyRewardModule, RewardPool } from './reward-pool.ts'
+import { type EnvironmentModule, offloadedRewardModule, RewardPool } from './reward-pool.ts'
 import { LiveContext, PendingRequests, type ContextHost } from '../agent/live-context.ts'
-import { RewardTime, scoreElsewhere } from './score.ts'
+import { RewardTime, scoreOnThread } from './score.ts'
 import type { LiveRollout } from '../environment/live-rollout.ts'
 
 export interface StoredScorerOptions {
   readonly environment: Environment
   readonly options: unknown
   readonly limits: RunSettings['limits']
-  /** Where the environment came from: heavy rewards run on threads that load it themselves. */
+  /** Where the environment came from: offloaded rewards run on threads that load it themselves. */
   readonly module: EnvironmentModule | undefined
   /** Whether `setup` runs; without it rewards see no state. */
   readonly runsSetup: boolean
@@ -43,7 +43,7 @@ export class StoredScorer extends Resource {
   constructor(options: StoredScorerOptions) {
     super()
     this.#options = options
-    const module = heavyRewardModule(options.environment, options.module)
+    const module = offloadedRewardModule(options.environment, options.module)
     this.#rewardPool = module && new RewardPool(module)
   }
 
@@ -79,7 +79,7 @@ export class StoredScorer extends Resource {
       context.turnToReward(agentOutcomeOf(record), time)
       const pool = this.#rewardPool
       const scored = { context, liveRollout, clock: time.clock }
-      const place = pool && { onBlocked: () => {}, scoreElsewhere: scoreElsewhere(pool, scored) }
+      const place = pool && { onBlocked: () => {}, scoreOnThread: scoreOnThread(pool, scored) }
       const result = await scoreRollout(environment, context, place)
       return scoredRecord(record, context.outcome, liveRollout, result)
     } catch (thrown) {
@@ -124,8 +124,8 @@ export class StoredScorer extends Resource {
     return {
       job: { id, attempt, sample, task, seed },
       identity: { id, attempt, sample, seed },
-      task: ownCopy(task.data),
-      options: ownCopy(this.#options.options),
+      task: deepCopy(task.data),
+      options: deepCopy(this.#options.options),
       tools: { box: noTools, servers, failures: [] },
       outputs: undefined,
       get state() {

@@ -15,7 +15,7 @@ export interface PlannedAttempt extends Omit<RolloutJob, 'seed'> {
   readonly used?: UsedTries
 }
 
-/** How many of a rollout's retries and replacements earlier sittings have used up; this sitting has the rest. */
+/** How many of a rollout's retries and replacements earlier launches have used up; this launch has the rest. */
 export interface UsedTries {
   /** Counted since the rollout last replaced a failed member of its group, if it did. */
   readonly retries: number
@@ -44,11 +44,11 @@ export interface AttemptOptions {
 interface AttemptLife {
   /** Once it aborts, no attempt counts any more. */
   readonly stopping: AbortSignal
-  /** Once it aborts, a failed attempt does not start over: the next sitting does that. */
+  /** Once it aborts, a failed attempt does not start over: the next launch does that. */
   readonly draining: AbortSignal
   /** Takes the attempt that counts; the promise it returns is awaited. */
   readonly onEnd: (ended: HeldRollout, plan: PlannedAttempt) => Promise<void>
-  /** Takes a rollout that is left to the next sitting, with the number of its next attempt. */
+  /** Takes a rollout that is left to the next launch, with the number of its next attempt. */
   readonly onLeft: (left: PlannedAttempt) => void
 }
 

@@ -43,7 +43,7 @@ export class GroupKeeper {
     return this.#held.size
   }
 
-  /** Earlier sittings replaced this member so often: that counts towards the limit. */
+  /** Earlier launches replaced this member so often: that counts towards the limit. */
   noteReplaced(rollout: string, times: number): void {
     if (times > 0) this.#replaced.set(rollout, times)
   }

@@ -18,7 +18,7 @@ import type {
   RunSettings,
   WorkerStatus,
 } from './executor.ts'
-import { type EnvironmentModule, heavyRewardModule, RewardPool } from '../reward/reward-pool.ts'
+import { type EnvironmentModule, offloadedRewardModule, RewardPool } from '../reward/reward-pool.ts'
 import { ModelSet } from '../environment/model-set.ts'
 import { recordLimitChange } from './journal-entries.ts'
 import { runRollout } from '../environment/run-rollout.ts'
@@ -33,9 +33,9 @@ export interface InlineExecutorOptions {
   readonly env: Variables
   readonly journal: Journal
   readonly backends?: Readonly<Record<string, readonly Backend[]>>
-  /** Where the environment came from: heavy rewards run on threads that load it themselves. */
+  /** Where the environment came from: offloaded rewards run on threads that load it themselves. */
   readonly module?: EnvironmentModule
-  /** How many threads heavy rewards may use: this executor's share of the processors. */
+  /** How many threads offloaded rewards may use: this executor's share of the processors. */
   readonly rewardThreads?: number
   /** Whether the environment's tool servers are opened; a replay goes without. True if not given. */
   readonly opensServers?: boolean
@@ -54,7 +54,7 @@ export class InlineExecutor extends Resource implements Executor {
   constructor(parts: InlineExecutorOptions) {
     super()
     const { environment, options, settings, models, env, journal, backends, limits } = parts
-    const module = heavyRewardModule(environment, parts.module)
+    const module = offloadedRewardModule(environment, parts.module)
     // Closes the parts that are open already if a later one cannot be opened.
     using opened = new DisposableStack()
     this.#toolkit = new Toolkit(environment, options, journal, parts.opensServers)

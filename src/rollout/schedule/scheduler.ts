@@ -7,7 +7,7 @@ import { applyGroupScores, GroupKeeper, type GroupRules, type HeldMember, holdsG
 import type { RolloutJob, RolloutTerms } from './executor.ts'
 import { RolloutAttempts, type AttemptOptions, type PlannedAttempt, type UsedTries } from './attempts.ts'
 
-/** A rollout that is due, and how far an earlier sitting came with it. */
+/** A rollout that is due, and how far an earlier launch came with it. */
 export type PlannedRollout =
   | PlannedAttempt
   | (RolloutTerms & { readonly kind: 'held'; readonly held: HeldRollout; readonly used?: UsedTries })
@@ -17,11 +17,11 @@ export type PlannedRollout =
 export interface SchedulerOptions extends AttemptOptions {
   readonly concurrency: number
   readonly group: GroupRules
-  /** Called when a group is about to be scored: its members may all have run in an earlier sitting. */
+  /** Called when a group is about to be scored: its members may all have run in an earlier launch. */
   readonly onGroupScore?: () => void
   /** Takes a rollout whose result is on disk; readers of the run may see it a little later. While too many are waiting to be taken, nothing new starts. */
   readonly onSettled: (record: RolloutRecord) => Promise<void> | void
-  /** Takes back a rollout that this sitting does not start, or does not start over; its plan is for the next attempt. */
+  /** Takes back a rollout that this launch does not start, or does not start over; its plan is for the next attempt. */
   readonly onLeft?: (left: PlannedRollout) => void
   /** Called when nothing new starts any more, for whatever reason: a source of plans need not wait for more of them. */
   readonly onAdmissionEnd: () => void
@@ -43,7 +43,7 @@ export class Scheduler {
   readonly #attempts: RolloutAttempts
   /** Rollouts that have not ended, and results that have not been taken. */
   #work = 0
-  /** Whether a rollout was not started, was cut off, or did not start over when it failed: another sitting may do that. */
+  /** Whether a rollout was not started, was cut off, or did not start over when it failed: another launch may do that. */
   #hasLeftWork = false
   #onIdle: (() => void) | undefined
   #failure: unknown
@@ -78,7 +78,7 @@ export class Scheduler {
           break
         }
         if (!this.#places.tryAcquire()) await this.#placeFor(plan)
-        void this.#carryOut(plan)
+        void this.#run(plan)
         if (journal.pressure >= 1) await journal.durable()
         if (burst.isOver) await burst.rest()
       }
@@ -132,7 +132,7 @@ export class Scheduler {
   }
 
   /** A plan holds a place while it is carried out. An error here is the run's failure. */
-  async #carryOut(plan: PlannedRollout): Promise<void> {
+  async #run(plan: PlannedRollout): Promise<void> {
     this.#work += 1
     if (plan.kind !== 'settled' && plan.used) {
       this.#groups?.noteReplaced(plan.kind === 'held' ? plan.held.record.id : plan.id, plan.used.replacements)

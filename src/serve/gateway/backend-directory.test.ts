@@ -35,14 +35,14 @@ test('a name is that of all backends, also of one that cannot be reached now', a
 
 test('one that cannot be reached now is awaited, also if nobody says what it serves', async () => {
   await using simulator = await SimulatorServer.start({})
-  const { models, survey } = await find({ backends: [nobody, simulator.url] })
+  const { models, directory } = await find({ backends: [nobody, simulator.url] })
   expect(models).toMatchObject([{ name: 'sim', backends: [{ url: simulator.url }] }])
-  expect(survey).toMatchObject({ awaited: [0], unlisted: 1 })
-  expect(await find({ backends: [nobody] })).toMatchObject({ models: [], survey: { awaited: [0], unlisted: 1 } })
+  expect(directory).toMatchObject({ awaited: [0], unlisted: 1 })
+  expect(await find({ backends: [nobody] })).toMatchObject({ models: [], directory: { awaited: [0], unlisted: 1 } })
   const named = await find({ backends: [nobody], model: 'm', models: { policy: { backends: [{ url: nobody }] } } })
   expect(named).toMatchObject({
     models: [{ name: 'policy' }, { name: 'm' }],
-    survey: { awaited: [0, 1], unlisted: 0 },
+    directory: { awaited: [0, 1], unlisted: 0 },
   })
 })
 
@@ -54,8 +54,8 @@ describe('asked again', () => {
     await using good = await SimulatorServer.start({ models: 'm' })
     await using other = await SimulatorServer.start({ models: 'x' })
     const [beside, alone] = [
-      (await find({ backends: [good.url, late.url], model: 'm' })).survey,
-      (await find({ backends: [], models: { m: { backends: [{ url: late.url }] } } })).survey,
+      (await find({ backends: [good.url, late.url], model: 'm' })).directory,
+      (await find({ backends: [], models: { m: { backends: [{ url: late.url }] } } })).directory,
     ]
     expect(beside.models).toMatchObject([{ backends: [{ url: good.url }, { url: late.url }] }])
     late.put(other.url)
@@ -75,13 +75,16 @@ describe('asked again', () => {
   test('a wrong key keeps one out, too', async () => {
     await using late = await LateServer.start()
     await using good = await SimulatorServer.start({})
-    const { survey } = await find({ backends: [late.url, good.url], model: 'sim' })
+    const { directory } = await find({ backends: [late.url, good.url], model: 'sim' })
     await using strict = createServer((_request, response) => response.writeHead(401).end('{}'))
     await once(strict.listen(0, '127.0.0.1'), 'listening')
     late.put(`http://127.0.0.1:${(strict.address() as AddressInfo).port}`)
-    expect(await survey.askAgain(0, never)).toMatchObject({ problem: { code: 'model_auth' }, serves: { name: 'sim' } })
+    expect(await directory.askAgain(0, never)).toMatchObject({
+      problem: { code: 'model_auth' },
+      serves: { name: 'sim' },
+    })
     strict.closeAllConnections()
-    expect(survey.models[0]?.backends.map(({ url }) => url)).toEqual([good.url])
+    expect(directory.models[0]?.backends.map(({ url }) => url)).toEqual([good.url])
   })
 
   test.each([
@@ -92,12 +95,12 @@ describe('asked again', () => {
     await using first = await SimulatorServer.start({ models: 'a' })
     await using second = await SimulatorServer.start({ models: 'b' })
     late.put(first.url)
-    const { survey } = await find(options(late.url))
-    expect([await survey.saysOtherwise(0, never), survey.awaited]).toEqual([false, []])
+    const { directory } = await find(options(late.url))
+    expect([await directory.saysOtherwise(0, never), directory.awaited]).toEqual([false, []])
     late.put(second.url)
-    expect(await survey.saysOtherwise(0, never)).toBe(true)
-    expect(await survey.askAgain(0, never)).toMatchObject({ problem: { code: 'model_not_found' } })
-    expect(survey.usable[0]?.backends).toEqual([])
+    expect(await directory.saysOtherwise(0, never)).toBe(true)
+    expect(await directory.askAgain(0, never)).toMatchObject({ problem: { code: 'model_not_found' } })
+    expect(directory.usable[0]?.backends).toEqual([])
   })
 
   test('one that takes the key no more gets no requests beside another, and its models stay known', async () => {
@@ -106,24 +109,24 @@ describe('asked again', () => {
     await using locked = await SimulatorServer.start({ models: 'own,shared', apiKey: 'another' })
     await using good = await SimulatorServer.start({ models: 'shared' })
     late.put(first.url)
-    const { survey } = await find({ backends: [late.url, good.url] })
+    const { directory } = await find({ backends: [late.url, good.url] })
     const servers = (models: readonly ModelConfig[]) =>
       Object.fromEntries(models.map(({ name, backends }) => [name, backends.map(({ url }) => url)]))
-    const before = servers(survey.models)
+    const before = servers(directory.models)
     expect(before).toEqual({ own: [late.url], shared: [late.url, good.url] })
     late.put(locked.url)
-    expect(await survey.saysOtherwise(0, never)).toBe(true)
-    expect(await survey.askAgain(0, never)).toMatchObject({ problem: { code: 'model_auth' } })
+    expect(await directory.saysOtherwise(0, never)).toBe(true)
+    expect(await directory.askAgain(0, never)).toMatchObject({ problem: { code: 'model_auth' } })
     // Whoever asks for the one that nobody else has is told.
-    expect(servers(survey.models)).toEqual({ own: [late.url], shared: [good.url] })
-    expect(servers(survey.usable)).toEqual({ own: [], shared: [good.url] })
-    expect([survey.awaited, survey.unlisted, survey.unusable.length]).toEqual([[0], 0, 1])
+    expect(servers(directory.models)).toEqual({ own: [late.url], shared: [good.url] })
+    expect(servers(directory.usable)).toEqual({ own: [], shared: [good.url] })
+    expect([directory.awaited, directory.unlisted, directory.unusable.length]).toEqual([[0], 0, 1])
     late.put(nobody)
-    expect(await survey.askAgain(0, never)).toMatchObject({ problem: { retryable: true } })
-    expect(servers(survey.usable)).toEqual(before)
+    expect(await directory.askAgain(0, never)).toMatchObject({ problem: { retryable: true } })
+    expect(servers(directory.usable)).toEqual(before)
     late.put(first.url)
-    await survey.askAgain(0, never)
-    expect([servers(survey.models), survey.awaited]).toEqual([before, []])
+    await directory.askAgain(0, never)
+    expect([servers(directory.models), directory.awaited]).toEqual([before, []])
   })
 
   test('one that has answered is asked for its list, and then for more if that is another', async () => {
@@ -131,52 +134,52 @@ describe('asked again', () => {
     await using first = await SimulatorServer.start({ models: 'a,b' })
     await using second = await SimulatorServer.start({ models: 'b,c' })
     late.put(first.url)
-    const { survey } = await find({ backends: [late.url] })
+    const { directory } = await find({ backends: [late.url] })
     const asked = first.stats.requests
-    expect(await survey.saysOtherwise(0, never)).toBe(false)
+    expect(await directory.saysOtherwise(0, never)).toBe(false)
     // Nothing was sampled for that.
     expect(first.stats.requests).toBe(asked)
     late.put(nobody)
-    expect(await survey.saysOtherwise(0, never)).toBe(false)
-    expect(await survey.askAgain(0, never)).toBeUndefined()
-    expect(survey.models.map(({ name }) => name)).toEqual(['a', 'b'])
+    expect(await directory.saysOtherwise(0, never)).toBe(false)
+    expect(await directory.askAgain(0, never)).toBeUndefined()
+    expect(directory.models.map(({ name }) => name)).toEqual(['a', 'b'])
     late.put(second.url)
-    expect(await survey.saysOtherwise(0, never)).toBe(true)
-    await survey.askAgain(0, never)
-    expect(survey.models.map(({ name }) => name)).toEqual(['b', 'c'])
+    expect(await directory.saysOtherwise(0, never)).toBe(true)
+    await directory.askAgain(0, never)
+    expect(directory.models.map(({ name }) => name)).toEqual(['b', 'c'])
   })
 
   test('a backend adds what it lists, to others who list the same, too', async () => {
     await using first = await SimulatorServer.start({ models: 'a' })
     await using late = await LateServer.start()
-    const { survey } = await find({
+    const { directory } = await find({
       backends: [late.url, first.url],
       models: { policy: { backends: [{ url: late.url }] } },
     })
-    expect(await survey.askAgain(0, never)).toMatchObject({ problem: { code: 'model_connect' } })
-    expect(survey.models.map(({ name }) => name)).toEqual(['policy', 'a'])
+    expect(await directory.askAgain(0, never)).toMatchObject({ problem: { code: 'model_connect' } })
+    expect(directory.models.map(({ name }) => name)).toEqual(['policy', 'a'])
     await using second = await SimulatorServer.start({ models: 'a,b' })
     late.put(second.url)
-    expect(await survey.askAgain(0, never)).toMatchObject({ facts: { kind: 'vllm' } })
-    expect(survey).toMatchObject({ awaited: [2], unlisted: 0 })
-    expect(survey.models).toMatchObject([
+    expect(await directory.askAgain(0, never)).toMatchObject({ facts: { kind: 'vllm' } })
+    expect(directory).toMatchObject({ awaited: [2], unlisted: 0 })
+    expect(directory.models).toMatchObject([
       { name: 'policy', backends: [{ engine: 'vllm' }] },
       { name: 'a', backends: [{ url: late.url }, { url: first.url }] },
       { name: 'b', backends: [{ url: late.url, engine: 'vllm' }] },
     ])
-    expect(survey.facts['a']).toMatchObject({ capturesTokens: true })
+    expect(directory.facts['a']).toMatchObject({ capturesTokens: true })
   })
 
   test('what would be a mistake at the start is a reason to wait on', async () => {
     await using late = await LateServer.start()
-    const { survey } = await find({ backends: ['sim', late.url] })
+    const { directory } = await find({ backends: ['sim', late.url] })
     const said = async (status: number, document: unknown): Promise<string | undefined> => {
       await using server = createServer((_request, response) =>
         response.writeHead(status).end(JSON.stringify(document)),
       )
       await once(server.listen(0, '127.0.0.1'), 'listening')
       late.put(`http://127.0.0.1:${(server.address() as AddressInfo).port}`)
-      const { problem } = (await survey.askAgain(0, never)) ?? {}
+      const { problem } = (await directory.askAgain(0, never)) ?? {}
       server.closeAllConnections()
       return problem?.rawMessage
     }
@@ -184,7 +187,7 @@ describe('asked again', () => {
     expect(await said(404, {})).toContain('check its path')
     expect(await said(200, { data: [] })).toContain('lists no models')
     expect(await said(200, { data: [{ id: 'sim' }] })).toContain('two models are called sim')
-    expect(survey).toMatchObject({ awaited: [0], unlisted: 1, models: [{ name: 'sim', simulator: {} }] })
+    expect(directory).toMatchObject({ awaited: [0], unlisted: 1, models: [{ name: 'sim', simulator: {} }] })
   })
 })
 
@@ -320,12 +323,12 @@ describe('backends of one model that speak different APIs', () => {
   test('leave one that answers late out', async () => {
     await using inChat = await SimulatorServer.start({ models: 'm' })
     await using late = await LateServer.start()
-    const { survey } = await find({ backends: [late.url, inChat.url], env })
+    const { directory } = await find({ backends: [late.url, inChat.url], env })
     await using inMessages = await SimulatorServer.start({ imitate: 'anthropic', models: 'm' })
     late.put(inMessages.url)
-    const { problem } = (await survey.askAgain(0, new AbortController().signal)) ?? {}
+    const { problem } = (await directory.askAgain(0, new AbortController().signal)) ?? {}
     expect(problem?.rawMessage).toContain('one model has one API')
-    expect(survey.models).toMatchObject([{ name: 'm', api: 'chat', backends: [{ url: inChat.url }] }])
+    expect(directory.models).toMatchObject([{ name: 'm', api: 'chat', backends: [{ url: inChat.url }] }])
   })
 })
 

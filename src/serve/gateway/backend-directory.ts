@@ -34,7 +34,7 @@ interface AskedBackend {
   isReachable: boolean
 }
 
-interface SurveyParts {
+interface DirectoryParts {
   readonly options: Omit<FindModelsOptions, 'signal'>
   readonly known: readonly ModelConfig[]
   readonly given: readonly AskedBackend[]
@@ -42,17 +42,17 @@ interface SurveyParts {
 }
 
 /** All backends of a gateway, what each said when it was last asked, and the models that come of it. */
-export class BackendSurvey {
-  readonly #parts: SurveyParts
+export class BackendDirectory {
+  readonly #parts: DirectoryParts
   readonly #asked: readonly AskedBackend[]
 
-  private constructor(parts: SurveyParts) {
+  private constructor(parts: DirectoryParts) {
     this.#parts = parts
     this.#asked = [...parts.given, ...parts.others]
   }
 
   /** Asks all of them at once. Throws if one says what does not mend itself: it would fail its part of the requests. */
-  static async begin({ signal, ...options }: FindModelsOptions): Promise<BackendSurvey> {
+  static async begin({ signal, ...options }: FindModelsOptions): Promise<BackendDirectory> {
     const { env } = options
     const named = Object.entries(options.models ?? {}).map(([name, config]) =>
       resolveModelConfig({ model: name, models: { [name]: config }, defaults: gatewayDefaults, env }),
@@ -67,14 +67,14 @@ export class BackendSurvey {
       Promise.all(urls.map((url) => ask(probeAt(url, options)))),
       Promise.all(named.flatMap((config) => probesOf(config, options)).map(ask)),
     ])
-    const survey = new BackendSurvey({ options, known: [...named, ...simulated(options)], given, others })
+    const directory = new BackendDirectory({ options, known: [...named, ...simulated(options)], given, others })
     // A model that one does not know may be loaded later.
-    const lasting = survey.unusable.find(({ code }) => code !== 'model_not_found')
+    const lasting = directory.unusable.find(({ code }) => code !== 'model_not_found')
     if (lasting) throw lasting
-    const clash = survey.#clash()
+    const clash = directory.#clash()
     if (clash) throw clash
-    if (survey.models.length === 0 && survey.awaited.length === 0) throw nothingServed(urls)
-    return survey
+    if (directory.models.length === 0 && directory.awaited.length === 0) throw nothingServed(urls)
+    return directory
   }
 
   /** Where none of its backends is of use, a model has them all: whoever asks for it is then told what is wrong. */
@@ -205,7 +205,7 @@ function namesOf(models: readonly ServedModel[]): string[] {
   return models.map(({ id }) => id).toSorted()
 }
 
-function simulated({ backends, model, env }: SurveyParts['options']): ModelConfig[] {
+function simulated({ backends, model, env }: DirectoryParts['options']): ModelConfig[] {
   if (!backends.includes(builtIn)) return []
   // Where there are others, the name that was given is theirs.
   const name = backends.every((backend) => backend === builtIn) ? (model ?? builtIn) : builtIn
@@ -239,14 +239,14 @@ export interface FoundModels {
   readonly facts: Readonly<Record<string, ModelFacts>>
   readonly findings: readonly Finding[]
   /** With it a server asks those again that have not answered. */
-  readonly survey: BackendSurvey
+  readonly directory: BackendDirectory
 }
 
 /** Asks every backend what it is, and makes the models of what they answer. Throws if one refuses our key. */
 export async function findModels(options: FindModelsOptions): Promise<FoundModels> {
-  const survey = await BackendSurvey.begin(options)
-  const { models, facts, findings } = survey
-  return { models, facts, findings, survey }
+  const directory = await BackendDirectory.begin(options)
+  const { models, facts, findings } = directory
+  return { models, facts, findings, directory }
 }
 
 /** A server that loads a model takes minutes, one that is only a little late must not be noticed. */
@@ -258,8 +258,8 @@ const defaultListMs = 10_000
 const maxTokenQuestions = 12
 
 interface BackendWatchOptions {
-  readonly survey: BackendSurvey
-  /** Hears of one that has answered, or serves others than before; the survey knows already what. */
+  readonly directory: BackendDirectory
+  /** Hears of one that has answered, or serves others than before; the directory knows already what. */
   readonly onAnswer: (finding: Finding) => void
   readonly onProblem: (finding: Finding) => void
   readonly listMs?: number
@@ -277,7 +277,7 @@ export class BackendWatch extends Resource {
   constructor(options: BackendWatchOptions) {
     super()
     this.#options = options
-    this.#watching = Promise.all(options.survey.findings.map((_finding, place) => this.#watch(place)))
+    this.#watching = Promise.all(options.directory.findings.map((_finding, place) => this.#watch(place)))
   }
 
   protected async onClose(): Promise<void> {
@@ -289,30 +289,30 @@ export class BackendWatch extends Resource {
       await this.#follow(place)
     } catch (error) {
       if (this.isClosed) return
-      const backend = this.#options.survey.findings[place]?.backend ?? ''
+      const backend = this.#options.directory.findings[place]?.backend ?? ''
       this.#options.onProblem({ backend, problem: MillraceError.from(error, 'internal') })
     }
   }
 
   async #follow(place: number): Promise<void> {
-    const { survey, onAnswer, onProblem, listMs = defaultListMs, isActive, polls = true } = this.#options
-    const found = (): Finding | undefined => survey.findings[place]
+    const { directory, onAnswer, onProblem, listMs = defaultListMs, isActive, polls = true } = this.#options
+    const found = (): Finding | undefined => directory.findings[place]
     let known = found()?.problem?.rawMessage
     let tries = 0
     let tokenQuestions = 0
     for (;;) {
       tries = found()?.problem ? tries + 1 : 0
       if (tries === 0 && !polls) return
-      const lacksTokens = tries === 0 && survey.lacksTokenFields(place) && tokenQuestions < maxTokenQuestions
+      const lacksTokens = tries === 0 && directory.lacksTokenFields(place) && tokenQuestions < maxTokenQuestions
       const asked = lacksTokens ? tokenQuestions + 1 : tries
       await sleep(asked > 0 ? Math.min(backoffMs(schedule, asked), listMs) : listMs, this.closedSignal)
       if (tries === 0 && isActive?.(found()?.backend ?? '', listMs)) continue
       if (lacksTokens) tokenQuestions += 1
-      else if (tries === 0 && !(await survey.saysOtherwise(place, this.closedSignal))) continue
-      const finding = await survey.askAgain(place, this.closedSignal)
+      else if (tries === 0 && !(await directory.saysOtherwise(place, this.closedSignal))) continue
+      const finding = await directory.askAgain(place, this.closedSignal)
       if (!finding) continue
       const problem = finding.problem?.rawMessage
-      if (lacksTokens && survey.lacksTokenFields(place)) continue
+      if (lacksTokens && directory.lacksTokenFields(place)) continue
       if (!finding.problem) onAnswer(finding)
       else if (problem !== known) onProblem(finding)
       known = problem

@@ -11,7 +11,7 @@ import { type LoggedRequest, startTelemetry, type Telemetry } from '../../teleme
 import { requireFreePort } from '../http/server.ts'
 import type { Readiness } from '../http/status-routes.ts'
 import { defaultTenant, keptAdminKey, requireAdminKeys, type TenantKey, unusedKeyNotice } from './admission.ts'
-import { type BackendSurvey, BackendWatch } from './backend-directory.ts'
+import { type BackendDirectory, BackendWatch } from './backend-directory.ts'
 import type { Finding } from './backend-models.ts'
 import { checkedPublicUrl, type GatewayBounds } from './gateway-config.ts'
 import { GatewayDoor } from './http-server.ts'
@@ -24,7 +24,7 @@ export interface GatewayServerOptions {
   /** What their backends said of them. */
   readonly facts?: Readonly<Record<string, ModelFacts>>
   /** Where the models are from. Backends are asked again, and taken in, when they have not answered, or list other models. */
-  readonly survey?: BackendSurvey
+  readonly directory?: BackendDirectory
   /** Whether idle backends are asked for their lists every ten seconds, for `/ready`. Default: true. */
   readonly pollBackends?: boolean | undefined
   readonly aliases?: Readonly<Record<string, string>> | undefined
@@ -112,7 +112,8 @@ export class GatewayServer extends Resource {
     requireAdminKeys(host, adminKeys)
     const secrets = [...(options.secrets ?? []), ...adminKeys.map(({ key }) => key)]
     const telemetry = owned.use(startTelemetry({ env, run: run.name, metrics: true }))
-    const { onRequest, onAlarm, onDrift, onFault, onLimitChange, bounds, facts, aliases, survey, hostedTools } = options
+    const { onRequest, onAlarm, onDrift, onFault, onLimitChange, bounds, facts, aliases, directory, hostedTools } =
+      options
     const { registry } = telemetry
     owned.use(new GatewayTelemetry({ folder: store.folder, registry, onRequest, onAlarm, onDrift, onFault }))
     const lag = owned.use(new LoopLag())
@@ -124,7 +125,7 @@ export class GatewayServer extends Resource {
         secrets,
         adminKeys,
         ...(facts && { facts }),
-        ...(survey && { awaited: survey.unlisted }),
+        ...(directory && { awaited: directory.unlisted }),
         ...(aliases && { aliases }),
         ...(bounds && { bounds }),
         ...(hostedTools && { hostedTools }),
@@ -135,20 +136,20 @@ export class GatewayServer extends Resource {
       await GatewayDoor.open({
         gateway,
         reader: store.reader,
-        metrics: metricsOf(telemetry, { store, gateway, lag, survey, door: () => door }),
+        metrics: metricsOf(telemetry, { store, gateway, lag, directory, door: () => door }),
         // They are of all tenants, and one is nobody's to know but whose gateway it is.
         ...(new Set(adminKeys.map(({ tenant }) => tenant)).size > 1 && { metricsTenant: defaultTenant }),
-        readiness: () => readinessOf(store, gateway, survey),
+        readiness: () => readinessOf(store, gateway, directory),
         version: origin.millrace,
         host,
         port: options.port,
-        maxSockets: clientSockets(models, survey),
+        maxSockets: clientSockets(models, directory),
         ...(publicUrl !== undefined && { publicUrl }),
         ...(bounds && { bounds }),
         ...(onFault && { onFault }),
       }),
     )
-    if (survey) {
+    if (directory) {
       // What fails here is no problem of the backend, which is served all the same.
       const attempt = (step: () => void): void => {
         try {
@@ -159,13 +160,13 @@ export class GatewayServer extends Resource {
       }
       // Also after a problem: requests are kept from a backend that cannot be used.
       const takeIn = (finding: Finding): void => {
-        attempt(() => gateway.offer({ models: survey.models, facts: survey.facts, awaited: survey.unlisted }))
-        attempt(() => store.amend({ config: described(descriptionOf(options, survey.models)) }))
+        attempt(() => gateway.offer({ models: directory.models, facts: directory.facts, awaited: directory.unlisted }))
+        attempt(() => store.amend({ config: described(descriptionOf(options, directory.models)) }))
         attempt(() => options.onBackend?.(finding))
       }
       owned.use(
         new BackendWatch({
-          survey,
+          directory,
           polls: options.pollBackends ?? true,
           isActive: (backend, withinMs) => gateway.isActive(backend, withinMs),
           onAnswer: takeIn,
@@ -210,10 +211,10 @@ export class GatewayServer extends Resource {
 }
 
 /** Clients' and backends' sockets share one budget: what backends can never use of their half is the clients'. */
-function clientSockets(models: readonly ModelConfig[], survey?: BackendSurvey): number {
+function clientSockets(models: readonly ModelConfig[], directory?: BackendDirectory): number {
   const half = descriptorBudget()
   // One that has yet to say what it serves may list any number of models.
-  let upstream = survey && survey.unlisted > 0 ? half : 0
+  let upstream = directory && directory.unlisted > 0 ? half : 0
   for (const { maxConcurrency, backends } of models) upstream += maxConcurrency * backends.length
   return 2 * half - Math.min(half, upstream)
 }
@@ -224,7 +225,7 @@ function metricsOf(
     readonly store: RunStore
     readonly gateway: Gateway
     readonly lag: LoopLag
-    readonly survey: BackendSurvey | undefined
+    readonly directory: BackendDirectory | undefined
     readonly door: () => GatewayDoor
   },
 ): ReturnType<Telemetry['metrics']> {
@@ -235,13 +236,13 @@ function metricsOf(
     journal: () => ({ pressure: store.journal.pressure, ...store.status() }),
     gateway: () => ({
       openSessions: gateway.status().openSessions,
-      awaitedBackends: parts.survey?.awaited.length ?? 0,
+      awaitedBackends: parts.directory?.awaited.length ?? 0,
       ...parts.door().figures,
     }),
   })
 }
 
-function readinessOf(store: RunStore, gateway: Gateway, survey: BackendSurvey | undefined): Readiness {
+function readinessOf(store: RunStore, gateway: Gateway, directory: BackendDirectory | undefined): Readiness {
   if (store.failure.aborted) return { isReady: false, why: 'the store takes nothing more' }
   const { state, models } = gateway.status()
   if (state !== 'open') return { isReady: false, why: `the gateway is ${state}` }
@@ -250,12 +251,12 @@ function readinessOf(store: RunStore, gateway: Gateway, survey: BackendSurvey | 
   if (offered.length > 0 && offered.every(({ isShut }) => isShut)) {
     return { isReady: false, why: 'its backends are overloaded or gone: requests wait until one answers' }
   }
-  if (!survey || survey.isReachable((backend) => gateway.isActive(backend, activeMs))) return { isReady: true }
-  const usable = new Set(survey.usable.flatMap(({ backends }) => backends.map(({ url }) => url)))
+  if (!directory || directory.isReachable((backend) => gateway.isActive(backend, activeMs))) return { isReady: true }
+  const usable = new Set(directory.usable.flatMap(({ backends }) => backends.map(({ url }) => url)))
   if (usable.size > 0) return { isReady: false, why: `none of its backends can be reached (${usable.size})` }
   // Only the codes: whoever asks has no key.
-  const codes = new Set(survey.unusable.map(({ code }) => code))
-  const awaited = survey.awaited.length
+  const codes = new Set(directory.unusable.map(({ code }) => code))
+  const awaited = directory.awaited.length
   if (codes.size === 0) return { isReady: false, why: `no backend could be used since the start (${awaited})` }
   const why = `none of its backends can be used (${awaited}): ${[...codes].join(', ')}; the log says more`
   return { isReady: false, why }

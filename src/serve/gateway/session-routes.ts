@@ -10,7 +10,7 @@ import {
   sessionDamaged,
   sessionViewSchema,
 } from '../../gateway/index.ts'
-import { AbortScope, peeked, Semaphore } from '../../kit/index.ts'
+import { AbortScope, peekFirst, Semaphore } from '../../kit/index.ts'
 import { isDamage, type RunReader } from '../../store/index.ts'
 import { type BodyIntake, jsonBody } from '../http/body.ts'
 import { clientGone } from '../http/errors.ts'
@@ -117,7 +117,7 @@ export function sessionRoutes(app: FastifyInstance, parts: SessionRouteParts): v
     await turns.begin(reply.raw)
     await gateway.recorded()
     // What can be refused is refused before the first chunk, and so with a status of its own.
-    const rows = await peeked(reportingDamage(reader, { ...query, tenant }, onFault)).catch((error: unknown) => {
+    const rows = await peekFirst(reportingDamage(reader, { ...query, tenant }, onFault)).catch((error: unknown) => {
       if (query.session === undefined || !isDamage(error)) throw error
       onFault?.(error)
       throw sessionDamaged(query.session, error)

@@ -6,8 +6,8 @@ import {
   ArraySet,
   closeAll,
   hash32,
-  ownCopy,
-  raced,
+  deepCopy,
+  withAbort,
   Resource,
   Semaphore,
   type Variables,
@@ -50,8 +50,8 @@ export class EnvironmentSession extends Resource {
     this.#lease = lease
     const { task, options } = served
     this.#context = sessionContext({
-      task: ownCopy(task.data),
-      options: ownCopy(options),
+      task: deepCopy(task.data),
+      options: deepCopy(options),
       rollout: { id, attempt: 1, sample: 0, seed: hash32(task.id) },
       servers: lease ?? noServers,
       signal: this.closedSignal,
@@ -142,7 +142,7 @@ class CallOrder {
     this.#waiting.push(place)
     this.#admit()
     try {
-      await raced(place.turn.promise, signal)
+      await withAbort(place.turn.promise, signal)
       return await work()
     } finally {
       const at = this.#waiting.indexOf(place)

@@ -1,7 +1,7 @@
 import { z } from 'zod'
 import type { Environment } from '../../env/index.ts'
 import { MillraceError } from '../../errors/index.ts'
-import { earlierSitting, type EarlierSitting, planOne, type RunConfig } from '../../eval/index.ts'
+import { earlierLaunch, type EarlierLaunch, planOne, type RunConfig } from '../../eval/index.ts'
 import { TimeSlice } from '../../kit/index.ts'
 import { holdsGroups, type PlannedRollout, recordWithoutRun } from '../../rollout/index.ts'
 import { describeIssues, rolloutId, safeParse, type Sampling, samplingSchema } from '../../schema/index.ts'
@@ -142,7 +142,7 @@ interface RecoveredRequest {
 interface Recovery {
   readonly environment: Environment
   readonly config: RunConfig
-  readonly earlier: EarlierSitting
+  readonly earlier: EarlierLaunch
   readonly journal: Journal
   readonly reader: RunReader
 }
@@ -152,7 +152,7 @@ export async function* recoverRequests(
   { reader, journal }: Pick<RunStore, 'reader' | 'journal'>,
   parts: Pick<Recovery, 'environment' | 'config'> & { readonly onDetached: (id: string) => void },
 ): AsyncGenerator<RecoveredRequest, number, void> {
-  const recovery: Recovery = { ...parts, journal, reader, earlier: earlierSitting(reader, parts.config.retries) }
+  const recovery: Recovery = { ...parts, journal, reader, earlier: earlierLaunch(reader, parts.config.retries) }
   const requests = readRequests(reader, parts.onDetached)
   for (;;) {
     const next = await requests.next()

@@ -3,7 +3,7 @@ import { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import type { FastifyReply } from 'fastify'
 import { messageJson } from '../../apis/index.ts'
-import { peeked } from '../../kit/index.ts'
+import { peekFirst } from '../../kit/index.ts'
 import type { RolloutRecord } from '../../schema/index.ts'
 import type { CodecPool } from '../codec/codec-pool.ts'
 import type { RecordForm } from '../codec/rollout-json.ts'
@@ -62,7 +62,7 @@ export async function sendRollout(
     return
   }
   // Before the reply begins: what fails at once still gets its status.
-  await using chunks = await peeked(text)
+  await using chunks = await peekFirst(text)
   reply.hijack()
   await sendStream(reply.raw, { ...headers, 'content-type': jsonType }, chunks)
 }

@@ -40,7 +40,7 @@ export function chatRequest(request: BackendRequest, imitate: ImitationName): Ap
     includeUsage: true,
     wantsTokenIds: captureTokens,
     wantsLogprobs: captureTokens,
-    untranslatable: [],
+    unsupported: [],
     body: {},
   })
 }

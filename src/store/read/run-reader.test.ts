@@ -189,7 +189,7 @@ test('the events of one attempt, also those that are recorded after the first we
     event('0-0', 1, 'said', 'a'),
     event(null, 0, 'said', 'b'),
     event('0-0', 2, 'said', 'c'),
-    event('0-0', 1, 'heard', 'd'),
+    event('0-0', 1, 'delivery', 'd'),
     event('0-0', 1, 'said', 'e'),
   ])
   using reader = RunReader.open(folder.path)

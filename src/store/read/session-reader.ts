@@ -45,7 +45,7 @@ const attempt = sessionAttempt
 /** The columns without `data`, which is read alone: it may be long, and a damaged page of it costs its own session only. */
 const facts = 'position, id, group_id, tenant, key_digest, started_at, ended_at, end_reason'
 
-const ofReplies = `FROM node WHERE rollout = ? AND attempt = ${attempt} AND meta ->> '$.unheard' IS NULL`
+const ofReplies = `FROM node WHERE rollout = ? AND attempt = ${attempt} AND meta ->> '$.undelivered' IS NULL`
 
 /** Reads the sessions of a gateway. Durable entries are visible at once. Obtained from a `RunReader`. */
 export class SessionReader {

@@ -87,8 +87,8 @@ export class StoredNodes {
     const base = meta.promptAfter === undefined ? undefined : baseNamed(bases, meta.promptAfter)
     const tokens = this.#tokens(row, meta, base)
     const node = tokens ? { ...bare, tokens } : bare
-    // The writer took an unheard reply as a base, as it did not know yet that nobody would hear it.
-    bases.add(meta.unheard && tokens ? { seq: node.seq, tokens } : node, base)
+    // The writer took an undelivered reply as a base, as it did not know yet that it would not be delivered.
+    bases.add(meta.undelivered && tokens ? { seq: node.seq, tokens } : node, base)
     return node
   }
 
@@ -154,8 +154,8 @@ function decodedNode<Node>(rollout: string, { seq }: StoredRow, decode: () => No
 
 /** A complete reply that no client got counts as discarded. */
 function heard(meta: NodeMeta): Pick<MessageNode, 'call' | 'discarded'> {
-  const { call, unheard } = meta
-  return call && unheard ? { discarded: { ...call, why: 'client_gone' } } : meta
+  const { call, undelivered } = meta
+  return call && undelivered ? { discarded: { ...call, why: 'client_gone' } } : meta
 }
 
 function baseNamed(bases: PromptBases, seq: number): PromptBase {

@@ -10,7 +10,7 @@ import { runFiles } from './run-folder.ts'
 
 export interface PruneOptions {
   readonly name?: string
-  /** Only runs whose last sitting ended longer ago than this or, if it was killed, last wrote something. */
+  /** Only runs whose last launch ended longer ago than this or, if it was killed, last wrote something. */
   readonly olderThanMs?: number
   /** How many of the runs that could go stay, the newest ones. */
   readonly keep?: number
@@ -65,13 +65,13 @@ function isOld(folder: string, run: RunFile, { olderThanMs }: PruneOptions): boo
   return olderThanMs === undefined || Date.now() - lastUsedAt(folder, run) >= olderThanMs
 }
 
-function lastUsedAt(folder: string, { sittings, createdAt }: RunFile): number {
-  const sitting = sittings.at(-1)
-  if (sitting?.endedAt !== undefined) return Date.parse(sitting.endedAt)
-  // A killed sitting may have worked for weeks; its files say until when.
+function lastUsedAt(folder: string, { launches, createdAt }: RunFile): number {
+  const launch = launches.at(-1)
+  if (launch?.endedAt !== undefined) return Date.parse(launch.endedAt)
+  // A killed launch may have worked for weeks; its files say until when.
   const files = [runFiles.database, `${runFiles.database}-wal`]
   const written = files.map((name) => statSync(join(folder, name), { throwIfNoEntry: false })?.mtimeMs ?? 0)
-  return Math.max(Date.parse(sitting?.startedAt ?? createdAt), ...written)
+  return Math.max(Date.parse(launch?.startedAt ?? createdAt), ...written)
 }
 
 /** Removes a run under its lock, after its folder was renamed. */

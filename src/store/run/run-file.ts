@@ -8,17 +8,17 @@ import { folderFailure } from './failures.ts'
 import { fileSize, runFiles } from './run-folder.ts'
 
 const runFileVersion = 1
-/** Only the latest sittings are kept: a run may be killed and resumed all day. */
-const maxSittings = 200
+/** Only the latest launches are kept: a run may be killed and resumed all day. */
+const maxLaunches = 200
 
-const sittingSchema = z.object({
+const launchSchema = z.object({
   startedAt: z.string(),
   endedAt: z.string().exactOptional(),
   /** The time from the first rollout on, as the summary says it; opening models, tools and workers comes before. */
   workedMs: z.number().exactOptional(),
   /** How many model calls were made, and how many requests they took. */
   sent: z.object({ calls: z.number(), tries: z.number() }).exactOptional(),
-  /** How the sitting ended: `complete`, `drained`, `stopped`, ... It was cut off if there is none. */
+  /** How the launch ended: `complete`, `drained`, `stopped`, ... It was cut off if there is none. */
   end: z.string().exactOptional(),
 })
 
@@ -32,7 +32,7 @@ const runFileSchema = z.object({
   provenance: jsonObjectSchema,
   /** `running` is also what a killed process leaves behind; `findRuns` tells the two apart by the lock. */
   state: z.enum(['running', 'unfinished', 'complete']),
-  sittings: z.array(sittingSchema),
+  launches: z.array(launchSchema),
 })
 
 /** `run.json`: what the run is and how far it got. Times are ISO 8601. */
@@ -45,7 +45,7 @@ export type NewRun = Pick<RunFile, 'name' | 'configDigest' | 'config' | 'provena
 export function newRunFile(run: NewRun): RunFile {
   const { name, ...described } = run
   const createdAt = new Date().toISOString()
-  return { schemaVersion: runFileVersion, name, createdAt, ...described, state: 'running', sittings: [] }
+  return { schemaVersion: runFileVersion, name, createdAt, ...described, state: 'running', launches: [] }
 }
 
 export function readRunFile(folder: string): RunFile | undefined {
@@ -61,7 +61,7 @@ export function readRunFile(folder: string): RunFile | undefined {
 }
 
 export function writeRunFile(folder: string, file: RunFile): void {
-  const text = `${JSON.stringify({ ...file, sittings: file.sittings.slice(-maxSittings) }, null, 2)}\n`
+  const text = `${JSON.stringify({ ...file, launches: file.launches.slice(-maxLaunches) }, null, 2)}\n`
   try {
     writeAtomically(join(folder, runFiles.run), text)
   } catch (error) {
@@ -94,8 +94,8 @@ function unreadable(problem: string, cause: unknown): MillraceError {
   return new MillraceError('store_failed', message, { cause })
 }
 
-/** A run that is starting, or was killed while it was, has no journal yet; it has no results, and no sitting has ended. */
+/** A run that is starting, or was killed while it was, has no journal yet; it has no results, and no launch has ended. */
 export function signOfLostJournal(folder: string, run: RunFile | undefined): string | undefined {
   if (fileSize(join(folder, runFiles.lines)) > 0) return `has records in ${runFiles.lines}`
-  return run?.sittings.some(({ endedAt }) => endedAt !== undefined) ? 'was worked on' : undefined
+  return run?.launches.some(({ endedAt }) => endedAt !== undefined) ? 'was worked on' : undefined
 }

@@ -59,12 +59,12 @@ test('the description reads back as it was written, without leftovers', () => {
   expect(readdirSync(folder.path)).toEqual(['run.json'])
 })
 
-test('only the latest sittings are kept', () => {
+test('only the latest launches are kept', () => {
   using folder = temporaryFolder()
-  const sittings = Array.from({ length: 250 }, (_, index) => ({ startedAt: String(index) }))
-  writeRunFile(folder.path, { ...newRunFile(newRun()), sittings })
-  expect(readRunFile(folder.path)?.sittings.at(0)).toEqual({ startedAt: '50' })
-  expect(readRunFile(folder.path)?.sittings.at(-1)).toEqual({ startedAt: '249' })
+  const launches = Array.from({ length: 250 }, (_, index) => ({ startedAt: String(index) }))
+  writeRunFile(folder.path, { ...newRunFile(newRun()), launches })
+  expect(readRunFile(folder.path)?.launches.at(0)).toEqual({ startedAt: '50' })
+  expect(readRunFile(folder.path)?.launches.at(-1)).toEqual({ startedAt: '249' })
 })
 
 test.each([

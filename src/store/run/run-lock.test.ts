@@ -57,7 +57,7 @@ test('another process is refused by name, may read meanwhile, and gets in after 
   await child.kill()
   expect(RunLock.isHeld(run)).toBe(false)
   await using store = await RunStore.open({ folder: run })
-  expect(store.run.sittings).toHaveLength(2)
+  expect(store.run.launches).toHaveLength(2)
 })
 
 test('a lock that cannot be opened is told with the folder, by whoever only looks, too', () => {

@@ -83,7 +83,7 @@ export class BlobStore {
     const folder = join(this.#folder, digest.slice(0, 2))
     const path = join(folder, digest)
     if (holds(path, bytes)) {
-      // Perhaps a sitting was killed between its rename and its sync of the folder.
+      // Perhaps a launch was killed between its rename and its sync of the folder.
       syncFolder(folder)
     } else {
       if (mkdirSync(folder, { recursive: true }) !== undefined) syncFolder(this.#folder)

@@ -94,9 +94,9 @@ export class JournalWriter {
       case 'version':
         this.#statements.version.run(entry.version, entry.session, entry.node)
         return
-      case 'heard': {
-        const { heard, unheard } = this.#statements
-        ;(entry.isHeard ? heard : unheard).run(entry.session, entry.node)
+      case 'delivery': {
+        const { delivered, undelivered } = this.#statements
+        ;(entry.isDelivered ? delivered : undelivered).run(entry.session, entry.node)
         return
       }
     }
@@ -306,8 +306,8 @@ function prepareAll(database: DatabaseSync) {
        WHERE id = ? AND ended_at IS NULL`,
     ),
     knowsSession: prepare('SELECT 1 FROM session WHERE id = ?'),
-    heard: prepare(`UPDATE node SET meta = json_remove(meta, '$.unheard') ${ofSession}`),
-    unheard: prepare(`UPDATE node SET meta = json_set(meta, '$.unheard', json('true')) ${ofSession}`),
+    delivered: prepare(`UPDATE node SET meta = json_remove(meta, '$.undelivered') ${ofSession}`),
+    undelivered: prepare(`UPDATE node SET meta = json_set(meta, '$.undelivered', json('true')) ${ofSession}`),
     version: prepare(`UPDATE node SET version = ? ${ofSession}`),
     reward: prepare('INSERT OR REPLACE INTO reward (session, node, value, at) VALUES (?, ?, ?, ?)'),
   }

@@ -95,7 +95,7 @@ export interface RolloutEnd {
 }
 
 /** The journal's entries about a gateway's sessions. Their nodes are stored under the session's id, attempt 0. */
-type SessionEntry = SessionStart | SessionEnd | RewardEntry | HeardEntry | VersionEntry
+type SessionEntry = SessionStart | SessionEnd | RewardEntry | DeliveryEntry | VersionEntry
 
 export interface SessionStart {
   readonly kind: 'session-start'
@@ -120,11 +120,11 @@ export interface SessionEnd {
 export type SessionEndReason = 'ended' | 'expired'
 
 /** Whether a client got a complete reply. Without such an entry, one did. */
-interface HeardEntry {
-  readonly kind: 'heard'
+interface DeliveryEntry {
+  readonly kind: 'delivery'
   readonly session: string
   readonly node: number
-  readonly isHeard: boolean
+  readonly isDelivered: boolean
 }
 
 /** The version of the weights that a reply was sampled with, if that was found out after the reply. */

@@ -64,7 +64,7 @@ function metaOf({ call, tool, tools, discarded, tokens }: MessageNode, base: num
 export interface NodeMeta
   extends Pick<MessageNode, 'call' | 'tool' | 'tools' | 'discarded'>, Pick<TokenRecord, 'versionSpans'> {
   /** `call` belongs to a reply that no client got. */
-  readonly unheard?: true
+  readonly undelivered?: true
   /** The node whose prompt and reply this prompt begins with: only the rest of the prompt is stored. */
   readonly promptAfter?: number
   readonly routedExperts?: StoredExperts

@@ -2,7 +2,7 @@ import type { DatabaseSync } from 'node:sqlite'
 import { MillraceError } from '../../errors/index.ts'
 
 /** The version of the schema, kept as the database's `user_version`. A database of any other version is refused. */
-export const schemaVersion = 1
+export const schemaVersion = 2
 
 /**
  * Columns marked `payload` hold the value itself or, when it is large, a reference into the blobs. A page costs a commit 5 µs

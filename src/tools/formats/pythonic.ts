@@ -129,9 +129,9 @@ function nextCallList(text: string, from: number, limit: number): number {
 }
 
 /** If the closing parenthesis was lost, the brackets at the end belong to the call and the list. */
-function rawArguments(written: string, isWhole: boolean): string {
+function rawArguments(written: string, isComplete: boolean): string {
   const raw = written.trim()
-  if (isWhole) return raw
+  if (isComplete) return raw
   const unlisted = raw.endsWith(']') ? raw.slice(0, -1).trimEnd() : raw
   return unlisted.endsWith(')') ? unlisted.slice(0, -1).trimEnd() : unlisted
 }

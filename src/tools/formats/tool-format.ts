@@ -1,5 +1,5 @@
 import type { ToolDefinition } from '../../schema/index.ts'
-import type { WrittenCall } from '../written-call.ts'
+import type { ParsedToolCall } from '../parsed-tool-call.ts'
 
 export const toolFormatNames = ['mcp-xml', 'hermes', 'llama', 'pythonic'] as const
 
@@ -18,9 +18,9 @@ export interface ToolFormat {
   /** The text for the system prompt: which tools there are, and how to call them. */
   describe(tools: readonly DescribedTool[]): string
   /** The calls in a reply, outside of its reasoning. A broken block is a call too, so that the model is told. */
-  parse(text: string, idBase: string): readonly WrittenCall[]
+  parse(text: string, idBase: string): readonly ParsedToolCall[]
   /** The result of one call, as a part of the user message that answers the reply. */
-  result(call: WrittenCall, text: string, isError: boolean): string
+  result(call: ParsedToolCall, text: string, isError: boolean): string
 }
 
 /** A call as it was found in a text. Parts that could not be read are empty. */
@@ -30,7 +30,7 @@ export interface FoundCall {
   readonly server?: string
 }
 
-export function numbered(found: readonly FoundCall[], idBase: string): readonly WrittenCall[] {
+export function numbered(found: readonly FoundCall[], idBase: string): readonly ParsedToolCall[] {
   return found.map(({ name, arguments: args, server }, index) => ({
     id: `${idBase}_${index}`,
     type: 'function',

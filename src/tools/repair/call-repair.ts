@@ -1,5 +1,5 @@
 import { isJsonList, type Json, type JsonObject, type ToolRepair } from '../../schema/index.ts'
-import type { NamedTool, WrittenCall } from '../written-call.ts'
+import type { NamedTool, ParsedToolCall } from '../parsed-tool-call.ts'
 
 export interface RepairTarget extends NamedTool {
   readonly parameters: Readonly<Record<string, unknown>>
@@ -24,7 +24,7 @@ export type RepairedCall =
 
 /** Made once for a set of tools; never keeps anything of a call. */
 export interface CallRepairer {
-  repair(call: WrittenCall): RepairedCall
+  repair(call: ParsedToolCall): RepairedCall
   /** Whether a call that gave this result is to be made once more with other arguments. */
   retryAfter(
     name: string,

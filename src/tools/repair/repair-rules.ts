@@ -105,7 +105,7 @@ export const standardRepairs: RepairRules = {
 }
 
 /** Ids that models write for a sandbox that they never made. */
-const madeUpSandboxIds = (
+const syntheticSandboxIds = (
   'default sandbox sandbox1 sandbox_1 sandbox-1 sandbox_id my_sandbox python python_sandbox new auto none null undefined ' +
   'temp tmp test dummy example placeholder id some_id string 0 1 123 xxx'
 ).split(' ')
@@ -132,7 +132,7 @@ export const miroThinkerRepairs: RepairRules = {
     {
       tool: 'run_python_code',
       parameter: 'sandbox_id',
-      when: { falsy: true, oneOf: madeUpSandboxIds },
+      when: { falsy: true, oneOf: syntheticSandboxIds },
       action: { callInstead: 'python' },
     },
   ],

@@ -5,9 +5,9 @@ import {
   readArguments,
   type ReadArguments,
   ToolNames,
-  type WrittenCall,
+  type ParsedToolCall,
   type WrittenName,
-} from '../written-call.ts'
+} from '../parsed-tool-call.ts'
 import { type CallRepairer, clipped, recorded, type RepairedCall, type RepairTarget } from './call-repair.ts'
 import { readLoosely } from './loose-json.ts'
 import { ParameterRepairs, type RepairedArguments } from './parameter-repairs.ts'
@@ -37,7 +37,7 @@ class Repairer implements CallRepairer {
     this.#read = rules.json === true ? readLoosely : readArguments
   }
 
-  repair(call: WrittenCall): RepairedCall {
+  repair(call: ParsedToolCall): RepairedCall {
     const { target, message, repairs } = this.#resolver.resolve(call)
     if (!target) return { kind: 'refused', status: 'unknown_tool', message, repairs }
     const text = call.function.arguments
@@ -51,7 +51,7 @@ class Repairer implements CallRepairer {
   }
 
   /** The call without any repair, for rules that only watch. */
-  asWritten(call: WrittenCall): RepairedCall {
+  asWritten(call: ParsedToolCall): RepairedCall {
     const written = nameIn(call)
     const target = this.#names.find(written)
     if (!target) {
@@ -88,7 +88,7 @@ class Repairer implements CallRepairer {
 }
 
 function refused(
-  { server }: WrittenCall,
+  { server }: ParsedToolCall,
   { name, serverToolName = name, parameters }: RepairTarget,
   problem: string,
   repairs: readonly ToolRepair[],
@@ -117,7 +117,7 @@ class ToolResolver {
     }
   }
 
-  resolve(call: WrittenCall): ResolvedTool {
+  resolve(call: ParsedToolCall): ResolvedTool {
     const written = nameIn(call)
     const found = this.#names.find(written)
     if (found) return { target: found, repairs: [] }

@@ -84,8 +84,8 @@ export type FromWorker =
   | { readonly kind: 'done'; readonly call: number; readonly value: WorkerResult }
   | { readonly kind: 'failed'; readonly call: number; readonly error: WireError }
   | WorkerReport
-  | { readonly kind: 'stray-error'; readonly error: StrayError }
-  | LastWords
+  | { readonly kind: 'unhandled-error'; readonly error: UnhandledError }
+  | CrashReport
 
 /** A worker's status, sent four times a second: a worker that is silent for longer is blocked, or gone. */
 export interface WorkerReport {
@@ -99,21 +99,21 @@ export interface WorkerReport {
 }
 
 /** The last message of a worker that its own code ends: in which call that code ran, and what it threw. */
-export interface LastWords {
-  readonly kind: 'last-words'
+export interface CrashReport {
+  readonly kind: 'crash-report'
   readonly call?: number
-  readonly error?: StrayError
+  readonly error?: UnhandledError
 }
 
 /** An error in a worker that nobody handled, such as a rejected promise that no rollout awaits. */
-export interface StrayError {
+export interface UnhandledError {
   readonly message: string
   /** `file:line` in the user's code, where it can be told. */
   readonly place?: string
 }
 
-/** The channel on which stray errors are published, on the main thread; the rollouts go on. */
-export const strayErrors = channel('millrace:stray-error')
+/** The channel on which unhandled errors are published, on the main thread; the rollouts go on. */
+export const unhandledErrors = channel('millrace:unhandled-error')
 
 /** The lease of the models' limits takes the same way as all other messages. */
 export type ToThread = ToWorker | { readonly kind: 'limits'; readonly grant: GrantMessage }

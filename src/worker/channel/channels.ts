@@ -56,7 +56,7 @@ function resourceLimitsOf({ maxOldGenerationMb, maxYoungGenerationMb }: WorkerHe
 }
 
 /** How long the last messages, still in the pipe at the exit, are waited for: a grandchild may keep the pipe open. */
-const lastWordsMs = 1_000
+const crashReportMs = 1_000
 
 /** A young generation is three of V8's semi-spaces. */
 const semiSpaces = 3
@@ -125,7 +125,7 @@ export class ProcessChannel implements WorkerChannel {
     })
     child.once('exit', (code, signal) => {
       const how = signal === null ? `it exited with code ${code}` : `it was ended by ${signal}`
-      void within(disconnected, lastWordsMs).then(() => resolve(how))
+      void within(disconnected, crashReportMs).then(() => resolve(how))
     })
     return promise.finally(() => this.#journal.close())
   }

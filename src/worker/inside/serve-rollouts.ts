@@ -6,7 +6,7 @@ import { AbortSource, closeAll, LoopLag, machineShare, placeOfError, shareWith }
 import { type Executor, InlineExecutor } from '../../rollout/index.ts'
 import { JournalClient } from '../../store/index.ts'
 import { startTelemetry, type Telemetry } from '../../telemetry/index.ts'
-import type { StrayError, WorkerReport, WorkerRequest, WorkerResult } from '../channel/channel.ts'
+import type { UnhandledError, WorkerReport, WorkerRequest, WorkerResult } from '../channel/channel.ts'
 import type { SupervisorLink } from './supervisor-link.ts'
 
 const statusEveryMs = 250
@@ -114,7 +114,7 @@ export class CallHandler {
     const { call } = request
     const source = new AbortSource()
     this.#running.set(call, source)
-    const work = currentCall.run(call, () => this.#carryOut(request, source.signal))
+    const work = currentCall.run(call, () => this.#run(request, source.signal))
     const reply = await work.then(
       (value) => ({ kind: 'done' as const, call, value }),
       (error: unknown) => ({ kind: 'failed' as const, call, error: MillraceError.from(error, 'internal').toWire() }),
@@ -128,7 +128,7 @@ export class CallHandler {
     this.#running.get(call)?.abort(MillraceError.fromWire(reason))
   }
 
-  async #carryOut(request: WorkerRequest, signal: AbortSignal): Promise<WorkerResult> {
+  async #run(request: WorkerRequest, signal: AbortSignal): Promise<WorkerResult> {
     const { executor, journal } = this.#options
     if (request.kind === 'preflight') return await executor.preflight(signal)
     if (request.kind === 'score-group') return await executor.scoreGroup(request.job, signal)
@@ -156,23 +156,23 @@ const currentCall = new AsyncLocalStorage<number>()
 
 /** Reports unhandled rejections. By default Node would end the worker, and all its rollouts, for one forgotten promise. */
 function reportErrors(link: SupervisorLink): void {
-  process.on('unhandledRejection', (reason) => link.send({ kind: 'stray-error', error: strayErrorOf(reason) }))
+  process.on('unhandledRejection', (reason) => link.send({ kind: 'unhandled-error', error: unhandledErrorOf(reason) }))
   let hasSpoken = false
-  const sayLastWords = (error?: StrayError): void => {
+  const writeCrashReport = (error?: UnhandledError): void => {
     const call = currentCall.getStore()
     if (hasSpoken || (call === undefined && !error)) return
     hasSpoken = true
-    link.send({ kind: 'last-words', ...(call !== undefined && { call }), ...(error && { error }) })
+    link.send({ kind: 'crash-report', ...(call !== undefined && { call }), ...(error && { error }) })
   }
   // After an uncaught exception nobody knows what still works, so the worker ends.
   process.on('uncaughtException', (thrown) => {
-    sayLastWords(strayErrorOf(thrown))
+    writeCrashReport(unhandledErrorOf(thrown))
     process.exit(1)
   })
-  process.on('exit', () => sayLastWords())
+  process.on('exit', () => writeCrashReport())
 }
 
-function strayErrorOf(thrown: unknown): StrayError {
+function unhandledErrorOf(thrown: unknown): UnhandledError {
   const { rawMessage: message } = MillraceError.from(thrown, 'agent_failed')
   const place = placeOfError(thrown)
   return { message, ...(place !== undefined && { place }) }

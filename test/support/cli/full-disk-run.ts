@@ -1,5 +1,5 @@
 /**
- * A run on a disk that is too small for it, then the same command again with more room. Prints what the two sittings did as one
+ * A run on a disk that is too small for it, then the same command again with more room. Prints what the two launches did as one
  * line of JSON. Expects to be in a mount namespace of its own, with a tmpfs mounted on the folder it is given.
  */
 import { execFileSync, spawnSync } from 'node:child_process'
@@ -24,7 +24,7 @@ process.stdout.write(
     second,
     ended: ended.length,
     distinct: new Set(ended).size,
-    // Reported by the first sitting, and so promised.
+    // Reported by the first launch, and so promised.
     lost: first.ids.filter((id) => !reader.hasEnded(id)).length,
     repeated: second.ids.filter((id) => first.ids.includes(id)).length,
     lines: new Set(lines.map((line) => (JSON.parse(line) as { id: string }).id)).size,

@@ -12,7 +12,7 @@ export function placeRun(root: string, name: string, parts: Partial<RunFile> & {
   const { days = 0, ...file } = parts
   const at = new Date(Date.now() - days * dayMs).toISOString()
   mkdirSync(join(root, name))
-  const sittings = [{ startedAt: at, endedAt: at }]
-  writeRunFile(join(root, name), { ...newRunFile(newRun({ name })), createdAt: at, sittings, ...file })
+  const launches = [{ startedAt: at, endedAt: at }]
+  writeRunFile(join(root, name), { ...newRunFile(newRun({ name })), createdAt: at, launches, ...file })
   JournalWriter.open(join(root, name)).close()
 }

@@ -4,7 +4,7 @@ import { createRunFolder } from '../../../src/store/run/run-folder.ts'
 import { applyAll } from './apply-entries.ts'
 
 /**
- * A run as a sitting leaves it that was closed, for tests of those who read runs. Written on this thread: starting the thread
+ * A run as a launch leaves it that was closed, for tests of those who read runs. Written on this thread: starting the thread
  * of a `RunStore` would take ten times as long as all the rest.
  */
 export function writeStoredRun(
@@ -15,7 +15,7 @@ export function writeStoredRun(
 ): void {
   createRunFolder(folder)
   const at = new Date().toISOString()
-  const sitting = { startedAt: at, endedAt: at, ...(end !== undefined && { end }) }
-  writeRunFile(folder, { ...newRunFile(run), state, sittings: [sitting] })
+  const launch = { startedAt: at, endedAt: at, ...(end !== undefined && { end }) }
+  writeRunFile(folder, { ...newRunFile(run), state, launches: [launch] })
   applyAll(folder, entries)
 }

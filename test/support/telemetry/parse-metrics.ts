@@ -70,9 +70,9 @@ function checkHistogram(name: string, samples: ParsedMetric['samples']): void {
     const isAscending = (values: readonly number[]): boolean =>
       values.every((value, index) => index === 0 || value >= (values[index - 1] ?? NaN))
     const total = group.find((sample) => sample.name === `${name}_count`)?.value
-    const isWhole = bounds.at(-1) === Infinity && counts.at(-1) === total
+    const isComplete = bounds.at(-1) === Infinity && counts.at(-1) === total
     const hasSum = group.some((sample) => sample.name === `${name}_sum`)
-    if (!isAscending(bounds) || !isAscending(counts) || !isWhole || !hasSum) throw new Error(`bad ${name}${labels}`)
+    if (!isAscending(bounds) || !isAscending(counts) || !isComplete || !hasSum) throw new Error(`bad ${name}${labels}`)
   }
 }
 

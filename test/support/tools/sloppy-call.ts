@@ -1,7 +1,7 @@
 import { Ajv2020 } from 'ajv/dist/2020.js'
 import { describe, expect, test } from 'vitest'
 import type { JsonObject, RepairRule } from '../../../src/schema/index.ts'
-import type { WrittenCall } from '../../../src/tools/written-call.ts'
+import type { ParsedToolCall } from '../../../src/tools/parsed-tool-call.ts'
 import type { RepairedCall, RepairTarget } from '../../../src/tools/repair/call-repair.ts'
 import { createRepairer } from '../../../src/tools/repair/repairer.ts'
 import type { RepairRules } from '../../../src/tools/repair/repair-rules.ts'
@@ -58,9 +58,9 @@ export function describeCalls(table: string, setting: Setting, calls: readonly S
   })
 }
 
-export function written([first, second, third]: Written): WrittenCall {
+export function written([first, second, third]: Written): ParsedToolCall {
   const [name, args] = third === undefined ? [first, second] : [second, third]
-  const call: WrittenCall = { id: 'call-1', type: 'function', function: { name, arguments: args } }
+  const call: ParsedToolCall = { id: 'call-1', type: 'function', function: { name, arguments: args } }
   return third === undefined ? call : { ...call, server: first }
 }
 

@@ -191,7 +191,7 @@ describe('RecentRate', () => {
     })
   })
 
-  it('does not count what an earlier sitting had ended, nor the time before the first look', () => {
+  it('does not count what an earlier launch had ended, nor the time before the first look', () => {
     expect(after(seconds(5, (second) => 9000 + 3 * second)).perSecond).toBeCloseTo(3)
   })
 

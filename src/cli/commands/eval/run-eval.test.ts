@@ -16,8 +16,8 @@ test('each function is told of once, with where and for how long, and only so ma
   }
   loopLag.publish({ worker: 1, lagMs: 2_000, blockedBy: 'late (/home/me/env.ts:1)' })
   expect(told.slice(0, 3)).toEqual([
-    'parse (/home/me/env.ts:12) held up the loop of worker 1, and every rollout on it, for 2.1s or more. Make it asynchronous, or a heavy(…) reward.',
-    'reward "tidy" of shop held up the loop, and every rollout on it, for 300ms or more. Make it heavy(…).',
+    'parse (/home/me/env.ts:12) held up the loop of worker 1, and every rollout on it, for 2.1s or more. Make it asynchronous, or a offload(…) reward.',
+    'reward "tidy" of shop held up the loop, and every rollout on it, for 300ms or more. Make it offload(…).',
     expect.stringMatching(/^something that could not be named held up the loop of quarantine worker 2/),
   ])
   expect(told).toHaveLength(5)

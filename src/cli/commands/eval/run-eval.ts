@@ -7,7 +7,7 @@ import type { Invocation } from '../../command-line/command.ts'
 import { type ExitCode, exitCodes } from '../../terminal/exit-codes.ts'
 import { formatCount, formatDuration, formatQuantity, shellQuote, workerName } from '../../terminal/format.ts'
 import type { CommandIo } from '../../terminal/io.ts'
-import { exitNotice, Interrupts, StrayErrors } from '../../terminal/signals.ts'
+import { exitNotice, Interrupts, UnhandledErrors } from '../../terminal/signals.ts'
 import { printableLine } from '../../terminal/text.ts'
 import type { evalFlags } from './eval-command.ts'
 import { type EvalOutput, JsonOutput, PlainOutput } from './eval-output.ts'
@@ -67,7 +67,7 @@ export async function runEvaluation(options: {
     },
     stop: () => stop('Stopping. What has ended is kept.'),
   })
-  using stray = new StrayErrors(io.events, {
+  using unhandled = new UnhandledErrors(io.events, {
     onFirstRejection: (text) => output.note(text),
     onException: () => stop('Stopping because of an error outside of any rollout.'),
   })
@@ -84,9 +84,10 @@ export async function runEvaluation(options: {
     for await (const record of evaluation) await output.rollout(record)
     await started
     const summary = await evaluation.summary()
-    if (stray.exception) throw stray.exception
+    if (unhandled.exception) throw unhandled.exception
     output.end(summary)
-    if (stray.rejections > 1) output.note(`${formatCount(stray.rejections)} rejected promises were handled by nobody.`)
+    if (unhandled.rejections > 1)
+      output.note(`${formatCount(unhandled.rejections)} rejected promises were handled by nobody.`)
     const next = nextStep(summary, options.words, resume)
     if (next !== undefined) output.note(next)
     return exitCode(summary, interrupts.exitCode)
@@ -94,11 +95,11 @@ export async function runEvaluation(options: {
     output.quiet()
     if (info) {
       if (isContinuable(error)) output.note(`What has ended is kept. Continue with:\n  ${resume(info.name)}`)
-    } else if (interrupts.exitCode !== undefined && !stray.exception) {
+    } else if (interrupts.exitCode !== undefined && !unhandled.exception) {
       output.note('Stopped before the first rollout: nothing was run.')
       return interrupts.exitCode
     }
-    throw stray.exception ?? error
+    throw unhandled.exception ?? error
   } finally {
     io.stdout.readerGone.removeEventListener('abort', onReaderGone)
   }
@@ -186,6 +187,6 @@ export function tellOfBlockedLoops(tell: (text: string) => void): Disposable {
 
 function sentence(blockedBy: string, { worker, lagMs, component }: BlockedLoop): string {
   const where = worker === null ? 'the loop' : `the loop of ${workerName(worker)}`
-  const step = component === undefined ? 'Make it asynchronous, or a heavy(…) reward.' : 'Make it heavy(…).'
+  const step = component === undefined ? 'Make it asynchronous, or a offload(…) reward.' : 'Make it offload(…).'
   return `${printableLine(blockedBy)} held up ${where}, and every rollout on it, for ${formatDuration(lagMs)} or more. ${step}`
 }

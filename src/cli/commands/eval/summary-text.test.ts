@@ -1,4 +1,4 @@
-import { timeUp } from '../../../rollout/agent/budget.ts'
+import { timeoutError } from '../../../rollout/agent/budget.ts'
 import { describe, expect, it } from 'vitest'
 import { sampleSummary } from '../../../../test/support/cli/fake-evaluation.ts'
 import { createStyle, textWidth } from '../../terminal/text.ts'
@@ -148,7 +148,7 @@ describe('summaryText', () => {
       '    main()',
       '  File "score.py", line 4',
     ]
-    const reason = `python3 ended with code 1; its last words were: ${[...traceback, '    read()', 'KeyError: 1'].join('\n')}`
+    const reason = `python3 ended with code 1; stderr ended with: ${[...traceback, '    read()', 'KeyError: 1'].join('\n')}`
     const summary = sampleSummary({
       outcomes: { ...sampleSummary().outcomes, reward_error: 1 },
       reasons: { reward_error: reason },
@@ -157,8 +157,18 @@ describe('summaryText', () => {
   })
 
   it('shows the advice of a reason whole', () => {
-    const lastSent = { backend: 'inference.internal.example.org:8000', sentAt: 0, isUnheard: true, isUnderWay: true }
-    const { rawMessage } = timeUp('time', { lastSent, doing: undefined, waitsForModel: false, heldUpBy: undefined })
+    const lastSent = {
+      backend: 'inference.internal.example.org:8000',
+      sentAt: 0,
+      isUndelivered: true,
+      isUnderWay: true,
+    }
+    const { rawMessage } = timeoutError('time', {
+      lastSent,
+      doing: undefined,
+      waitsForModel: false,
+      heldUpBy: undefined,
+    })
     const summary = sampleSummary({
       outcomes: { ...sampleSummary().outcomes, infra_timeout: 1 },
       reasons: { infra_timeout: rawMessage },
@@ -276,7 +286,7 @@ describe('summaryText', () => {
     expect(summaryText(sampleSummary(), frame)).not.toContain('components')
   })
 
-  it('does not call a run complete that is of more tasks than this sitting did', () => {
+  it('does not call a run complete that is of more tasks than this launch did', () => {
     const open = summaryText(sampleSummary({ state: 'unfinished' }), frame)
     expect(open).toContain('unfinished, can be continued')
     const gone = sampleSummary({ state: 'unfinished', missingTasks: 2 })

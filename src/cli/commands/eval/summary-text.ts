@@ -68,7 +68,7 @@ export function summaryText(
   const { style } = options
   const columns = Math.max(narrowest, Math.min(widest, options.columns))
   const frame: Frame = { room: columns - 4, style }
-  // A sitting may complete its own work and still leave its run open.
+  // A launch may complete its own work and still leave its run open.
   const end = summary.end === 'complete' ? (summary.state ?? summary.end) : summary.end
   const title = `${printableLine(summary.environment)} · ${printableLine(summary.model)}`
   const lines = panel({
@@ -250,7 +250,7 @@ function calls({ usage, judgeUsage, tries, discarded, unfinished }: ShownSummary
   const count = usage.calls + judgeUsage.calls
   const again = tries.tries - tries.calls
   if (again > 0) return `${formatCount(count)} · ${formatCount(again)} more tries after a failure`
-  // The tries of a sitting that was cut off are not known. Those that are known are of all attempts.
+  // The tries of a launch that was cut off are not known. Those that are known are of all attempts.
   const knowsAll = tries.calls >= count + discarded.usage.calls + unfinished.usage.calls
   return knowsAll && count > 0 ? `${formatCount(count)}, all at the first try` : formatCount(count)
 }

@@ -145,12 +145,12 @@ function requireOneTenant({ sessions }: RunReader, group: string): void {
 /** Refuses a flag that means nothing for this kind of run: whoever gives it is mistaken about the run. */
 function refuseFlags(found: FoundRun, flags: Readonly<Record<string, unknown>>, unfit: FlagTable): void {
   // `--format jsonl` is allowed for rollouts: it is their only format.
-  const stray = Object.keys(unfit).find((flag) => flags[flag] !== undefined && flags[flag] !== 'jsonl')
-  if (stray === undefined) return
+  const misplaced = Object.keys(unfit).find((flag) => flags[flag] !== undefined && flags[flag] !== 'jsonl')
+  if (misplaced === undefined) return
   const { name } = found
   throw usageError(
     isGatewayRun(found)
-      ? `--${stray} is for rollouts, and run ${name} holds the sessions of a gateway, which have all of it; leave it out`
-      : `--${stray} is for the sessions of a gateway, and run ${name} holds rollouts; leave it out`,
+      ? `--${misplaced} is for rollouts, and run ${name} holds the sessions of a gateway, which have all of it; leave it out`
+      : `--${misplaced} is for the sessions of a gateway, and run ${name} holds rollouts; leave it out`,
   )
 }

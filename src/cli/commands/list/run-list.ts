@@ -44,7 +44,7 @@ export async function runList({ flags }: Invocation<typeof listFlags>, io: Comma
 interface ListedRun {
   readonly run: string
   readonly state: string
-  /** How the last sitting of a gateway or server ended, if it has ended. */
+  /** How the last launch of a gateway or server ended, if it has ended. */
   readonly end?: string
   readonly environment: string
   readonly model: string
@@ -83,9 +83,9 @@ function describeRun(found: FoundRun, progress: SlowProgress): Omit<ListedRun, '
 
 type Results = z.infer<typeof resultsSchema>
 
-/** The results in the run's own file, written at the end of a sitting. A sitting that was cut off has not written them. */
+/** The results in the run's own file, written at the end of a launch. A launch that was cut off has not written them. */
 function storedResults({ run }: FoundRun): Results | undefined {
-  if (run.sittings.at(-1)?.end === undefined) return undefined
+  if (run.launches.at(-1)?.end === undefined) return undefined
   return resultsSchema.safeParse(run.provenance['results']).data
 }
 

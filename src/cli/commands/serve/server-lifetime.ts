@@ -3,7 +3,7 @@ import type { LoopLagWindow } from '../../../kit/index.ts'
 import type { WorkerStatus } from '../../../rollout/index.ts'
 import { LagWatch, type Logger } from '../../../telemetry/index.ts'
 import { exitCodes, type ExitCode } from '../../terminal/exit-codes.ts'
-import { Interrupts, StrayErrors } from '../../terminal/signals.ts'
+import { Interrupts, UnhandledErrors } from '../../terminal/signals.ts'
 import type { CommandIo } from '../../terminal/io.ts'
 
 /** A loop that was late by this much is logged. */
@@ -23,7 +23,7 @@ export class ServerLifetime implements Disposable {
   readonly #stopping = new AbortController()
   readonly #ended = Promise.withResolvers<'drained' | 'stopped'>()
   readonly #interrupts: Interrupts
-  readonly #stray: StrayErrors
+  readonly #unhandled: UnhandledErrors
   readonly #stop: () => void
   #served: Served | undefined
   #onDrain: () => void = () => {}
@@ -36,7 +36,7 @@ export class ServerLifetime implements Disposable {
       this.#ended.resolve('stopped')
     }
     this.#interrupts = new Interrupts(io.events, { drain: () => this.#drain(), stop: this.#stop })
-    this.#stray = new StrayErrors(io.events, {
+    this.#unhandled = new UnhandledErrors(io.events, {
       onFirstRejection: (text) => logger.lines.warn(text),
       onException: this.#stop,
     })
@@ -60,7 +60,7 @@ export class ServerLifetime implements Disposable {
     const { loops, workers } = served
     using _lag = new LagWatch({ logger: this.#logger, thresholdMs: lagThresholdMs, loops, workers })
     const how = await this.#ended.promise
-    if (this.#stray.exception) throw this.#stray.exception
+    if (this.#unhandled.exception) throw this.#unhandled.exception
     if (served.failure.aborted) throw served.failure.reason
     return how
   }
@@ -72,12 +72,12 @@ export class ServerLifetime implements Disposable {
   /** The exit code of a command that was stopped by a signal while it started. Throws any other error again. */
   exitCodeFor(error: unknown): ExitCode {
     const { exitCode } = this.#interrupts
-    if (this.signal.aborted && exitCode !== undefined && !this.#stray.exception) return exitCode
+    if (this.signal.aborted && exitCode !== undefined && !this.#unhandled.exception) return exitCode
     throw error
   }
 
   [Symbol.dispose](): void {
-    this.#stray[Symbol.dispose]()
+    this.#unhandled[Symbol.dispose]()
     this.#interrupts[Symbol.dispose]()
   }
 

@@ -138,7 +138,7 @@ function storedSummary(
   const config = storedConfig(found)
   const { attempts, passThreshold, isServed } = config
   const accumulator = new SummaryAccumulator({ attemptsPerTask: attempts, passThreshold, isServed })
-  const worked = new WorkedTime(found.run.sittings)
+  const worked = new WorkedTime(found.run.launches)
   using progress = new SlowProgress(stderr, 'reading results')
   const unreadable = new UnreadableRollouts()
   for (const stored of reader.ended()) {
@@ -171,6 +171,6 @@ const interruptions = ['drained', 'stopped', 'max_cost', 'failed'] as const
 
 function endOf({ run }: FoundRun): ShownSummary['end'] {
   if (run.state !== 'unfinished') return run.state
-  const end = run.sittings.at(-1)?.end
+  const end = run.launches.at(-1)?.end
   return interruptions.find((known) => known === end) ?? 'unfinished'
 }

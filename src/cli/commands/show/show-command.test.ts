@@ -231,12 +231,14 @@ describe('millrace show <run>', () => {
 describe('millrace show of a rollout that failed', () => {
   it('keeps the lines of a traceback', async () => {
     await using runs = await temporaryRuns()
-    const message = 'its last words were: Traceback:\n  File "score.py", line 4\nKeyError: 1'
+    const message = 'stderr ended with: Traceback:\n  File "score.py", line 4\nKeyError: 1'
     const error = { code: 'reward_failed' as const, message }
     const rollouts = [{ record: { outcome: 'reward_error' as const, reward: null, error } }]
     writeRun({ root: runs.root, name: 'nightly', rollouts })
     const { stdout } = await show(runs.root, 'nightly', '0-0')
-    expect(stdout).toMatch(/^error +its last.*Traceback:\n +File "score.py", line 4\n +KeyError: 1 \[reward_failed\]$/m)
+    expect(stdout).toMatch(
+      /^error +stderr ended with: Traceback:\n +File "score.py", line 4\n +KeyError: 1 \[reward_failed\]$/m,
+    )
   })
 })
 

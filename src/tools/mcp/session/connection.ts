@@ -6,7 +6,7 @@ import {
   type RequestOptions,
   type Transport,
 } from '@modelcontextprotocol/client'
-import { AbortScope, maxTimerMs, packageVersion, raced, timerMs, within } from '../../../kit/index.ts'
+import { AbortScope, maxTimerMs, packageVersion, withAbort, timerMs, within } from '../../../kit/index.ts'
 import type { CatalogueCache, ListedServer } from '../catalogue/catalogue-cache.ts'
 import { listTools } from '../catalogue/list-tools.ts'
 import {
@@ -97,7 +97,7 @@ export class Connection {
     try {
       connection = new Connection(await link(), options)
       onBegin(connection)
-      return { connection, tools: await raced(connection.#open(scope.signal), scope.signal) }
+      return { connection, tools: await withAbort(connection.#open(scope.signal), scope.signal) }
     } catch (thrown) {
       // A server that takes no input any more is about to exit, and how it ended says more than this error.
       if (connection && isUnwritten(thrown)) await connection.#awaitEnd()

@@ -1,12 +1,12 @@
 import { MillraceError } from '../../../errors/index.ts'
-import { AbortScope, raced, Resource, sleep } from '../../../kit/index.ts'
+import { AbortScope, withAbort, Resource, sleep } from '../../../kit/index.ts'
 import { answerContent } from '../transports/rpc-messages.ts'
-import { CallAttempts, type FailureFacts, SessionErrors, SessionHold } from './session-state.ts'
+import { CallAttempts, type FailureFacts, SessionErrors, SessionState } from './session-state.ts'
 import type { Connection } from './connection.ts'
 import {
   ReconnectingConnection,
   type ReconnectingConnectionOptions,
-  type SessionState,
+  type ConnectionState,
 } from './reconnecting-connection.ts'
 import type { CallFailure, CallOutcome, ServerAnswer, ServerCall } from '../transports/pending-calls.ts'
 import { redactionOf, serverDefaults } from '../config/server-config.ts'
@@ -49,7 +49,7 @@ export class McpSession extends Resource {
   readonly #callTimeoutMs: number
   readonly #errors: SessionErrors
   readonly #kept: ReconnectingConnection
-  #hold = new SessionHold()
+  #hold = new SessionState()
 
   constructor(options: McpSessionOptions) {
     super()
@@ -78,7 +78,7 @@ export class McpSession extends Resource {
     return this.#kept.usable?.pid
   }
 
-  get state(): SessionState {
+  get state(): ConnectionState {
     return this.#kept.state
   }
 
@@ -91,7 +91,7 @@ export class McpSession extends Resource {
   }
 
   beginHold(): void {
-    this.#hold = new SessionHold()
+    this.#hold = new SessionState()
   }
 
   async call(call: ServerCall): Promise<ServerAnswer> {
@@ -104,7 +104,8 @@ export class McpSession extends Resource {
       // The caller may have left between two attempts, and a call only hears of aborts after it was made.
       call.signal.throwIfAborted()
       const refusal = this.#kept.tools.refusal(call.tool)
-      if (refusal !== undefined) return { content: refusal, isError: true, detail: this.#untold(connection, attempts) }
+      if (refusal !== undefined)
+        return { content: refusal, isError: true, detail: this.#unreported(connection, attempts) }
       const answer = await this.#callOn(connection, attempts)
       if (answer) return answer
     }
@@ -159,7 +160,7 @@ export class McpSession extends Resource {
     const limit = `${Math.round(attempts.limitMs)} ms`
     if (!wasSent) {
       const content = `${tool} could not be called within ${limit}.`
-      return { content, isError: true, detail: { ...this.#untold(connection, attempts), timedOut: true } }
+      return { content, isError: true, detail: { ...this.#unreported(connection, attempts), timedOut: true } }
     }
     const content = `${tool} did not answer within ${limit} and was told to stop.`
     return { content, isError: true, detail: { ...this.#told(connection, attempts), timedOut: true } }
@@ -266,7 +267,7 @@ export class McpSession extends Resource {
     attempts.startWait()
     try {
       const opening = breaker.open(() => this.#kept.reach(signal), { signal, onAway })
-      return await raced(opening, this.closedSignal)
+      return await withAbort(opening, this.closedSignal)
     } finally {
       scope.abort(undefined)
       attempts.endWait()
@@ -304,12 +305,12 @@ export class McpSession extends Resource {
     return { server: this.name, generation, attempts: number, ...(sessionRestarted && { sessionRestarted }) }
   }
 
-  #untold({ generation }: Connection, { number }: CallAttempts): ServerAnswer['detail'] {
+  #unreported({ generation }: Connection, { number }: CallAttempts): ServerAnswer['detail'] {
     return { server: this.name, generation, attempts: number }
   }
 
   /** True once after each restart, if the server may have forgotten what this rollout told it. */
-  #noteTold(generation: number, hold: SessionHold): true | undefined {
+  #noteTold(generation: number, hold: SessionState): true | undefined {
     const isForgotten = hold.isForgottenBy(generation)
     hold.tell(generation)
     return isForgotten && this.#keepsState ? true : undefined

@@ -27,7 +27,7 @@ export interface ReconnectingConnectionOptions {
 }
 
 /** `lost`: the connection ended by itself; the next call opens another, within the budget. */
-export type SessionState = 'closed' | 'opening' | 'open' | 'lost' | 'reconnecting'
+export type ConnectionState = 'closed' | 'opening' | 'open' | 'lost' | 'reconnecting'
 
 type Flight = SingleFlight<Connection>
 
@@ -76,7 +76,7 @@ export class ReconnectingConnection extends Resource {
     return this.#connection?.isUsable === true && !this.isClosed ? this.#connection : undefined
   }
 
-  get state(): SessionState {
+  get state(): ConnectionState {
     if (this.isClosed) return 'closed'
     if (this.usable) return 'open'
     if (this.#flight) return this.#generation === 0 ? 'opening' : 'reconnecting'

@@ -1,5 +1,5 @@
 import { MillraceError } from '../../../errors/index.ts'
-import { AbortScope, type Backoff, backoffMs, raced, sleep } from '../../../kit/index.ts'
+import { AbortScope, type Backoff, backoffMs, withAbort, sleep } from '../../../kit/index.ts'
 import { awayTimeoutOf, serverDefaults, type ServerOptions } from '../config/server-config.ts'
 import type { ServerCall } from '../transports/pending-calls.ts'
 import type { ServerEvent } from './server-events.ts'
@@ -94,7 +94,7 @@ export class ServerBreaker {
         const outage = this.#outage
         if (outage?.isAway) resume ??= onAway?.(outage.why)
         if (outage?.isProbed) {
-          const failure = await this.#inTime(outage, signal, (bounded) => raced(outage.probed.promise, bounded))
+          const failure = await this.#inTime(outage, signal, (bounded) => withAbort(outage.probed.promise, bounded))
           if (failure && !this.#isPatient) throw failure
         } else {
           const opened = await (outage ? this.#probe(outage, connect, signal) : this.#try(connect, signal))

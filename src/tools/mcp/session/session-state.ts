@@ -10,14 +10,14 @@ type FailedAttempt = CallFailure & { readonly connection: Connection }
 export class CallAttempts {
   readonly call: ServerCall
   /** The hold of the rollout that made the call: by the time the call ends, another rollout may hold the session. */
-  readonly hold: SessionHold
+  readonly hold: SessionState
   readonly limitMs: number
   readonly #startedAt = performance.now()
   #failed: readonly FailedAttempt[] = []
   #waitedMs = 0
   #waitStartedAt = 0
 
-  constructor(call: ServerCall, hold: SessionHold, limitMs: number) {
+  constructor(call: ServerCall, hold: SessionState, limitMs: number) {
     this.call = call
     this.hold = hold
     this.limitMs = limitMs
@@ -62,7 +62,7 @@ export class CallAttempts {
 }
 
 /** Whether the rollout that holds a session has told its server anything, so that a restart would lose it. */
-export class SessionHold {
+export class SessionState {
   /** The newest connection on which a call may have run. */
   #toldGeneration: number | undefined
 

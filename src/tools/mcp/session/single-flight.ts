@@ -1,4 +1,4 @@
-import { AbortScope, offAbort, onAbort, raced } from '../../../kit/index.ts'
+import { AbortScope, offAbort, onAbort, withAbort } from '../../../kit/index.ts'
 
 /**
  * Work that several callers wait for. A caller that leaves does not stop it for the others; when the last one leaves, it is
@@ -43,7 +43,7 @@ export class SingleFlight<T> {
     if (signal.aborted) leave.handleEvent()
     else onAbort(signal, leave)
     try {
-      return await raced(this.#work, signal)
+      return await withAbort(this.#work, signal)
     } catch (error) {
       if (this.isAbandoned) await this.settled()
       throw error
@@ -60,6 +60,6 @@ export class SingleFlight<T> {
   /** Waits for the work, which will be needed again and goes on even if this caller leaves. */
   keep(signal: AbortSignal): Promise<T> {
     this.#isKept = true
-    return raced(this.#work, signal)
+    return withAbort(this.#work, signal)
   }
 }

@@ -1,4 +1,4 @@
-import { raced, Resource, timerMs } from '../../../kit/index.ts'
+import { withAbort, Resource, timerMs } from '../../../kit/index.ts'
 import {
   HeldEvents,
   type HeldSession,
@@ -78,7 +78,7 @@ export class ProcessPool extends Resource implements SessionSource {
     this.#waiting.add(waiting)
     void this.#fill()
     try {
-      return this.#lend(await raced(waiting.promise, signal), onEvent)
+      return this.#lend(await withAbort(waiting.promise, signal), onEvent)
     } catch (error) {
       // If it is gone from the list, it may have got a process just when its signal aborted.
       const isServed = !this.#waiting.delete(waiting)

@@ -1,6 +1,6 @@
 import { availableParallelism } from 'node:os'
 import { MillraceError } from '../../../errors/index.ts'
-import { AbortScope, ArraySet, closeTogether, raced, Resource, Semaphore } from '../../../kit/index.ts'
+import { AbortScope, ArraySet, closeTogether, withAbort, Resource, Semaphore } from '../../../kit/index.ts'
 import { CatalogueCache } from '../catalogue/catalogue-cache.ts'
 import { KnownCatalogues, NameCheck } from '../catalogue/tool-catalogue.ts'
 import { onRestartOf, rememberSecrets, secretsOf, type ServerConfig, sharingOf } from '../config/server-config.ts'
@@ -103,7 +103,7 @@ export class ToolServers extends Resource {
     for (const { waiting } of away) waiting.count += 1
     try {
       this.#comeback ??= this.#comeBack().finally(() => (this.#comeback = undefined))
-      await raced(this.#comeback, signal)
+      await withAbort(this.#comeback, signal)
     } finally {
       for (const { waiting } of away) waiting.count -= 1
     }

@@ -121,7 +121,7 @@ function headOf(api: ApiName): ReplyHead {
     includeUsage: true,
     wantsTokenIds: false,
     wantsLogprobs: false,
-    untranslatable: [],
+    unsupported: [],
     body,
   }
   return { id: `reply-${api}`, model: 'm', createdAt: 1_700_000_000, request }
@@ -146,7 +146,7 @@ function reordered(events: readonly string[], api: ApiName, chance: Chance): str
         changed.length = at
         break
       case 4:
-        changed.splice(at, 0, strayEvent(api, chance))
+        changed.splice(at, 0, unhandledEvent(api, chance))
         break
       default:
         changed.splice(
@@ -159,7 +159,7 @@ function reordered(events: readonly string[], api: ApiName, chance: Chance): str
   return changed
 }
 
-function strayEvent(api: ApiName, chance: Chance): string {
+function unhandledEvent(api: ApiName, chance: Chance): string {
   const error = new MillraceError('model_server_error', 'the server failed in the middle')
   return chance.pick([
     ': a comment\n\n',

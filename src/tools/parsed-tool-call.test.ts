@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { z } from 'zod'
 import type { StandardSchema } from '../schema/index.ts'
-import { validate } from './written-call.ts'
+import { validate } from './parsed-tool-call.ts'
 
 test('answers at once where the schema does', () => {
   expect(validate(z.object({ size: z.number().default(3) }), {})).toEqual({ value: { size: 3 } })

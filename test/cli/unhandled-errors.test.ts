@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest'
 import { fixture, millrace, objects, reportedIds } from '../support/cli/millrace-process.ts'
 
 const words = (how: string, ...more: string[]): string[] => {
-  const common = ['eval', fixture('stray.ts'), '-m', 'sim', '-c', '2', '--sim.ttftMs=20', '--run', 'it', '--json']
+  const common = ['eval', fixture('unhandled.ts'), '-m', 'sim', '-c', '2', '--sim.ttftMs=20', '--run', 'it', '--json']
   return [...common, `--env.how=${how}`, ...more]
 }
 
@@ -16,7 +16,7 @@ describe.concurrent.each([
     const ended = await millrace({ cwd: runs.root }, ...words('rejects', ...where))
     expect(ended.code, ended.stderr).toBe(0)
     expect(ended.stderr).toMatch(
-      /^A promise was rejected and nobody handled it: nobody waits for 1 \(at .*stray\.ts:\d+\)\. The run goes on; await it/,
+      /^A promise was rejected and nobody handled it: nobody waits for 1 \(at .*unhandled\.ts:\d+\)\. The run goes on; await it/,
     )
     expect(ended.stderr).toContain('\n4 rejected promises were handled by nobody.\n')
     expect(ended.stderr.match(/nobody waits for/g)).toHaveLength(1)
@@ -38,14 +38,14 @@ describe.concurrent('an error that nothing caught', () => {
     const cwd = runs.root
     const ended = await millrace({ cwd }, ...words('throws'))
     expect(ended.code, ended.stderr).toBe(1)
-    expect(ended.stderr).toMatch(/^error: .*: a timer went off \(at .*stray\.ts:\d+\)\. .* \[agent_failed\]$/m)
+    expect(ended.stderr).toMatch(/^error: .*: a timer went off \(at .*unhandled\.ts:\d+\)\. .* \[agent_failed\]$/m)
     expect(ended.stderr).toMatch(/What has ended is kept\. Continue with:\n {2}(npx )?millrace eval .* --run it\n/)
     expect(ended.stderr).not.toMatch(/^\s+at /m)
     const before = reportedIds(ended.stdout)
     expect(before.length).toBeGreaterThan(0)
     const debugged = await millrace({ cwd }, ...words('throws', '--debug'))
     expect(debugged.code).toBe(1)
-    expect(debugged.stderr).toMatch(/at .*stray\.ts:\d+:\d+\)?$/m)
+    expect(debugged.stderr).toMatch(/at .*unhandled\.ts:\d+:\d+\)?$/m)
     expect(reportedIds(debugged.stdout).filter((id) => before.includes(id))).toEqual([])
   })
 
@@ -56,6 +56,6 @@ describe.concurrent('an error that nothing caught', () => {
     expect(objects(ended.stdout).at(-1)).toMatchObject({ end: 'complete', rollouts: 20, scored: 19 })
     const poisoned = objects(ended.stdout).filter(({ outcome }) => outcome === 'poisoned')
     expect(poisoned).toMatchObject([{ id: '8-0' }])
-    expect(JSON.stringify(poisoned)).toMatch(/a timer went off \(at .*stray\.ts:\d+\)/)
+    expect(JSON.stringify(poisoned)).toMatch(/a timer went off \(at .*unhandled\.ts:\d+\)/)
   })
 })

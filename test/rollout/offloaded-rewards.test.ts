@@ -17,7 +17,7 @@ import { InlineExecutor, type InlineExecutorOptions } from '../../src/rollout/in
 import { defaultLimits, type RolloutRecord } from '../../src/schema/index.ts'
 import { RunStore } from '../../src/store/index.ts'
 
-const specifier = pathToFileURL(join(import.meta.dirname, '../fixtures/heavy.ts')).href
+const specifier = pathToFileURL(join(import.meta.dirname, '../fixtures/offloaded.ts')).href
 const never = new AbortController().signal
 
 interface HeavyTask {
@@ -27,8 +27,8 @@ interface HeavyTask {
 
 async function openExecutor(options: Partial<InlineExecutorOptions> = {}) {
   const runs = await temporaryRuns()
-  const create = { name: 'heavy', configDigest: 'digest', config: {}, provenance: {} }
-  const store = await RunStore.open({ folder: join(runs.root, 'heavy'), create })
+  const create = { name: 'offloaded', configDigest: 'digest', config: {}, provenance: {} }
+  const store = await RunStore.open({ folder: join(runs.root, 'offloaded'), create })
   const rawOptions = { bonus: 2 }
   const loaded = await loadEnvironment(specifier, rawOptions)
   const executor = new InlineExecutor({
@@ -72,7 +72,7 @@ async function openExecutor(options: Partial<InlineExecutorOptions> = {}) {
 
 /** A file that is there once a reward has started. */
 async function markFile() {
-  const folder = await mkdtemp(join(tmpdir(), 'millrace-heavy-'))
+  const folder = await mkdtemp(join(tmpdir(), 'millrace-offloaded-'))
   const file = join(folder, 'started')
   return {
     file,
@@ -98,55 +98,55 @@ function heavyJob(
   }
 }
 
-test('a heavy reward runs on a thread of its own, with the environment’s options and plain data', async () => {
-  await using heavy = await openExecutor()
-  const scored = await heavy.run({ how: 'score' })
+test('an offloaded reward runs on a thread of its own, with the environment’s options and plain data', async () => {
+  await using offloaded = await openExecutor()
+  const scored = await offloaded.run({ how: 'score' })
   expect(scored).toMatchObject({ outcome: 'completed', reward: 24, rewards: { judged: { score: 12, weight: 2 } } })
-  expect((await heavy.run({ how: 'see' })).rewards['judged']?.score).toBe(1)
-  const where = await heavy.run({ how: 'thread' })
+  expect((await offloaded.run({ how: 'see' })).rewards['judged']?.score).toBe(1)
+  const where = await offloaded.run({ how: 'thread' })
   expect(where.metrics['here']).toBe(threadId)
   expect(where.rewards['judged']?.score).not.toBe(threadId)
   // Warm: the next one finds the same thread.
-  expect((await heavy.run({ how: 'thread' })).rewards).toEqual(where.rewards)
+  expect((await offloaded.run({ how: 'thread' })).rewards).toEqual(where.rewards)
 })
 
 test('an endless one is stopped at its limit and named, others are scored meanwhile, and its thread is replaced', async () => {
-  await using heavy = await openExecutor({ rewardThreads: 2 })
-  const [endless, ...others] = await Promise.all(['spin', 'score', 'score'].map((how) => heavy.run({ how })))
+  await using offloaded = await openExecutor({ rewardThreads: 2 })
+  const [endless, ...others] = await Promise.all(['spin', 'score', 'score'].map((how) => offloaded.run({ how })))
   expect(endless).toMatchObject({ outcome: 'reward_error', reward: null, error: { code: 'reward_failed' } })
   expect(endless?.error?.message).toMatch(
-    /^reward "judged": it took longer than its 3000 ms and was stopped in countForEver \(.*heavy\.ts:\d+\)/,
+    /^reward "judged": it took longer than its 3000 ms and was stopped in countForEver \(.*offloaded\.ts:\d+\)/,
   )
   expect(others.map(({ reward }) => reward)).toEqual([24, 24])
-  expect((await heavy.run({ how: 'score' })).reward).toBe(24)
-  expect(heavy.executor.offload()).toContainEqual(expect.objectContaining({ name: 'reward', queued: 0 }))
+  expect((await offloaded.run({ how: 'score' })).reward).toBe(24)
+  expect(offloaded.executor.offload()).toContainEqual(expect.objectContaining({ name: 'reward', queued: 0 }))
 })
 
 test.each([
   ['hang', 'it took longer than its 3000 ms and was stopped;'],
-  ['throw', /^reward "judged" threw Error at test\/fixtures\/heavy\.ts:\d+: no such test$/],
+  ['throw', /^reward "judged" threw Error at test\/fixtures\/offloaded\.ts:\d+: no such test$/],
   ['exit', 'the thread it ran on died: it exited with code 3'],
   ['stray', 'the thread it ran on died: nobody caught this'],
   ['stray-null', 'the thread it ran on died: null'],
   ['nothing', 'gave NaN'],
 ])('one that does "%s" fails alone', async (how, message) => {
-  await using heavy = await openExecutor({ rewardThreads: 1 })
-  const failed = await heavy.run({ how })
+  await using offloaded = await openExecutor({ rewardThreads: 1 })
+  const failed = await offloaded.run({ how })
   expect(failed).toMatchObject({ outcome: 'reward_error', reward: null })
   expect(failed.error?.message).toContain('reward "judged"')
   expect(failed.error?.message).toMatch(message)
-  expect((await heavy.run({ how: 'score' })).reward).toBe(24)
+  expect((await offloaded.run({ how: 'score' })).reward).toBe(24)
 })
 
 test('a cancelled rollout ends its reward at once', async () => {
-  await using heavy = await openExecutor({ rewardThreads: 1 })
+  await using offloaded = await openExecutor({ rewardThreads: 1 })
   await using started = await markFile()
   const stop = new AbortController()
-  const pending = heavy.run({ how: 'hang', mark: started.file }, stop.signal)
+  const pending = offloaded.run({ how: 'hang', mark: started.file }, stop.signal)
   await started.written()
   stop.abort()
   expect((await pending).outcome).toBe('cancelled')
-  expect((await heavy.run({ how: 'score' })).reward).toBe(24)
+  expect((await offloaded.run({ how: 'score' })).reward).toBe(24)
 })
 
 test('threads follow the load up to their limit, and waiting for one costs no time', async () => {
@@ -247,17 +247,19 @@ test('an environment given as an object has no module to load', async () => {
   await using runs = await temporaryRuns()
   const { environment } = await loadEnvironment(specifier)
   const evaluation = evaluate({ environment, model: 'sim', run: { root: runs.root } })
-  await expect(evaluation.summary()).rejects.toThrow(/heavy has a heavy reward.* give the environment as a module/)
+  await expect(evaluation.summary()).rejects.toThrow(
+    /offloaded has an offloaded reward.* give the environment as a module/,
+  )
 })
 
 test('a reward that blocks the loop is recorded by its name, once', async () => {
-  await using heavy = await openExecutor()
+  await using offloaded = await openExecutor()
   for (let round = 0; round < 3; round += 1) {
-    expect((await heavy.run({ how: 'spin-here' })).outcome).toBe('completed')
+    expect((await offloaded.run({ how: 'spin-here' })).outcome).toBe('completed')
   }
-  await heavy.store.journal.durable()
-  const [first, ...more] = Array.from(heavy.store.reader.events('loop-blocked'), ({ data }) => data)
-  expect(first).toMatchObject({ environment: 'heavy', component: 'here', blockedBy: 'reward "here" of heavy' })
+  await offloaded.store.journal.durable()
+  const [first, ...more] = Array.from(offloaded.store.reader.events('loop-blocked'), ({ data }) => data)
+  expect(first).toMatchObject({ environment: 'offloaded', component: 'here', blockedBy: 'reward "here" of offloaded' })
   expect(first).toHaveProperty('lagMs', expect.any(Number))
   // More only where the machine made one of them twice as slow.
   expect(more.length).toBeLessThan(2)
@@ -266,7 +268,7 @@ test('a reward that blocks the loop is recorded by its name, once', async () => 
 test.each([undefined, 1])('an evaluation scores by it, with workers: %s', async (workers) => {
   await using runs = await temporaryRuns()
   const evaluation = evaluate({
-    environment: join(import.meta.dirname, '../fixtures/heavy.ts'),
+    environment: join(import.meta.dirname, '../fixtures/offloaded.ts'),
     options: { bonus: 1 },
     model: 'sim',
     ...(workers && { workers }),
@@ -278,12 +280,12 @@ test.each([undefined, 1])('an evaluation scores by it, with workers: %s', async 
 test('an endless one is named on a worker, too', async () => {
   await using runs = await temporaryRuns()
   const evaluation = evaluate({
-    environment: join(import.meta.dirname, '../fixtures/heavy.ts'),
+    environment: join(import.meta.dirname, '../fixtures/offloaded.ts'),
     options: { how: 'spin' },
     model: 'sim',
     workers: 1,
     run: { root: runs.root },
   })
-  const message = expect.stringMatching(/ and was stopped in countForEver \(.*heavy\.ts:\d+\);/)
+  const message = expect.stringMatching(/ and was stopped in countForEver \(.*offloaded\.ts:\d+\);/)
   expect(await Array.fromAsync(evaluation)).toMatchObject([{ outcome: 'reward_error', error: { message } }])
 })

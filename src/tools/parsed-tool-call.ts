@@ -13,7 +13,7 @@ import {
 } from '../schema/index.ts'
 
 /** A call as a model wrote it: natively, or in its text, where a format may name the server too. */
-export interface WrittenCall extends ToolCall {
+export interface ParsedToolCall extends ToolCall {
   readonly server?: string
 }
 
@@ -22,7 +22,7 @@ export interface WrittenName {
   readonly tool: string
 }
 
-export function nameIn({ server, function: { name } }: WrittenCall): WrittenName {
+export function nameIn({ server, function: { name } }: ParsedToolCall): WrittenName {
   return server === undefined ? { tool: name } : { server, tool: name }
 }
 
