@@ -165,7 +165,7 @@ export type {
   SessionView,
   StartedSessions,
 } from './gateway/index.ts'
-export { findModels, GatewayServer, HttpDoor, RolloutService } from './serve/index.ts'
+export { findModels, GatewayServer, RolloutServer, RolloutService } from './serve/index.ts'
 export type {
   BackendDirectory,
   CodecStatus,
@@ -175,7 +175,7 @@ export type {
   GatewayBounds,
   GatewayConfigInput,
   GatewayServerOptions,
-  HttpDoorOptions,
+  RolloutServerOptions,
   KnownRequest,
   ListedRequest,
   ListedRollout,

@@ -11,7 +11,7 @@ import { join } from 'node:path'
 import { monitorEventLoopDelay } from 'node:perf_hooks'
 import { registerResolver } from '../../src/env/index.ts'
 import { settleHeapForRollouts } from '../../src/kit/index.ts'
-import { HttpDoor, RolloutService, type ServiceStatus } from '../../src/serve/index.ts'
+import { RolloutServer, RolloutService, type ServiceStatus } from '../../src/serve/index.ts'
 import { TurnWatch } from './turn-watch.ts'
 
 export interface ServeSubjectInput {
@@ -51,7 +51,7 @@ const service = await RolloutService.open({
   ...(input.workers !== undefined && { workers: input.workers }),
   ...(input.captureTokens && { captureTokens: true }),
 })
-const door = await HttpDoor.open({ service, port: 0 })
+const httpServer = await RolloutServer.open({ service, port: 0 })
 
 // Not `LoopWatch`, whose timer would be a twentieth of the CPU that 256 rollouts a second take.
 const tickMs = 10
@@ -70,7 +70,7 @@ const control = createServer((request, response) => {
 })
 control.listen(0, '127.0.0.1', () => {
   const { port } = control.address() as AddressInfo
-  console.log(JSON.stringify({ url: door.url, control: `http://127.0.0.1:${port}` }))
+  console.log(JSON.stringify({ url: httpServer.url, control: `http://127.0.0.1:${port}` }))
 })
 process.once('SIGTERM', () => void end())
 
@@ -103,7 +103,7 @@ async function end(): Promise<void> {
   control.close()
   control.closeAllConnections()
   await service.drain()
-  await door.close()
+  await httpServer.close()
   await service.close()
   await rm(root, { recursive: true, force: true })
   process.exit(0)

@@ -208,7 +208,7 @@ export function unsayable({ api, source }: Wording, what: string, param: string)
   const step = 'Leave it out, or use a model that is asked in another API.'
   return new MillraceError(
     'model_rejected',
-    `${what} cannot be said in the ${api} API, in which model ${source.model} is asked. ${step}`,
+    `${what} is not supported by the ${api} API, which model ${source.model} uses. ${step}`,
     { data: { status: 400, param } },
   )
 }

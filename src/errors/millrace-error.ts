@@ -125,7 +125,7 @@ function describe(thrown: unknown): string {
 }
 
 /**
- * What clients are told of a fault of the server's own, at every door. Where its record is kept, and what mends it, is for
+ * What clients are told of a fault of the server's own, at every HTTP server. Where its record is kept, and what mends it, is for
  * whoever runs it, and in the log.
  */
 export const ownFaults: Readonly<Partial<Record<ErrorCode, string>>> = {

@@ -18,9 +18,9 @@ import type { EvaluateOptions, RunInfo } from './options.ts'
 import { copyOutputs, type Fork, forkedPlans } from './replay/fork.ts'
 import { type ResolvedRun, resolveRun } from './resolve-run.ts'
 import { keepingChanges } from './resume/code-change.ts'
-import { giveUpRun, type OpenedRun, openRun } from './resume/open-run.ts'
+import { abortRun, type OpenedRun, openRun } from './resume/open-run.ts'
 import { planRollouts, requireSameTasks } from './resume/plan-rollouts.ts'
-import { type TakenUpRun, takeUpRun } from './resume/resume-run.ts'
+import { type TakenUpRun, resumeRun } from './resume/resume-run.ts'
 import { LaunchTasks } from './resume/run-tasks.ts'
 import { earlierLaunch } from './resume/unfinished-work.ts'
 import type { RunControl } from './run-control.ts'
@@ -56,7 +56,7 @@ export async function openLaunch(
   const opened = await openRun(resolved, runOptions, stopping)
   let hasBegun = false
   await using ends = new AsyncDisposableStack()
-  ends.defer(() => (hasBegun ? opened.store.close() : giveUpRun(opened)))
+  ends.defer(() => (hasBegun ? opened.store.close() : abortRun(opened)))
   parts.opened = opened
   const { store, name } = opened
   const telemetry = ends.use(startTelemetry({ env, run: name, metrics: false }))
@@ -70,7 +70,7 @@ export async function openLaunch(
   const tasks = ends.use(await LaunchTasks.open({ run: opened, resolved, fork, signal: admission }))
   parts.tasks = tasks
   if (runOptions.retryFailed) await requireSameTasks(store.reader, resolved, admission)
-  const taken = await takeUpRun(opened, config, runOptions)
+  const taken = await resumeRun(opened, config, runOptions)
   parts.taken = taken
   await sums.addEarlier(store)
   const open = ends.move()
@@ -83,7 +83,7 @@ export async function openLaunch(
     taken,
     fork,
     begin() {
-      store.amend({ config: { limit: opened.extent } })
+      store.amend({ config: { limit: opened.taskLimit } })
       hasBegun = true
       const notices = [
         ...taken.info.notices,

@@ -23,7 +23,7 @@ export function lastingFailure(error: unknown): string | undefined {
   }
   if (isRefusedByProxy(code, message)) {
     const step = 'Give it a user name and a password in HTTPS_PROXY or HTTP_PROXY: http://user:password@host:port.'
-    return `the proxy on the way asks who we are (407). ${step}`
+    return `the proxy requires authentication (407). ${step}`
   }
   return notTls.has(code) ? 'it does not speak TLS. Should the url begin with http://?' : undefined
 }

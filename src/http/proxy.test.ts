@@ -57,7 +57,7 @@ test('a proxy may be named without its scheme, and one that is none is said to b
   for (const value of ['ftp://user:secret@proxy.test', 'socks5://proxy.test', 'http://', 'a b']) {
     const error = await failureOf(() => find('https://a.test', { HTTPS_PROXY: value }))
     expect(error).toMatchObject({ code: 'config_invalid' })
-    expect(String(error)).toContain('HTTPS_PROXY is no url of an HTTP proxy')
+    expect(String(error)).toContain('HTTPS_PROXY is not a valid HTTP proxy URL')
     expect(String(error)).not.toContain('secret')
   }
 })

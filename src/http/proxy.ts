@@ -24,7 +24,7 @@ function proxyUrl(name: string, value: string): string {
   // The value is not quoted, because there may be a password in it.
   throw new MillraceError(
     'config_invalid',
-    `${name} is no url of an HTTP proxy. Write it like http://proxy.example.com:3128.`,
+    `${name} is not a valid HTTP proxy URL. Write it like http://proxy.example.com:3128.`,
   )
 }
 

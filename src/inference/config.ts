@@ -139,7 +139,7 @@ export function backendUrl(text: string): URL {
   if (!url || (url.protocol !== 'http:' && url.protocol !== 'https:')) {
     throw new MillraceError(
       'config_invalid',
-      `"${shownUrl(text)}" is no url of a backend. Write it like http://localhost:8000/v1.`,
+      `"${shownUrl(text)}" is not a valid backend URL. Write it like http://localhost:8000/v1.`,
     )
   }
   if (url.username !== '' || url.password !== '') {

@@ -183,7 +183,9 @@ export function otlpSettings(env: Variables): { readonly settings?: OtlpSettings
   }
   const url = URL.parse(endpoint)
   if (!url || (url.protocol !== 'http:' && url.protocol !== 'https:')) {
-    return { notice: `no spans are sent: "${shownUrl(endpoint)}" is no url. Write it like http://localhost:4318.` }
+    return {
+      notice: `no spans are sent: "${shownUrl(endpoint)}" is not a valid URL. Write it like http://localhost:4318.`,
+    }
   }
   const timeout = Number(env['OTEL_EXPORTER_OTLP_TRACES_TIMEOUT'] || env['OTEL_EXPORTER_OTLP_TIMEOUT'])
   return {

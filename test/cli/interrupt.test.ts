@@ -75,7 +75,7 @@ describe.concurrent('an interrupted run', () => {
     const cwd = place.root
     const words = ['eval', fixture('counting.ts'), '-m', 'any', '--base-url', server.url]
     await using running = startMillrace({ cwd }, ...words)
-    await running.shows('stderr', 'asking any for a word…')
+    await running.shows('stderr', 'checking any with one token…')
     running.process.kill('SIGINT')
     const ended = await running.ended
     expect(ended).toMatchObject({ code: 130, stdout: '' })

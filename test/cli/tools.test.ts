@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import { temporaryRuns } from 'millrace/testing'
 import { describe, expect, it } from 'vitest'
 import { loadEnvironment } from '../../src/env/index.ts'
-import { HttpToolDoor, ServedTools } from '../../src/serve/index.ts'
+import { HttpToolServer, ServedTools } from '../../src/serve/index.ts'
 import { fakeProcess } from '../support/cli/fake-terminal.ts'
 import { main } from '../../src/cli/main.ts'
 import { HttpMcpServer } from '../support/tools/http-mcp-server.ts'
@@ -207,12 +207,12 @@ describe('millrace tools doctor', () => {
   it('takes a server over HTTP through all steps, and leaves no session there', async () => {
     const loaded = await loadEnvironment('guess-number')
     await using tools = await ServedTools.open(loaded, { env: {} })
-    await using door = await HttpToolDoor.open({ tools, version: '1', port: 0, onFault: () => {} })
-    const { code, text } = await examined({ url: door.url })
+    await using httpServer = await HttpToolServer.open({ tools, version: '1', port: 0, onFault: () => {} })
+    const { code, text } = await examined({ url: httpServer.url })
     expect(code).toBe(0)
     expect(text).toMatch(/✓ config .*\/mcp\n +✓ open .*1 tool,/)
     expect(text).toContain('sharing: session: each rollout has a session of its own on the one server')
-    expect(door.sessions).toBe(0)
+    expect(httpServer.sessions).toBe(0)
   })
 
   it('says when a server only reads', async () => {
@@ -363,7 +363,7 @@ describe('millrace tools doctor', () => {
   it.each([
     ['has no address', 'http://nowhere.invalid:3128', ['ENOTFOUND', 'NO_PROXY=tools.test goes past it']],
     ['does not run', 'http://127.0.0.1:9', ['ECONNREFUSED', 'NO_PROXY=tools.test goes past it']],
-    ['is of another kind', 'socks5://127.0.0.1:9', ['HTTP_PROXY is no url of an HTTP proxy']],
+    ['is of another kind', 'socks5://127.0.0.1:9', ['HTTP_PROXY is not a valid HTTP proxy URL']],
   ])('does not blame the server for a proxy that %s', async (_name, proxy, said) => {
     await using place = await temporaryRuns()
     const cwd = place.root

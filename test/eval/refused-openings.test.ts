@@ -32,6 +32,6 @@ test('a gateway, run or server whose opening is refused at any step leaves no ba
     'serve: the preflight': ['model_auth', 0],
     'serve: the port': ['config_invalid', 0],
   })
-  // The run without a server, and the one of the server whose door could not be opened.
+  // The run without a server, and the one of the server whose port could not be opened.
   expect(await readdir(runs.root)).toHaveLength(2)
 })

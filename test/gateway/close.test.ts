@@ -4,7 +4,7 @@ import { expect, test } from 'vitest'
 import { adminKey, TestGateway } from '../support/gateway/test-gateway.ts'
 import { ScriptedServer, sendJson } from '../support/inference/scripted-server.ts'
 
-/** Less than a door waits for replies that are on their way. */
+/** Less than a HTTP server waits for replies that are on their way. */
 const notLong = { timeout: 8_000 }
 
 test('a gateway that closes does not wait for connections on which nothing is asked', notLong, async () => {

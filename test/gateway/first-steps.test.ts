@@ -48,7 +48,7 @@ test('a session says whether its replies can be trained on, also after a restart
   expect(await tokensOf(server.url)).toEqual([null, 'all', 'none', 'some'])
 })
 
-test('what is refused at the door is told how to get in', async () => {
+test('a refused request says how to get access', async () => {
   await using runs = await temporaryRuns()
   await using server = await open(runs.root)
   const { url } = server

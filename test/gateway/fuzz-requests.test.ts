@@ -53,7 +53,7 @@ function readOrRefusal(api: keyof typeof dialects, body: JsonObject): DialectReq
   }
 }
 
-/** As it is when it is written again: JSON has no word for what is not finite, though it has numbers that read as such. */
+/** As it is when it is written again: JSON does not support what is not finite, though it has numbers that read as such. */
 function expectValid({ messages, sampling }: DialectRequest): void {
   const written = JSON.parse(JSON.stringify({ messages, sampling })) as Pick<DialectRequest, 'messages' | 'sampling'>
   for (const message of written.messages) messageSchema.parse(message)

@@ -62,7 +62,7 @@ test('every route answers as it is described, in a session and out of it', async
 test('openapi.json has every route, and refers to nothing that is not in it', async () => {
   await using gateway = await TestGateway.start()
   const { document, operations, references } = await apiOf(gateway)
-  // The name of a model may have slashes in it, which OpenAPI has no word for.
+  // The name of a model may have slashes in it, which OpenAPI does not support.
   const routes = gateway.server.routes.map((route) => route.replace('/models/*', '/models/{model}'))
   expect(operations.map(({ method, path }) => `${method} ${path}`).toSorted()).toEqual(routes.toSorted())
   const schemas = Object.keys(document.components.schemas)

@@ -95,7 +95,7 @@ test('a model that has begun to speak and goes on for too long is scored as trun
   expect(record).toMatchObject({ outcome: 'agent_timeout', truncated: true, reward: 0.5, cutOffIn })
   const [late] = await run(server.url, { timeoutMs: 2 * longMs, wallTimeoutMs: longMs, stream: true })
   expect(late).toMatchObject({ outcome: 'infra_timeout' })
-  expect(late?.error?.message).toBe(`its time on the clock is used up, in ${cutOffIn}`)
+  expect(late?.error?.message).toBe(`the wall-clock limit is reached, in ${cutOffIn}`)
   expect(late).not.toHaveProperty('cutOffIn')
 })
 

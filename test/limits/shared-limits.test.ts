@@ -312,7 +312,16 @@ describe('a lease', () => {
     await permits.acquire()
     owner.close()
     expect(limits.status()[0]).toMatchObject(idle)
-    const wanted = { limit: 0, leased: 0, wanted: 5, isActive: true, returned: 1, answered: 0, refusals: [], gates: [] }
+    const wanted = {
+      limit: 0,
+      leased: 0,
+      wanted: 5,
+      isActive: true,
+      returned: 1,
+      answered: 0,
+      refusals: [],
+      breakers: [],
+    }
     owner.receive(wanted)
     expect(limits.status()[0]).toMatchObject(idle)
     await worker.close()

@@ -11,8 +11,8 @@ const api = {
   'src/index.ts': {
     values: [
       'GatewayServer',
-      'HttpDoor',
       'MillraceError',
+      'RolloutServer',
       'RolloutService',
       'RunReader',
       'Simulator',
@@ -102,7 +102,6 @@ const api = {
       'GroupPolicy',
       'GroupRewardContext',
       'GroupRewardFunction',
-      'HttpDoorOptions',
       'HttpServerConfig',
       'InteractionCall',
       'ItemIds',
@@ -172,6 +171,7 @@ const api = {
       'RolloutPage',
       'RolloutRecord',
       'RolloutRequest',
+      'RolloutServerOptions',
       'RolloutState',
       'RolloutSummary',
       'RolloutTiming',

@@ -363,7 +363,7 @@ describe('limits and outcomes', () => {
       script: () => 'never asked',
     })
     expect(records[0]).toMatchObject({ outcome: 'infra_timeout', reward: null, attempt: 2 })
-    expect(records[0]?.error?.message).toContain('its time on the clock is used up, in setup')
+    expect(records[0]?.error?.message).toContain('the wall-clock limit is reached, in setup')
   })
 
   test('a tool, an update or a reward that never ends is named by the error of its rollout', async () => {

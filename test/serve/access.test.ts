@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { HttpDoor } from '../../src/serve/index.ts'
+import { RolloutServer } from '../../src/serve/index.ts'
 import { echo, TestServer } from '../support/serve/test-server.ts'
 
 test('with a key, everything but the probes asks for it', async () => {
@@ -20,7 +20,7 @@ test('with a key, everything but the probes asks for it', async () => {
 test('without a key, Host and Origin must name this server exactly; with one, they need not', async () => {
   await using server = await TestServer.start(echo)
   await using locked = await TestServer.start(echo, { accessKey: 'sesame' })
-  const { port, host } = new URL(server.door.url)
+  const { port, host } = new URL(server.httpServer.url)
   const task = { task: { word: 'a' } }
   const refused = [
     { host: 'evil.example' },
@@ -68,7 +68,7 @@ test('without a key, Host and Origin must name this server exactly; with one, th
 
 test.each(['0.0.0.0', '::', '192.168.1.4'])('%s is not listened on without a key', async (host) => {
   await using server = await TestServer.start(echo)
-  await expect(HttpDoor.open({ service: server.service, host, port: 0 })).rejects.toMatchObject({
+  await expect(RolloutServer.open({ service: server.service, host, port: 0 })).rejects.toMatchObject({
     code: 'config_invalid',
     message: expect.stringContaining('MILLRACE_API_KEY') as string,
   })
@@ -79,7 +79,7 @@ test.each([
   ['0.0.0.0', 'sesame', 'fewer than 16 characters'],
 ])('on %s a key is refused that locks nothing, or everybody out', async (host, accessKey, problem) => {
   await using server = await TestServer.start(echo)
-  await expect(HttpDoor.open({ service: server.service, host, port: 0, accessKey })).rejects.toMatchObject({
+  await expect(RolloutServer.open({ service: server.service, host, port: 0, accessKey })).rejects.toMatchObject({
     code: 'config_invalid',
     message: expect.stringContaining(problem) as string,
   })
@@ -87,8 +87,8 @@ test.each([
 
 test('a port that is taken is said to be', async () => {
   await using server = await TestServer.start(echo)
-  const port = Number(new URL(server.door.url).port)
-  await expect(HttpDoor.open({ service: server.service, port })).rejects.toMatchObject({
+  const port = Number(new URL(server.httpServer.url).port)
+  await expect(RolloutServer.open({ service: server.service, port })).rejects.toMatchObject({
     code: 'config_invalid',
     message: expect.stringContaining('--port') as string,
   })

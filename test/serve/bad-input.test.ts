@@ -62,7 +62,7 @@ test('a body that is not UTF-8 is refused, small or large, and no byte of it is 
   for (const length of [1, 200_000]) {
     const before = `{"task":{"word":"${'x'.repeat(length)}`
     const body = Buffer.concat([Buffer.from(before), Buffer.from([0xe9]), Buffer.from('"}}')])
-    const reply = await fetch(`${server.door.url}/v1/rollouts`, { method: 'POST', headers: json, body })
+    const reply = await fetch(`${server.httpServer.url}/v1/rollouts`, { method: 'POST', headers: json, body })
     expect(reply.status).toBe(400)
     expect(await reply.json()).toMatchObject({
       error: { code: 'usage', message: expect.stringContaining(`not UTF-8 (byte ${before.length} begins`) as string },
@@ -82,7 +82,7 @@ test('a large body that fits is accepted', async () => {
 test('requests that no route is for', async () => {
   await using server = await TestServer.start(echo)
   const send = async (path: string, init: RequestInit): Promise<{ status: number; code: string }> => {
-    const reply = await fetch(`${server.door.url}${path}`, init)
+    const reply = await fetch(`${server.httpServer.url}${path}`, init)
     return { status: reply.status, code: ((await reply.json()) as { error: { code: string } }).error.code }
   }
   expect(await send('/v1/nothing', {})).toEqual({ status: 404, code: 'not_found' })
@@ -95,7 +95,7 @@ test('requests that no route is for', async () => {
     ['/v1/rollouts', 'GET, HEAD, POST'],
     ['/health', 'GET, HEAD'],
   ] as const) {
-    const reply = await fetch(`${server.door.url}${path}`, { method: 'PATCH' })
+    const reply = await fetch(`${server.httpServer.url}${path}`, { method: 'PATCH' })
     expect([reply.status, reply.headers.get('allow')]).toEqual([405, allow])
     expect(await reply.json()).toMatchObject({ error: { code: 'method_not_allowed' } })
   }
@@ -113,7 +113,7 @@ test('a body need not say how long it is, but is not longer than it may be for t
   const send = async (text: string): Promise<number> => {
     const body = new Blob([text]).stream()
     const init = { method: 'POST', body, headers: json, duplex: 'half' } as RequestInit
-    return (await fetch(`${server.door.url}/v1/rollouts`, init)).status
+    return (await fetch(`${server.httpServer.url}/v1/rollouts`, init)).status
   }
   expect(await send(JSON.stringify({ task }))).toBe(200)
   const tasks = Array.from({ length: 300 }, () => ({ word: 'w'.repeat(1_000) }))
@@ -145,7 +145,7 @@ test('an id of 128 characters is an id like any other; a DELETE may say what it 
   const id = 'x'.repeat(128)
   expect((await server.post({ requestId: id, task })).status).toBe(200)
   expect((await server.get(`/v1/requests/${id}`)).body).toMatchObject({ id })
-  const reply = await fetch(`${server.door.url}/v1/requests/${id}`, { method: 'DELETE', headers: json })
+  const reply = await fetch(`${server.httpServer.url}/v1/requests/${id}`, { method: 'DELETE', headers: json })
   expect({ status: reply.status, body: await reply.json() }).toEqual({ status: 200, body: { id, cancelling: 0 } })
 })
 
@@ -204,6 +204,6 @@ test('malformed HTTP is refused in the documented shape', async () => {
   await using server = await TestServer.start(echo)
   for (const [what, text, status, code, message] of brokenRequests) {
     const refusal = { error: { code, message: expect.stringMatching(message) as string } }
-    expect(await raw(server.door.url, text), what).toEqual({ status, body: refusal })
+    expect(await raw(server.httpServer.url, text), what).toEqual({ status, body: refusal })
   }
 })

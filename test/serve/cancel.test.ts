@@ -132,7 +132,7 @@ test('so does one that waits for a single result', async () => {
   const answers = new HeldAnswers()
   await using server = await TestServer.start(answers.script)
   const leaving = new AbortController()
-  const reply = fetch(`${server.door.url}/v1/rollouts`, {
+  const reply = fetch(`${server.httpServer.url}/v1/rollouts`, {
     method: 'POST',
     headers: { 'content-type': 'application/json' },
     body: JSON.stringify({ task: { word: 'apple' } }),
@@ -211,7 +211,7 @@ test('a detached request outlives its readers', async () => {
   await using server = await TestServer.start(answers.script)
   await server.post({ requestId: 'detached', task: { word: 'apple' }, detached: true })
   await expect.poll(() => answers.asked.size).toBe(1)
-  const looking = await fetch(`${server.door.url}/v1/requests/detached`, {
+  const looking = await fetch(`${server.httpServer.url}/v1/requests/detached`, {
     headers: { accept: 'application/x-ndjson' },
   })
   await looking.body?.cancel()

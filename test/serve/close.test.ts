@@ -2,7 +2,7 @@ import { readdir } from 'node:fs/promises'
 import { temporaryRuns } from 'millrace/testing'
 import { expect, test, vi } from 'vitest'
 import { activeResources, leftSince } from '../support/kit/active-resources.ts'
-import type { HttpDoor } from '../../src/serve/index.ts'
+import type { RolloutServer } from '../../src/serve/index.ts'
 import { echo, HeldAnswers, linesOf, TestServer } from '../support/serve/test-server.ts'
 
 test('nothing is left open, whatever was going on', async () => {
@@ -61,26 +61,31 @@ test('what is closed twice, or drained and closed, is closed once', async () => 
   await server.post({ task: { word: 'a' } })
   await server.service.drain()
   await server.service.drain()
-  await Promise.all([server.service.close(), server.door.close(), server.service.close(), server.door.close()])
+  await Promise.all([
+    server.service.close(),
+    server.httpServer.close(),
+    server.service.close(),
+    server.httpServer.close(),
+  ])
   expect(server.service.status().state).toBe('closed')
 })
 
-test('a door closes when the last reply has gone out, though its client keeps the connection', async () => {
+test('a HTTP server closes when the last reply has gone out, though its client keeps the connection', async () => {
   const answers = new HeldAnswers()
   await using server = await TestServer.start(answers.script)
   const { body } = await server.open({ tasks: [{ word: 'a' }, { word: 'b' }] })
   await expect.poll(() => answers.asked.size).toBe(2)
-  const closing = closeWithPatience(server.door)
+  const closing = closeWithPatience(server.httpServer)
   answers.release('a', 'b')
   expect((await body.text()).trimEnd().split('\n')).toHaveLength(2)
   await closing
 })
 
 /** The time after which those who keep it open are cut off never comes. */
-function closeWithPatience(door: HttpDoor): Promise<void> {
+function closeWithPatience(httpServer: RolloutServer): Promise<void> {
   vi.useFakeTimers({ toFake: ['setTimeout'] })
   try {
-    const closing = door.close()
+    const closing = httpServer.close()
     expect(vi.getTimerCount()).toBe(1)
     return closing
   } finally {

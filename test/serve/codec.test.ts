@@ -6,7 +6,7 @@ import type { MillraceError } from 'millrace'
 import { expect, test, vi } from 'vitest'
 import { runningThreads, threadsSince } from '../support/kit/running-threads.ts'
 import { CodecPool } from '../../src/serve/codec/codec-pool.ts'
-import { HttpDoor } from '../../src/serve/index.ts'
+import { RolloutServer } from '../../src/serve/index.ts'
 import { echo, TestServer } from '../support/serve/test-server.ts'
 
 const long = 'x'.repeat(3_000_000)
@@ -26,7 +26,7 @@ async function poolWithRollout(
 
 /** A client that has sent half of a large body. */
 function halfUpload(
-  { url }: HttpDoor,
+  { url }: RolloutServer,
   bytes: number,
 ): Disposable & { readonly socket: Socket; readonly written: Promise<void> } {
   const socket = connect(Number(new URL(url).port), '127.0.0.1')
@@ -133,12 +133,17 @@ test('a thread that cannot start costs those nothing who wait for the others', a
 test('a client that leaves in the middle of a large body leaves nothing behind', async () => {
   await using server = await TestServer.start(echo, { bounds: { maxBodiesBytes: 2_000_000 } })
   const faults: MillraceError[] = []
-  await using door = await HttpDoor.open({ service: server.service, port: 0, onFault: (error) => faults.push(error) })
+  await using httpServer = await RolloutServer.open({
+    service: server.service,
+    port: 0,
+    onFault: (error) => faults.push(error),
+  })
   const post = async (body: object): Promise<number> => {
     const headers = { 'content-type': 'application/json' }
-    return (await fetch(`${door.url}/v1/rollouts`, { method: 'POST', headers, body: JSON.stringify(body) })).status
+    return (await fetch(`${httpServer.url}/v1/rollouts`, { method: 'POST', headers, body: JSON.stringify(body) }))
+      .status
   }
-  using client = halfUpload(door, 2_000_000)
+  using client = halfUpload(httpServer, 2_000_000)
   await once(client.socket, 'connect')
   const tasks = Array.from({ length: 10_000 }, () => ({ word: 'w'.repeat(150) }))
   // Together they are too much. Until the first has come, the second is refused for a task that does not fit.
@@ -151,7 +156,7 @@ test('a client that leaves in the middle of a large body leaves nothing behind',
 test('clients that are slow to send their bodies hold up nobody', async () => {
   await using server = await TestServer.start(echo)
   await using slow = new AsyncDisposableStack()
-  const clients = Array.from({ length: 60 }, () => slow.use(halfUpload(server.door, 400_000)))
+  const clients = Array.from({ length: 60 }, () => slow.use(halfUpload(server.httpServer, 400_000)))
   // Once the server has taken what was written, it waits for the rest.
   await Promise.all(clients.map(({ written }) => written))
   const tasks = Array.from({ length: 2_000 }, () => ({ word: 'w'.repeat(150) }))
@@ -164,7 +169,7 @@ test('bodies that are announced and do not come keep nobody out', async () => {
   const head = 'POST /v1/rollouts HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\nexpect: 100-continue'
   for (let client = 0; client < 4; client += 1) {
     const socket = silent.adopt(
-      connect(Number(new URL(server.door.url).port), '127.0.0.1'),
+      connect(Number(new URL(server.httpServer.url).port), '127.0.0.1'),
       (end) => void end.destroy(),
     )
     socket.write(`${head}\r\ncontent-length: 1000\r\n\r\n`)
@@ -179,7 +184,7 @@ test('a client that leaves at once leaves nothing running', async () => {
   const body = JSON.stringify({ task: { word: 'gone' } })
   const head = `POST /v1/rollouts HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: ${body.length}`
   for (let client = 0; client < 20; client += 1) {
-    const socket = connect(Number(new URL(server.door.url).port), '127.0.0.1')
+    const socket = connect(Number(new URL(server.httpServer.url).port), '127.0.0.1')
     socket.end(`${head}\r\n\r\n${body}`)
   }
   await expect.poll(() => server.service.status().accepted.rollouts).toBe(20)

@@ -2,7 +2,7 @@ import { fileURLToPath } from 'node:url'
 import { temporaryRuns } from 'millrace/testing'
 import { expect, test } from 'vitest'
 import { readinessOf } from '../../src/serve/rollouts/service-parts.ts'
-import { HttpDoor, RolloutService } from '../../src/serve/index.ts'
+import { RolloutServer, RolloutService } from '../../src/serve/index.ts'
 import type { WorkerStatus } from '../../src/rollout/index.ts'
 import { post } from '../support/serve/serve-process.ts'
 
@@ -15,18 +15,18 @@ test('a server whose only worker is blocked is not ready, and is again afterward
     preflight: false,
     run: { root: runs.root },
   })
-  await using door = await HttpDoor.open({ service, port: 0 })
-  expect((await fetch(`${door.url}/ready`)).status).toBe(200)
+  await using httpServer = await RolloutServer.open({ service, port: 0 })
+  expect((await fetch(`${httpServer.url}/ready`)).status).toBe(200)
   // Longer than a worker may be silent before it gets no more work, shorter than until it is replaced.
-  const reply = post(door.url, { task: { blockMs: 6_000 } })
-  await expect.poll(async () => (await fetch(`${door.url}/ready`)).status).toBe(503)
-  expect(await (await fetch(`${door.url}/ready`)).json()).toEqual({
+  const reply = post(httpServer.url, { task: { blockMs: 6_000 } })
+  await expect.poll(async () => (await fetch(`${httpServer.url}/ready`)).status).toBe(503)
+  expect(await (await fetch(`${httpServer.url}/ready`)).json()).toEqual({
     status: 'not ready',
     why: expect.stringMatching(/^no worker is ready: worker \d+ is silent$/) as string,
   })
-  expect((await fetch(`${door.url}/health`)).status, 'the process itself lives').toBe(200)
+  expect((await fetch(`${httpServer.url}/health`)).status, 'the process itself lives').toBe(200)
   expect(await (await reply).json()).toMatchObject({ outcome: 'completed' })
-  await expect.poll(async () => (await fetch(`${door.url}/ready`)).status).toBe(200)
+  await expect.poll(async () => (await fetch(`${httpServer.url}/ready`)).status).toBe(200)
 })
 
 test('readiness says what is missing', () => {

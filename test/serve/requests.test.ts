@@ -74,7 +74,9 @@ test('openapi.json of a server has every route, and every route answers as it sa
   await using server = await TestServer.start(echo, { environment: wordEnvironment })
   const api = new OpenApi((await server.get('/openapi.json')).body)
   const { document, operations, references, parameters } = api
-  expect(operations.map(({ method, path }) => `${method} ${path}`).toSorted()).toEqual(server.door.routes.toSorted())
+  expect(operations.map(({ method, path }) => `${method} ${path}`).toSorted()).toEqual(
+    server.httpServer.routes.toSorted(),
+  )
   expect(new Set(references)).toEqual(new Set(Object.keys(document.components.schemas)))
   const fields = Object.entries(document.components.schemas['RolloutRequest']?.properties ?? {})
   expect(fields.length).toBe(7)

@@ -1,7 +1,7 @@
 import { fileURLToPath } from 'node:url'
 import { temporaryRuns } from 'millrace/testing'
 import { expect, test } from 'vitest'
-import { HttpDoor, RolloutService } from '../../src/serve/index.ts'
+import { RolloutServer, RolloutService } from '../../src/serve/index.ts'
 import type { WorkerStatus } from '../../src/rollout/index.ts'
 
 const environment = fileURLToPath(new URL('../support/serve/blocking-environment.ts', import.meta.url))
@@ -24,8 +24,8 @@ test('a served pool is looked at, resized and restarted over HTTP', async () => 
     preflight: false,
     run: { root: runs.root },
   })
-  await using door = await HttpDoor.open({ service, port: 0 })
-  const workers = `${door.url}/v1/workers`
+  await using httpServer = await RolloutServer.open({ service, port: 0 })
+  const workers = `${httpServer.url}/v1/workers`
   const ready = async (): Promise<string[]> => {
     const { body } = await ask(workers, 'GET')
     const { workers: list } = body as { workers: WorkerStatus[] }
@@ -54,8 +54,8 @@ test('a server without workers says so', async () => {
     preflight: false,
     run: { root: runs.root },
   })
-  await using door = await HttpDoor.open({ service, port: 0 })
-  const workers = `${door.url}/v1/workers`
+  await using httpServer = await RolloutServer.open({ service, port: 0 })
+  const workers = `${httpServer.url}/v1/workers`
   expect(await ask(workers, 'GET')).toEqual({ status: 200, body: { workers: [] } })
   expect(await ask(`${workers}/restart`, 'POST')).toMatchObject({
     status: 400,

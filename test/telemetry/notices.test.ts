@@ -4,7 +4,7 @@ import { expect, onTestFinished, test, vi } from 'vitest'
 import { RolloutService } from '../../src/serve/index.ts'
 import { answer, household } from '../support/telemetry/parent-and-child-environment.ts'
 
-const notice = 'no spans are sent: "collector" is no url. Write it like http://localhost:4318.'
+const notice = 'no spans are sent: "collector" is not a valid URL. Write it like http://localhost:4318.'
 
 /** A run whose collector cannot be used. */
 async function unusableCollector() {

@@ -37,7 +37,9 @@ describe('what is sent', () => {
     })
     const error = await failureOf(() => rendered({ messages: [said('messages', { type: 'document' })] }))
     expect(error).toMatchObject({ code: 'model_rejected', data: { status: 400 } })
-    expect(String(error)).toContain('a part of the messages API (document) cannot be said in the Chat Completions API')
+    expect(String(error)).toContain(
+      'a part of the messages API (document) is not supported by the Chat Completions API',
+    )
   })
 
   test('a failed tool call without its mark, for which this API has no field', () => {

@@ -38,7 +38,7 @@ test('a body that was tampered with is read, or refused with the place; what was
   expect(outcomes.refused).toBeGreaterThan(150)
 })
 
-/** This API has no word for a tool that failed. */
+/** This API does not support a tool that failed. */
 function withoutError(message: Message): Message {
   if (message.role !== 'tool') return message
   return { role: 'tool', tool_call_id: message.tool_call_id, content: message.content }

@@ -74,7 +74,7 @@ describe('what only one API knows', () => {
     const messages: Message[] = [{ role: 'user', content: [other({ type: 'input_audio' }, 'chat')] }]
     const error = await failureOf(() => dialect().render({ ...ask, messages }))
     expect(error).toMatchObject({ code: 'model_rejected', data: { status: 400 } })
-    expect(String(error)).toContain('a part of the chat API (input_audio) cannot be said in the Responses API')
+    expect(String(error)).toContain('a part of the chat API (input_audio) is not supported by the Responses API')
   })
 })
 

@@ -23,7 +23,7 @@ import { isSimulated, type RunConfig } from '../run-config.ts'
 import { experimentChange, nearestRunNotice, notContinuedNotice, redacted } from './experiment-change.ts'
 
 /** How many tasks a run has; null for all there are. A run has as many as its widest launch asked for. */
-export type RunExtent = number | null
+export type TaskLimit = number | null
 
 export interface OpenedRun {
   readonly store: RunStore
@@ -32,14 +32,14 @@ export interface OpenedRun {
   /** The seed of every draw of the run; kept with it, so that a later launch draws the same. */
   readonly seed: number
   /** How many tasks the run has once this launch has begun. */
-  readonly extent: RunExtent
-  readonly formerExtent: RunExtent | undefined
+  readonly taskLimit: TaskLimit
+  readonly formerTaskLimit: TaskLimit | undefined
   /** The environment's code as it is now; undefined if the environment is no module. */
   readonly code: EnvironmentCode | undefined
   readonly notices: readonly string[]
 }
 
-/** Finds the run to continue, or starts one, and takes its lock. The run's content is not changed until `takeUpRun`. */
+/** Finds the run to continue, or starts one, and takes its lock. The run's content is not changed until `resumeRun`. */
 export async function openRun(resolved: ResolvedRun, options: RunOptions, signal?: AbortSignal): Promise<OpenedRun> {
   const root = options.root ?? defaultRunsRoot(resolved.env)
   const known = options.name ?? (await continuable(root, resolved, options))
@@ -75,9 +75,9 @@ export async function openRun(resolved: ResolvedRun, options: RunOptions, signal
     if (known === undefined) rmSync(folder, { recursive: true, force: true })
     throw error
   })
-  const formerExtent = existing && extentOf(existing)
-  const extent = widestExtent(formerExtent, resolved.config.limit)
-  return { store, name, folder, seed: Number(store.run.config['drawSeed']), extent, formerExtent, code, notices }
+  const formerTaskLimit = existing && taskLimitOf(existing)
+  const taskLimit = widestTaskLimit(formerTaskLimit, resolved.config.limit)
+  return { store, name, folder, seed: Number(store.run.config['drawSeed']), taskLimit, formerTaskLimit, code, notices }
 }
 
 async function continuable(root: string, resolved: ResolvedRun, options: RunOptions): Promise<string | undefined> {
@@ -160,7 +160,7 @@ function nothingToResume(root: string, name: string | undefined, nearest = ''): 
 }
 
 /** Closes a run that could not start: a new one is removed, an existing one keeps its state. */
-export async function giveUpRun({ store, name, folder }: Pick<OpenedRun, 'store' | 'name' | 'folder'>): Promise<void> {
+export async function abortRun({ store, name, folder }: Pick<OpenedRun, 'store' | 'name' | 'folder'>): Promise<void> {
   if (store.absence()) return await store.close()
   if (store.isResumed) {
     await using _store = store
@@ -184,12 +184,12 @@ function endBefore({ run, wasComplete }: OpenedRun['store']): { readonly end?: s
   return end === undefined || (end === 'complete' && !wasComplete) ? {} : { end }
 }
 
-function extentOf({ config }: RunFile): RunExtent {
+function taskLimitOf({ config }: RunFile): TaskLimit {
   const { limit } = config
   return typeof limit === 'number' ? limit : null
 }
 
-function widestExtent(before: RunExtent | undefined, limit: RunExtent): RunExtent {
+function widestTaskLimit(before: TaskLimit | undefined, limit: TaskLimit): TaskLimit {
   if (before === undefined) return limit
   return limit === null || before === null ? null : Math.max(before, limit)
 }

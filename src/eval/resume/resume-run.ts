@@ -16,14 +16,14 @@ export interface TakenUpRun {
 }
 
 /** Called only once everything else is ready: a launch whose backend is gone must not cost the run its results. */
-export async function takeUpRun(
-  { store, name, folder, extent, formerExtent, code, notices }: OpenedRun,
+export async function resumeRun(
+  { store, name, folder, taskLimit, formerTaskLimit, code, notices }: OpenedRun,
   config: RunConfig,
   { retryFailed }: RunOptions,
 ): Promise<TakenUpRun> {
   const endedBefore = store.reader.counts().ended
   const again = retryFailed ? [await runAgain(store, name, config)] : []
-  const wasComplete = store.wasComplete && formerExtent === extent
+  const wasComplete = store.wasComplete && formerTaskLimit === taskLimit
   const resumed = store.reader.counts().ended
   const isLeft = wasComplete || resumed > 0 || isUnderWay(store.reader)
   // If nothing of earlier launches is left, all results will be of the code that runs now.
@@ -34,7 +34,7 @@ export async function takeUpRun(
   const found = [
     // A complete run may still have something to do: its tasks may have become more.
     `${wasComplete ? `run ${name} was complete` : `continuing run ${name}`}: ${ended}`,
-    wasComplete ? undefined : narrowNotice(name, extent, config.limit),
+    wasComplete ? undefined : narrowNotice(name, taskLimit, config.limit),
     wasComplete ? undefined : codeChangeNotice(name, changedCode),
   ].filter((notice) => notice !== undefined)
   const said = [...notices, ...again, ...(store.isResumed ? found : [])]

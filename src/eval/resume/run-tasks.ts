@@ -3,7 +3,7 @@ import { peekFirst } from '../../kit/index.ts'
 import { type Fork, forkedTask } from '../replay/fork.ts'
 import type { ResolvedRun } from '../resolve-run.ts'
 import { asNewRun, codeChangeNotice } from './code-change.ts'
-import type { OpenedRun, RunExtent } from './open-run.ts'
+import type { OpenedRun, TaskLimit } from './open-run.ts'
 
 interface LaunchTasksOptions {
   readonly run: OpenedRun
@@ -35,7 +35,7 @@ export class LaunchTasks implements AsyncDisposable {
     const { tasks } = run.store.run.provenance
     const before = typeof tasks === 'number' ? tasks : undefined
     const total = this.total()
-    this.#added = addedNotice(run.name, { tasks: before, extent: run.formerExtent }, total)
+    this.#added = addedNotice(run.name, { tasks: before, taskLimit: run.formerTaskLimit }, total)
     this.#known = Math.max(before ?? 0, total?.exact ? total.count : 0) || undefined
   }
 
@@ -78,7 +78,7 @@ export class LaunchTasks implements AsyncDisposable {
   /** Whether this launch read as many tasks as the run has, or all there are. */
   areAll(): boolean {
     const limit = this.#limit
-    const hasReachedEnd = limit === null || limit === this.#run.extent || (this.total()?.count ?? limit) < limit
+    const hasReachedEnd = limit === null || limit === this.#run.taskLimit || (this.total()?.count ?? limit) < limit
     return hasReachedEnd && this.missing() === 0
   }
 
@@ -98,23 +98,24 @@ function count(tasks: number): string {
 type TaskTotal = { readonly count: number; readonly exact: boolean } | undefined
 
 /** A notice for a person who asks for fewer tasks than the run has; undefined if they do not. */
-export function narrowNotice(name: string, extent: RunExtent, limit: RunExtent): string | undefined {
-  if (limit === null || limit === extent) return undefined
-  const begun = extent === null ? 'all tasks' : `${count(extent)} tasks`
+export function narrowNotice(name: string, taskLimit: TaskLimit, limit: TaskLimit): string | undefined {
+  if (limit === null || limit === taskLimit) return undefined
+  const begun = taskLimit === null ? 'all tasks' : `${count(taskLimit)} tasks`
   const here = limit === 1 ? 'the first one' : `the first ${count(limit)}`
-  const next = extent === null ? 'leave out --limit (limit) to finish it' : `--limit ${extent} (limit) finishes it`
+  const next =
+    taskLimit === null ? 'leave out --limit (limit) to finish it' : `--limit ${taskLimit} (limit) finishes it`
   return `run ${name} is of ${begun}: this launch does ${here} and leaves it open; ${next}, ${asNewRun} starts another`
 }
 
 /** A run that had as many tasks as it asked for does not say how many there were. */
 function addedNotice(
   name: string,
-  before: { readonly tasks: number | undefined; readonly extent: RunExtent | undefined },
+  before: { readonly tasks: number | undefined; readonly taskLimit: TaskLimit | undefined },
   total: TaskTotal,
 ): string | undefined {
-  const { tasks, extent } = before
-  if (tasks === undefined || extent === undefined || !total?.exact) return undefined
-  if (extent !== null && tasks >= extent) return undefined
+  const { tasks, taskLimit } = before
+  if (tasks === undefined || taskLimit === undefined || !total?.exact) return undefined
+  if (taskLimit !== null && tasks >= taskLimit) return undefined
   if (total.count <= tasks) return undefined
   return `run ${name} was of ${count(tasks)} tasks and their source has ${count(total.count)} now: those that were added run too; --limit ${tasks} (limit) leaves them out`
 }

@@ -14,7 +14,7 @@ import { sseEvent } from '../../kit/index.ts'
 import { type ClientApi, isJsonObject, type ItemIds, type ItemKind, type JsonObject } from '../../schema/index.ts'
 import type { TurnTokens } from '../sessions/session-tree.ts'
 
-/** Where the reply to one request goes. The HTTP door implements it; callers in the same process bring their own. */
+/** Where the reply to one request goes. The HTTP server implements it; callers in the same process bring their own. */
 export interface ClientReply {
   readonly isGone: boolean
   /** Calls `listener` once if the client goes away; undefined removes it. There is one listener at a time. */

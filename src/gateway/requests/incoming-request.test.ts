@@ -56,7 +56,7 @@ test.each([
     const { caller } = await gateway.open.session()
     const refused = await gateway.open.ask(caller, { model: 'm', ...asked }, { api })
     expect(refused.status).toBe(400)
-    expect(refused.text).toContain(`which has no word for: ${names}.`)
+    expect(refused.text).toContain(`which does not support: ${names}.`)
     expect(gateway.server.requests).toEqual([])
   },
 )

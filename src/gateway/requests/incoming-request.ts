@@ -32,7 +32,7 @@ export interface Choice {
   readonly count: number
 }
 
-/** One request for a model, as a door hands it over. */
+/** One request for a model, as the HTTP server hands it over. */
 export interface InteractionCall {
   readonly caller: Caller
   /** The session that the path names. If missing, the session of the key; an admin's key has none, and nothing is recorded. */
@@ -46,7 +46,7 @@ export interface InteractionCall {
   readonly bodyHeaders?: Readonly<Record<string, string>>
   readonly retryCount: number
   readonly traceparent?: string
-  /** The door's id of the request, for listeners to events. */
+  /** The HTTP server's id of the request, for listeners to events. */
   readonly requestId?: string
 }
 
@@ -203,11 +203,11 @@ function refuse(lost: readonly string[], model: GatewayModel, api: ApiName): voi
   const [param] = lost
   if (param === undefined) return
   const names = lost.slice(0, maxNames).join(', ')
-  const message = `model ${model.name} is asked in ${model.api}, which has no word for: ${names}. Leave it out, or ask a model that is served in ${api}.`
+  const message = `model ${model.name} uses the ${model.api} API, which does not support: ${names}. Leave it out, or ask a model that is served in ${api}.`
   throw new MillraceError('model_rejected', message, { data: { status: 400, param } })
 }
 
-/** The names of what the model's API has no word for. Hints are not listed: a reply without them is still valid. */
+/** The names of what the model's API does not support. Hints are not listed: a reply without them is still valid. */
 function unsupportedBy(api: ApiName, request: DialectRequest): readonly string[] {
   if (api === 'chat') return []
   const { messages, sampling, responseFormat, body } = request

@@ -1,10 +1,10 @@
 import { MillraceError } from '../../errors/index.ts'
 import type { ModelConfig } from '../config.ts'
 import type { LimitChange } from '../model-client.ts'
-import { AdaptiveLimit } from './overload.ts'
+import { AdaptiveLimit } from './circuit-breaker.ts'
 import {
   shapeOf,
-  type GateNews,
+  type BreakerEvent,
   type GrantMessage,
   type LeaseMessage,
   type LimitShape,
@@ -65,7 +65,7 @@ export class SharedLimits {
       shapes: this.#shapes,
       parties: this.#leases.size + 1,
       isReplacement: this.#hasReplaced,
-      gates: this.#limits.map((limit, index) => limit.newsFor(shares[index] as LimitShare)),
+      breakers: this.#limits.map((limit, index) => limit.newsFor(shares[index] as LimitShare)),
       workers,
     }
     let isClosed = false
@@ -120,7 +120,7 @@ class SharedLimit {
   readonly #adaptive: AdaptiveLimit
   /** The least recently served comes first. */
   readonly #shares = new Set<LimitShare>()
-  /** Until when the gate of each backend is closed; undefined if it is open. */
+  /** Until when the breaker of each backend is closed; undefined if it is open. */
   readonly #closedUntil: (number | undefined)[]
   #limit: number
 
@@ -160,14 +160,14 @@ class SharedLimit {
   }
 
   receive(share: LimitShare, message: LeaseMessage): void {
-    const { leased, wanted, isActive, returned, answered, refusals, gates } = message
+    const { leased, wanted, isActive, returned, answered, refusals, breakers } = message
     share.held -= returned
     // Permits that are still on their way to the worker will serve some of the calls that wait.
     share.wanted = Math.max(0, wanted - (share.held - leased))
     share.isActive = isActive
     for (let count = 0; count < answered; count += 1) this.#adaptive.onSuccess()
     for (const retryAfterMs of refusals) this.#adaptive.onRateLimited(retryAfterMs)
-    for (const { backend, closedForMs } of gates) {
+    for (const { backend, closedForMs } of breakers) {
       this.#closedUntil[backend] = closedForMs === undefined ? undefined : performance.now() + closedForMs
       share.closed[backend] = closedForMs !== undefined
     }
@@ -179,9 +179,9 @@ class SharedLimit {
     return { name, limit: this.#limit, leased: this.#held, wanted: this.#sum(({ wanted }) => wanted) }
   }
 
-  /** The gates that have closed or reopened since the worker was told. */
-  newsFor({ closed }: LimitShare): GateNews[] {
-    return this.#closedUntil.flatMap((until, backend): GateNews[] => {
+  /** The breakers that have closed or reopened since the worker was told. */
+  newsFor({ closed }: LimitShare): BreakerEvent[] {
+    return this.#closedUntil.flatMap((until, backend): BreakerEvent[] => {
       if (closed[backend] === (until !== undefined)) return []
       closed[backend] = until !== undefined
       return [until === undefined ? { backend } : { backend, closedForMs: Math.max(0, until - performance.now()) }]
@@ -212,13 +212,14 @@ class SharedLimit {
     const { held, granted } = share
     const isRecalled = this.#held > this.#limit || fewest < held - 1 || (fewest === 0 && held > 0)
     const parties = share.isActive ? active : this.#shares.size
-    const gates = this.newsFor(share)
-    const hasChanged = granted > 0 || isRecalled !== share.isRecalled || parties !== share.parties || gates.length > 0
+    const breakers = this.newsFor(share)
+    const hasChanged =
+      granted > 0 || isRecalled !== share.isRecalled || parties !== share.parties || breakers.length > 0
     if (!hasChanged) return
     share.granted = 0
     share.isRecalled = isRecalled
     share.parties = parties
-    share.send({ limit: this.#index, granted, isRecalled, parties, gates })
+    share.send({ limit: this.#index, granted, isRecalled, parties, breakers })
   }
 
   /** Of the workers that wait, the one with the fewest permits; among equals the least recently served. */

@@ -1,7 +1,7 @@
 import { MillraceError } from '../../errors/index.ts'
 import { Resource, Semaphore } from '../../kit/index.ts'
 import type { ModelConfig } from '../config.ts'
-import type { LimitFeedback, CircuitBreaker } from './overload.ts'
+import type { LimitFeedback, CircuitBreaker } from './circuit-breaker.ts'
 import type { RateShare } from './rate-limit.ts'
 
 /** The shape of one limit: a model with its backends, or plain permits, which have none. A plain value that can be cloned. */
@@ -12,10 +12,10 @@ export interface LimitShape {
   readonly backends: number
 }
 
-/** A gate that has closed or reopened in one worker, for the others. */
-export interface GateNews {
+/** A breaker that has closed or reopened in one worker, for the others. */
+export interface BreakerEvent {
   readonly backend: number
-  /** How long the gate stays closed; undefined if the backend answers again. */
+  /** How long the breaker stays closed; undefined if the backend answers again. */
   readonly closedForMs?: number
 }
 
@@ -24,7 +24,7 @@ export interface LimitsHandle {
   readonly shapes: readonly LimitShape[]
   readonly parties: number
   readonly isReplacement: boolean
-  readonly gates: readonly (readonly GateNews[])[]
+  readonly breakers: readonly (readonly BreakerEvent[])[]
   readonly workers: number
 }
 
@@ -40,7 +40,7 @@ export interface LeaseMessage {
   readonly answered: number
   /** For each refusal that asked for fewer requests, the pause the server asked for. */
   readonly refusals: readonly number[]
-  readonly gates: readonly GateNews[]
+  readonly breakers: readonly BreakerEvent[]
 }
 
 export interface GrantMessage {
@@ -49,7 +49,7 @@ export interface GrantMessage {
   /** Whether permits are to go back as soon as they are free: others have fewer and wait, or more are out than may be. */
   readonly isRecalled: boolean
   readonly parties: number
-  readonly gates: readonly GateNews[]
+  readonly breakers: readonly BreakerEvent[]
 }
 
 /** How often unneeded permits are given back, and how soon the owner learns that a worker has no calls any more. */
@@ -109,11 +109,11 @@ export class LeasedLimit implements LimitFeedback {
   readonly rate: RateShare
   readonly #index: number
   readonly #send: (message: LeaseMessage) => void
-  #gates: readonly CircuitBreaker[] = []
-  /** For each backend, whether its gate is closed as far as the owner knows. */
+  #breakers: readonly CircuitBreaker[] = []
+  /** For each backend, whether its breaker is closed as far as the owner knows. */
   #closed: boolean[] = []
-  /** The gates that were closed before there were any here. */
-  readonly #firstNews: readonly GateNews[]
+  /** The breakers that were closed before there were any here. */
+  readonly #firstNews: readonly BreakerEvent[]
   #leased = 0
   #isRecalled = false
   /** Leased permits that were not in use at the last tick. */
@@ -125,10 +125,14 @@ export class LeasedLimit implements LimitFeedback {
   #refusals: number[] = []
   #nextReport: NodeJS.Immediate | undefined
 
-  constructor(index: number, { parties, isReplacement, gates }: LimitsHandle, send: (message: LeaseMessage) => void) {
+  constructor(
+    index: number,
+    { parties, isReplacement, breakers }: LimitsHandle,
+    send: (message: LeaseMessage) => void,
+  ) {
     this.#index = index
     this.#send = send
-    this.#firstNews = gates[index] ?? []
+    this.#firstNews = breakers[index] ?? []
     this.rate = { parties, waiting: 0, startsEmpty: isReplacement }
     this.permits = new Semaphore(0, Number.POSITIVE_INFINITY, {
       onWait: () => this.reportSoon(),
@@ -138,10 +142,10 @@ export class LeasedLimit implements LimitFeedback {
     })
   }
 
-  /** Keeps the gates before the backends, in their order, in step with those of the other workers. */
-  attach(gates: readonly CircuitBreaker[]): void {
-    this.#gates = gates
-    this.#closed = gates.map(() => false)
+  /** Keeps the breakers before the backends, in their order, in step with those of the other workers. */
+  attach(breakers: readonly CircuitBreaker[]): void {
+    this.#breakers = breakers
+    this.#closed = breakers.map(() => false)
     this.#follow(this.#firstNews)
   }
 
@@ -154,7 +158,7 @@ export class LeasedLimit implements LimitFeedback {
     this.reportSoon()
   }
 
-  receive({ granted, isRecalled, parties, gates }: GrantMessage): void {
+  receive({ granted, isRecalled, parties, breakers }: GrantMessage): void {
     this.rate.parties = parties
     this.#leased += granted
     this.#isRecalled = isRecalled
@@ -164,7 +168,7 @@ export class LeasedLimit implements LimitFeedback {
       this.permits.resize(0)
       this.reportSoon()
     }
-    this.#follow(gates)
+    this.#follow(breakers)
   }
 
   tick(): void {
@@ -183,23 +187,23 @@ export class LeasedLimit implements LimitFeedback {
     return this.permits.held + this.permits.waiting + this.rate.waiting > 0
   }
 
-  #follow(news: readonly GateNews[]): void {
+  #follow(news: readonly BreakerEvent[]): void {
     for (const { backend, closedForMs } of news) {
       this.#closed[backend] = closedForMs !== undefined
-      this.#gates[backend]?.follow(closedForMs)
+      this.#breakers[backend]?.follow(closedForMs)
     }
   }
 
-  /** The gates that have closed or reopened since the owner was told. */
-  #gateNews(): GateNews[] {
-    return this.#gates.flatMap((gate, backend): GateNews[] => {
-      if (gate.isClosed === this.#closed[backend]) return []
-      this.#closed[backend] = gate.isClosed
-      return [gate.isClosed ? { backend, closedForMs: gate.dueInMs } : { backend }]
+  /** The breakers that have closed or reopened since the owner was told. */
+  #breakerEvents(): BreakerEvent[] {
+    return this.#breakers.flatMap((breaker, backend): BreakerEvent[] => {
+      if (breaker.isClosed === this.#closed[backend]) return []
+      this.#closed[backend] = breaker.isClosed
+      return [breaker.isClosed ? { backend, closedForMs: breaker.dueInMs } : { backend }]
     })
   }
 
-  /** All changes in one turn of the loop go in one message, also that a gate has closed or reopened. */
+  /** All changes in one turn of the loop go in one message, also that a breaker has closed or reopened. */
   reportSoon(): void {
     this.#nextReport ??= setImmediate(() => {
       this.#report(this.#isRecalled ? this.#leased - this.permits.held : 0)
@@ -221,7 +225,7 @@ export class LeasedLimit implements LimitFeedback {
       returned,
       answered: this.#answered,
       refusals: this.#refusals,
-      gates: this.#gateNews(),
+      breakers: this.#breakerEvents(),
     })
     this.#answered = 0
     this.#refusals = []

@@ -3,7 +3,7 @@ import type { MillraceError } from '../../errors/index.ts'
 import type { Semaphore } from '../../kit/index.ts'
 import { estimatedTokens, estimatedUsage } from '../call-record.ts'
 import type { ModelConfig } from '../config.ts'
-import { type BreakerPermit, type LimitFeedback, CircuitBreaker } from '../limits/overload.ts'
+import { type BreakerPermit, type LimitFeedback, CircuitBreaker } from '../limits/circuit-breaker.ts'
 import { RateLimit, type RateShare } from '../limits/rate-limit.ts'
 import type { CallHooks, LimitChange, SentCall } from '../model-client.ts'
 import { CallWait, type WaitLimits } from './call-wait.ts'
@@ -22,7 +22,7 @@ interface CallAdmissionOptions {
 const assumedReplyTokens = 256
 
 /**
- * Each try needs a reservation of the rate, a permit, and a permit of its backend's gate. The caller reports its result once.
+ * Each try needs a reservation of the rate, a permit, and a permit of its backend's breaker. The caller reports its result once.
  */
 export class CallAdmission {
   readonly #permits: Semaphore
@@ -68,9 +68,9 @@ export class CallAdmission {
     for (;;) {
       const route = this.#routes.choose(call)
       call.route = route
-      if (route.gate.canEnter) {
+      if (route.breaker.canEnter) {
         await this.#permits.acquire(signal)
-        // The gate may have closed while this call waited for the permit, so it is asked only now.
+        // The breaker may have closed while this call waited for the permit, so it is asked only now.
         if (this.#enter(call)) return
         continue
       }
@@ -78,13 +78,13 @@ export class CallAdmission {
         call.wait.parked(route.lastFailure)
         call.hooks.onParked?.(route.lastFailure)
       }
-      const permit = await route.gate.park(signal)
+      const permit = await route.breaker.park(signal)
       // Another backend answers: choose again.
       if (!permit) continue
       try {
         await this.#permits.acquire(signal)
       } catch (error) {
-        route.gate.leave(permit, 'cancelled')
+        route.breaker.leave(permit, 'cancelled')
         throw error
       }
       // The model may have got other backends while this call waited for the permit.
@@ -126,14 +126,14 @@ export class CallAdmission {
 
   shut(): void {
     this.#rate?.shut()
-    for (const { gate } of this.#routes.all) gate.shut()
+    for (const { breaker } of this.#routes.all) breaker.shut()
   }
 
-  /** Asks the gate for a permit. The caller has a permit already, which is given back if there is no permit. */
+  /** Asks the breaker for a permit. The caller has a permit already, which is given back if there is no permit. */
   #enter(call: OngoingCall): boolean {
     const route = this.#routes.choose(call)
     call.route = route
-    call.permit = route.gate.enter()
+    call.permit = route.breaker.enter()
     if (call.permit) route.inFlight += 1
     else this.#permits.release()
     return call.permit !== undefined
@@ -160,7 +160,7 @@ export class CallAdmission {
 function leave(call: OngoingCall, result: RetryRule['evidence'] | 'cancelled', retryAfterMs?: number): boolean {
   const { permit } = call
   call.permit = undefined
-  return permit !== undefined && routeOf(call).gate.leave(permit, result, retryAfterMs)
+  return permit !== undefined && routeOf(call).breaker.leave(permit, result, retryAfterMs)
 }
 
 /** One model call while it is being made: what it has been granted and what it has been through. */
@@ -241,10 +241,10 @@ export function routeOf({ route }: OngoingCall): BackendRoute {
   return route as BackendRoute
 }
 
-/** A backend with its gate and the count of requests on their way to it. */
+/** A backend with its breaker and the count of requests on their way to it. */
 export class BackendRoute {
   readonly backend: Backend
-  readonly gate: CircuitBreaker
+  readonly breaker: CircuitBreaker
   /** Why the last failed try at this backend failed. */
   lastFailure: MillraceError | undefined
   /** Requests of this worker on their way to the backend. */
@@ -254,9 +254,9 @@ export class BackendRoute {
   #answeredAt = 0
   #longestSilenceMs = 0
 
-  constructor(backend: Backend, gate: CircuitBreaker) {
+  constructor(backend: Backend, breaker: CircuitBreaker) {
     this.backend = backend
-    this.gate = gate
+    this.breaker = breaker
   }
 
   noteEnded(): void {
@@ -266,8 +266,8 @@ export class BackendRoute {
 
   /** Takes the route out of use: calls parked here choose another one. Resolves when its requests on their way have ended. */
   retire(): Promise<void> {
-    this.gate.dismiss()
-    this.gate.shut()
+    this.breaker.dismiss()
+    this.breaker.shut()
     const { promise, resolve } = Promise.withResolvers<void>()
     this.#onIdle = resolve
     if (this.inFlight === 0) resolve()
@@ -291,24 +291,24 @@ const maxSessions = 65_536
 
 /**
  * Chooses the backend of a call. A session stays with its backend, because its prefix is cached there, unless that backend
- * failed this very call or its gate is closed while another one is open. New and moved sessions go to the backend with the
+ * failed this very call or its breaker is closed while another one is open. New and moved sessions go to the backend with the
  * fewest requests on their way.
  */
 export class BackendRoutes {
-  /** Replaced when the backends change. A session whose route is gone moves: the gate of a retired route admits nothing. */
+  /** Replaced when the backends change. A session whose route is gone moves: the breaker of a retired route admits nothing. */
   all: readonly BackendRoute[] = []
   // A Map iterates in insertion order, and `#pin` puts an entry at the end, so the first one is the least recently used.
   readonly #pinned = new Map<string, BackendRoute>()
   /** Where the search begins, so that equally idle backends take turns. */
   #turn = 0
 
-  /** The backend to use now. If its gate is closed, all gates are, and the call has to park there. */
+  /** The backend to use now. If its breaker is closed, all breakers are, and the call has to park there. */
   choose(call: OngoingCall): BackendRoute {
     const { all } = this
     if (all.length === 1) return all[0] as BackendRoute
     const { sessionId } = call.request
     const pinned = this.#pinned.get(sessionId)
-    const isUsable = pinned && pinned.gate.canEnter && !call.hasFailedAt(pinned)
+    const isUsable = pinned && pinned.breaker.canEnter && !call.hasFailedAt(pinned)
     const route = isUsable ? pinned : (this.#leastBusy(call) ?? this.#leastParked(pinned))
     this.#pin(sessionId, route)
     return route
@@ -316,7 +316,7 @@ export class BackendRoutes {
 
   /** Whether another try could go to a different backend at once: one that is open and has not failed this call. */
   hasFreshRoute(call: OngoingCall): boolean {
-    return this.all.length > 1 && this.all.some((route) => route.gate.canEnter && !call.hasFailedAt(route))
+    return this.all.length > 1 && this.all.some((route) => route.breaker.canEnter && !call.hasFailedAt(route))
   }
 
   forget(sessionId: string): void {
@@ -332,7 +332,7 @@ export class BackendRoutes {
   }
 
   #leastBusy(call: OngoingCall): BackendRoute | undefined {
-    const open = this.all.filter((route) => route.gate.canEnter)
+    const open = this.all.filter((route) => route.breaker.canEnter)
     let candidates = open.filter((route) => !call.hasFailedAt(route))
     if (candidates.length === 0) {
       call.forgetFailures()
@@ -349,10 +349,10 @@ export class BackendRoutes {
 
   /** Where to park: at a backend that answers again, if there is one, because its queue is moving. */
   #leastParked(pinned: BackendRoute | undefined): BackendRoute {
-    const recovering = this.all.filter((route) => route.gate.isRecovering)
+    const recovering = this.all.filter((route) => route.breaker.isRecovering)
     if (pinned && recovering.includes(pinned)) return pinned
     const candidates = recovering.length > 0 ? recovering : this.all
-    return candidates.reduce((best, route) => (route.gate.parked < best.gate.parked ? route : best))
+    return candidates.reduce((best, route) => (route.breaker.parked < best.breaker.parked ? route : best))
   }
 }
 
@@ -366,11 +366,11 @@ export interface BackendRouteOptions {
 /** Failures in a row that make a backend count as overloaded; fewer where fewer tries are allowed. */
 const overloadThreshold = 5
 
-/** Makes the route to one backend of a model, with a gate of its own. `routes` is the live list of the model's routes. */
+/** Makes the route to one backend of a model, with a breaker of its own. `routes` is the live list of the model's routes. */
 export function routeTo(backend: Backend, routes: BackendRoutes, options: BackendRouteOptions): BackendRoute {
   const { config, permits, random, report } = options
   const { maxConcurrency, maxTries } = config
-  const gate: CircuitBreaker = new CircuitBreaker({
+  const breaker: CircuitBreaker = new CircuitBreaker({
     threshold: maxTries === 1 ? overloadThreshold : Math.min(overloadThreshold, maxTries),
     maxConcurrency,
     random,
@@ -384,9 +384,9 @@ export function routeTo(backend: Backend, routes: BackendRoutes, options: Backen
       report('released', { from: 1, to: permits.limit, why })
     },
     onRecovering: () => {
-      for (const route of routes.all) if (route.gate !== gate) route.gate.dismiss()
+      for (const route of routes.all) if (route.breaker !== breaker) route.breaker.dismiss()
     },
   })
-  const route: BackendRoute = new BackendRoute(backend, gate)
+  const route: BackendRoute = new BackendRoute(backend, breaker)
   return route
 }

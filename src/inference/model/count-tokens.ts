@@ -54,9 +54,9 @@ function bestRoute(routes: BackendRoutes, failedAt: ReadonlySet<BackendRoute>): 
   return best
 }
 
-/** 0 is best: a backend that has not failed this call and whose gate is open. */
+/** 0 is best: a backend that has not failed this call and whose breaker is open. */
 function rankOf(route: BackendRoute, failedAt: ReadonlySet<BackendRoute>): number {
-  return (failedAt.has(route) ? 2 : 0) + (route.gate.canEnter ? 0 : 1)
+  return (failedAt.has(route) ? 2 : 0) + (route.breaker.canEnter ? 0 : 1)
 }
 
 async function countAt(route: BackendRoute, request: BackendRequest): Promise<number | MillraceError> {

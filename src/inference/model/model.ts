@@ -5,7 +5,7 @@ import { retryAfterOf } from '../../http/index.ts'
 import { countTokens } from './count-tokens.ts'
 import type { Backend, BackendReply, ModelRequest } from '../../apis/index.ts'
 import type { Usage } from '../../schema/index.ts'
-import { AdaptiveLimit } from '../limits/overload.ts'
+import { AdaptiveLimit } from '../limits/circuit-breaker.ts'
 import type { LeasedLimit } from '../limits/worker-limits.ts'
 import {
   type CallFacts,
@@ -68,7 +68,7 @@ export class Model extends Resource implements ModelClient {
       },
     }
     this.#routes.all = backends.map((backend) => routeTo(backend, this.#routes, this.#routeOptions))
-    limits?.attach(this.#routes.all.map(({ gate }) => gate))
+    limits?.attach(this.#routes.all.map(({ breaker }) => breaker))
     const onChange = (from: number, to: number, why: string) => this.#report('concurrency', { from, to, why })
     this.#admission = new CallAdmission({
       config,
@@ -155,10 +155,10 @@ export class Model extends Resource implements ModelClient {
   /** The status in this worker: of limits that are shared, `limit` is the number of permits it has leased. */
   status(): ModelStatus {
     const { all } = this.#routes
-    const parked = all.reduce((sum, { gate }) => sum + gate.parked, 0)
-    const probing = all.filter(({ gate }) => gate.isProbing).length
-    const isShut = all.every(({ gate }) => gate.isProbing || (gate.isClosed && gate.dueInMs > 0))
-    const failure = all.find(({ gate, lastFailure }) => lastFailure && gate.parked > 0)?.lastFailure
+    const parked = all.reduce((sum, { breaker }) => sum + breaker.parked, 0)
+    const probing = all.filter(({ breaker }) => breaker.isProbing).length
+    const isShut = all.every(({ breaker }) => breaker.isProbing || (breaker.isClosed && breaker.dueInMs > 0))
+    const failure = all.find(({ breaker, lastFailure }) => lastFailure && breaker.parked > 0)?.lastFailure
     return {
       name: this.name,
       limit: this.#permits.limit,
@@ -217,7 +217,7 @@ export class Model extends Resource implements ModelClient {
     if (modelCalls.hasSubscribers) modelCalls.publish({ kind: 'try-failed', model: this.name, error })
     const rule = retryRule(error.code)
     const retryAfterMs = retryAfterOf(error)
-    // Set before the gate hears of the failure: if the gate closes, it reports why.
+    // Set before the breaker hears of the failure: if the breaker closes, it reports why.
     routeOf(call).lastFailure = error
     const isExcused = this.#admission.failed(call, rule, retryAfterMs)
     call.failedAt(routeOf(call))

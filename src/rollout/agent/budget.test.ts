@@ -119,7 +119,7 @@ test('whose child waits for the model when the clock runs out is told why', asyn
   child.onWaitStart()
   child.onParked(new MillraceError('model_overloaded', 'it is busy'))
   expect(await endOf(time)).toBe(
-    'its time on the clock is used up, in tool ask, while it waited for the model because a backend had failed: it is busy',
+    'the wall-clock limit is reached, in tool ask, while it waited for the model because a backend had failed: it is busy',
   )
   child.stop()
 })
@@ -129,7 +129,7 @@ test('setup that takes all of the time does not wait for a model', async () => {
   time.onWaitStart()
   const hangs = Promise.withResolvers<void>()
   const setup = time.spentIn('setup', () => hangs.promise)
-  expect(await endOf(time)).toBe('its time on the clock is used up, in setup')
+  expect(await endOf(time)).toBe('the wall-clock limit is reached, in setup')
   expect(time.cutOffIn).toBe('setup')
   hangs.resolve()
   await setup
@@ -144,7 +144,7 @@ test('the clock of an agent stands still while a call of it, or of a child, wait
   resume[0]?.()
   expect([time.budget.isWaiting, child.budget.isWaiting]).toEqual([true, true])
   expect(await endOf(time)).toBe(
-    'its time on the clock is used up, in tool ask, while it waited for a tool server that is away: it does not answer',
+    'the wall-clock limit is reached, in tool ask, while it waited for a tool server that is away: it does not answer',
   )
   resume[1]?.()
   resume[2]?.()

@@ -276,7 +276,7 @@ export function timeoutError(
       : ': for a limit, or for a backend that is overloaded or gone'
     const forModel = waitsForModel ? `, while it waited for the model${why}` : ''
     const waiting = serverAway ? `, while it waited for a tool server that is away: ${serverAway.rawMessage}` : forModel
-    return spent('wall', `its time on the clock is used up${where}${waiting}`)
+    return spent('wall', `the wall-clock limit is reached${where}${waiting}`)
   }
   if (!lastSent?.isUndelivered) return spent('time', `its working time is used up${where}`)
   const silentS = ((performance.now() - lastSent.sentAt) / 1000).toFixed(1)

@@ -255,7 +255,7 @@ test('the built-in simulator needs nothing, and is enough', async () => {
 
 test('a slip in the name of the built-in simulator is noticed', async () => {
   for (const word of ['smi', 'SIM', 'simulator']) {
-    await expect(find({ backends: [word] })).rejects.toThrow(`"${word}" is no url of a backend; did you mean sim`)
+    await expect(find({ backends: [word] })).rejects.toThrow(`"${word}" is not a valid backend URL; did you mean sim`)
   }
   await expect(find({ backends: ['nonsense'] })).rejects.toThrow('Write it like http://localhost:8000/v1')
 })

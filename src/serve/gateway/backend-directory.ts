@@ -218,7 +218,7 @@ function refuseMisspelt(urls: readonly string[]): void {
   if (word === undefined) return
   throw new MillraceError(
     'config_invalid',
-    `"${word}" is no url of a backend; did you mean ${builtIn}, which is built in?`,
+    `"${word}" is not a valid backend URL; did you mean ${builtIn}, which is built in?`,
   )
 }
 

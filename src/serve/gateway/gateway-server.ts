@@ -1,6 +1,6 @@
 import { hash } from 'node:crypto'
 import { MillraceError } from '../../errors/index.ts'
-import { giveUpRun } from '../../eval/index.ts'
+import { abortRun } from '../../eval/index.ts'
 import { Gateway, type GatewayOptions, type ModelFacts, type SessionBounds } from '../../gateway/index.ts'
 import { descriptorBudget } from '../../http/index.ts'
 import { backendSecrets, type LimitChange, type ModelConfig } from '../../inference/index.ts'
@@ -14,7 +14,7 @@ import { defaultTenant, keptAdminKey, requireAdminKeys, type TenantKey, unusedKe
 import { type BackendDirectory, BackendWatch } from './backend-directory.ts'
 import type { Finding } from './backend-models.ts'
 import { checkedPublicUrl, type GatewayBounds } from './gateway-config.ts'
-import { GatewayDoor } from './http-server.ts'
+import { GatewayHttpServer } from './http-server.ts'
 import { GatewayTelemetry, type TokenDrift } from './telemetry.ts'
 
 const activeMs = 5_000
@@ -105,7 +105,7 @@ export class GatewayServer extends Resource {
       ...(signal && { signal }),
     })
     let hasStarted = false
-    owned.defer(() => (hasStarted ? store.close() : giveUpRun({ store, name: run.name, folder: store.folder })))
+    owned.defer(() => (hasStarted ? store.close() : abortRun({ store, name: run.name, folder: store.folder })))
     const madeKey = options.keys.length > 0 ? undefined : keptAdminKey(store.folder)
     const adminKeys = madeKey === undefined ? options.keys : [{ tenant: defaultTenant, key: madeKey }]
     // Somebody may have written into the file.
@@ -132,11 +132,11 @@ export class GatewayServer extends Resource {
         ...(onLimitChange && { onLimitChange }),
       }),
     )
-    const door: GatewayDoor = owned.use(
-      await GatewayDoor.open({
+    const httpServer: GatewayHttpServer = owned.use(
+      await GatewayHttpServer.open({
         gateway,
         reader: store.reader,
-        metrics: metricsOf(telemetry, { store, gateway, lag, directory, door: () => door }),
+        metrics: metricsOf(telemetry, { store, gateway, lag, directory, httpServer: () => httpServer }),
         // They are of all tenants, and one is nobody's to know but whose gateway it is.
         ...(new Set(adminKeys.map(({ tenant }) => tenant)).size > 1 && { metricsTenant: defaultTenant }),
         readiness: () => readinessOf(store, gateway, directory),
@@ -174,7 +174,7 @@ export class GatewayServer extends Resource {
         }),
       )
     }
-    const { url, routes } = door
+    const { url, routes } = httpServer
     const unusedKey = unusedKeyNotice(store.folder, options.keys)
     const notices = [...telemetry.notices, ...(unusedKey === undefined ? [] : [unusedKey])]
     // An earlier launch may have served something else.
@@ -226,7 +226,7 @@ function metricsOf(
     readonly gateway: Gateway
     readonly lag: LoopLag
     readonly directory: BackendDirectory | undefined
-    readonly door: () => GatewayDoor
+    readonly httpServer: () => GatewayHttpServer
   },
 ): ReturnType<Telemetry['metrics']> {
   const { store, gateway, lag } = parts
@@ -237,7 +237,7 @@ function metricsOf(
     gateway: () => ({
       openSessions: gateway.status().openSessions,
       awaitedBackends: parts.directory?.awaited.length ?? 0,
-      ...parts.door().figures,
+      ...parts.httpServer().figures,
     }),
   })
 }

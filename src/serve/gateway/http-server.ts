@@ -8,7 +8,7 @@ import type { MetricsHub } from '../../telemetry/index.ts'
 import { BodyIntake } from '../http/body.ts'
 import { isFault, plainError, replyWithError } from '../http/errors.ts'
 import { allowOthers, type KnownRoutes, refuseUnrouted, type Unrouted } from '../http/routes.ts'
-import { Door } from '../http/server.ts'
+import { HttpServer } from '../http/server.ts'
 import { healthRoutes, type Readiness, readyRoute, selfDescriptionRoutes } from '../http/status-routes.ts'
 import {
   adminOf,
@@ -23,7 +23,7 @@ import { modelListRoutes, modelRoutes } from './model-routes.ts'
 import { sessionRoutes } from './session-routes.ts'
 import { gatewayInfo, keys } from './session-schemas.ts'
 
-interface GatewayDoorOptions {
+interface GatewayHttpServerOptions {
   readonly gateway: Gateway
   readonly reader: RunReader
   readonly metrics: MetricsHub
@@ -39,16 +39,16 @@ interface GatewayDoorOptions {
   readonly onFault?: (error: MillraceError) => void
 }
 
-interface DoorFigures extends ConnectionFigures {
+interface ServerFigures extends ConnectionFigures {
   readonly bodyBytes: number
 }
 
 /** The way to a `Gateway` over HTTP. It has no logic of its own: it parses, calls and encodes. */
-export class GatewayDoor extends Door {
+export class GatewayHttpServer extends HttpServer {
   readonly #intake: BodyIntake
   readonly #admission: ConnectionAdmission
 
-  private constructor(options: GatewayDoorOptions) {
+  private constructor(options: GatewayHttpServerOptions) {
     const { maxUploadMs, maxStallMs, ...given } = { ...defaultGatewayBounds, ...options.bounds }
     const bounds = { ...given, maxUploadMs: timerMs(maxUploadMs), maxStallMs: timerMs(maxStallMs) }
     const { gateway, host = '127.0.0.1', maxSockets, onFault } = options
@@ -65,7 +65,7 @@ export class GatewayDoor extends Door {
     app.removeAllContentTypeParsers()
     modelRoutes(app, { gateway, intake: this.#intake, bounds })
     app.register((scope, _options, done) => {
-      answerInDoorWords(scope, bounds.maxStallMs, onFault)
+      answerErrors(scope, bounds.maxStallMs, onFault)
       // Claude Code asks its base URL for a sign of life before anything else.
       healthRoutes(scope, '/health', '/')
       readyRoute(
@@ -81,7 +81,7 @@ export class GatewayDoor extends Door {
       done()
     })
     app.register((scope, _options, done) => {
-      answerInDoorWords(scope, bounds.maxStallMs, onFault)
+      answerErrors(scope, bounds.maxStallMs, onFault)
       requireCaller(scope, gateway)
       // Bodies are read by the routes that want one.
       scope.addContentTypeParser('*', (_request, _payload, parsed) => parsed(null))
@@ -112,13 +112,13 @@ export class GatewayDoor extends Door {
     })
   }
 
-  static async open(options: GatewayDoorOptions): Promise<GatewayDoor> {
-    const door = new GatewayDoor(options)
-    await door.listen(options.port)
-    return door
+  static async open(options: GatewayHttpServerOptions): Promise<GatewayHttpServer> {
+    const httpServer = new GatewayHttpServer(options)
+    await httpServer.listen(options.port)
+    return httpServer
   }
 
-  get figures(): DoorFigures {
+  get figures(): ServerFigures {
     return { ...this.#admission.figures, bodyBytes: this.#intake.heldBytes }
   }
 }
@@ -155,7 +155,7 @@ function nameRequests(scope: FastifyInstance, maxStallMs: number): void {
 }
 
 /** The same, with all refusals in one shape. */
-function answerInDoorWords(scope: FastifyInstance, maxStallMs: number, onFault: GatewayDoorOptions['onFault']): void {
+function answerErrors(scope: FastifyInstance, maxStallMs: number, onFault: GatewayHttpServerOptions['onFault']): void {
   nameRequests(scope, maxStallMs)
   scope.setErrorHandler(async (thrown, _request, reply) => {
     const error = MillraceError.from(thrown, 'internal')

@@ -8,7 +8,7 @@ test.for(['disk_full', 'store_failed', 'internal'] as const)('a fault of the ser
   const { error: shown } = errorBody(error)
   expect(shown.code).toBe(code)
   expect(JSON.stringify(shown)).not.toContain('/data')
-  // Both doors have the same words for it.
+  // Both servers have the same words for it.
   expect(chatServer.error(error).body).toMatchObject({ error: { message: shown.message } })
 })
 

@@ -3,7 +3,7 @@ import type { Socket } from 'node:net'
 import type { FastifyReply } from 'fastify'
 import { type ErrorCode, MillraceError, ownFaults, type WireError } from '../../errors/index.ts'
 
-export type DoorCode =
+export type HttpErrorCode =
   | 'unauthorized'
   | 'forbidden'
   | 'not_found'
@@ -13,11 +13,15 @@ export type DoorCode =
   | 'timeout'
 
 interface ErrorBody {
-  readonly error: { readonly code: ErrorCode | DoorCode; readonly message: string; readonly data?: WireError['data'] }
+  readonly error: {
+    readonly code: ErrorCode | HttpErrorCode
+    readonly message: string
+    readonly data?: WireError['data']
+  }
 }
 
 /** What is not here went wrong on our side. */
-const statusOf: Readonly<Record<DoorCode, number> & Partial<Record<ErrorCode, number>>> = {
+const statusOf: Readonly<Record<HttpErrorCode, number> & Partial<Record<ErrorCode, number>>> = {
   unauthorized: 401,
   forbidden: 403,
   not_found: 404,
@@ -38,7 +42,7 @@ const statusOf: Readonly<Record<DoorCode, number> & Partial<Record<ErrorCode, nu
 
 const retryAfterSeconds = '1'
 
-export function refuse(reply: FastifyReply, code: DoorCode | 'usage', message: string): FastifyReply {
+export function refuse(reply: FastifyReply, code: HttpErrorCode | 'usage', message: string): FastifyReply {
   return reply.code(statusOf[code] ?? 500).send({ error: { code, message } } satisfies ErrorBody)
 }
 
@@ -61,10 +65,10 @@ export function errorBody(thrown: unknown): ErrorBody {
 }
 
 /** What is wrong with a body before anybody has read what it says. */
-const bodyCodes: Readonly<Record<string, DoorCode>> = { 413: 'too_large', 415: 'unsupported_type' }
+const bodyCodes: Readonly<Record<string, HttpErrorCode>> = { 413: 'too_large', 415: 'unsupported_type' }
 
 /** fastify refuses some requests before any route sees them, and an intake some bodies. */
-function refusalOf(thrown: unknown): { code: DoorCode | 'usage'; message: string } | undefined {
+function refusalOf(thrown: unknown): { code: HttpErrorCode | 'usage'; message: string } | undefined {
   if (thrown instanceof MillraceError) {
     const bodyCode = thrown.code === 'usage' ? bodyCodes[String(thrown.data['status'])] : undefined
     return bodyCode && { code: bodyCode, message: thrown.rawMessage }
@@ -87,7 +91,7 @@ const lingerMs = 2_000
 
 export interface Refusal {
   readonly status: number
-  readonly code: DoorCode | 'usage'
+  readonly code: HttpErrorCode | 'usage'
   readonly message: string
 }
 

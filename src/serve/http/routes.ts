@@ -3,7 +3,7 @@ import { z } from 'zod'
 import { MillraceError } from '../../errors/index.ts'
 import { andList } from '../../kit/index.ts'
 import { describeIssues, safeParse } from '../../schema/index.ts'
-import { type DoorCode, refuse } from './errors.ts'
+import { type HttpErrorCode, refuse } from './errors.ts'
 
 export interface KnownRoute {
   readonly method: string
@@ -13,7 +13,7 @@ export interface KnownRoute {
 }
 
 export interface Unrouted {
-  readonly code: Extract<DoorCode, 'not_found' | 'method_not_allowed'>
+  readonly code: Extract<HttpErrorCode, 'not_found' | 'method_not_allowed'>
   readonly message: string
   readonly beside: readonly KnownRoute[]
 }

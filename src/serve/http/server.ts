@@ -24,7 +24,7 @@ const closeGraceMs = 10_000
 const keepAliveMs = 5 * 60_000
 const maxParamLength = 256
 
-interface DoorServerOptions {
+interface HttpServerOptions {
   /** Whether it asks for no key. Then `Host` and `Origin` of every request must name this server. */
   readonly isKeyless: boolean
   readonly limits?: { readonly maxHeaderBytes: number; readonly maxUploadMs: number }
@@ -33,7 +33,7 @@ interface DoorServerOptions {
 }
 
 /** Something that listens for HTTP: how it begins and how it ends. What it answers is added by those who extend it. */
-export abstract class Door extends Resource {
+export abstract class HttpServer extends Resource {
   protected readonly app: Fastify.FastifyInstance
   protected readonly knownRoutes: KnownRoutes
   protected readonly openResponses: OpenResponses
@@ -42,7 +42,7 @@ export abstract class Door extends Resource {
   readonly #sockets = new Set<Socket>()
   #accepted = 0
 
-  protected constructor(host: string, options: DoorServerOptions) {
+  protected constructor(host: string, options: HttpServerOptions) {
     super()
     this.#host = host
     const { isKeyless, limits = { maxHeaderBytes, maxUploadMs }, refusalBody: body = plainBody } = options
@@ -208,13 +208,13 @@ const minKeyCharacters = 16
 /** What a header carries as it is, and nobody trims: a key from a file often has a line end that no client can send. */
 const sendable = /^[!-~]+( +[!-~]+)*$/
 
-interface DoorKey {
+interface ServerKey {
   readonly name: string
   readonly key: string
 }
 
 /** Keys that clients can send; a server to other machines needs a real lock. `missing` says what one is and how to give it. */
-export function requireKeys(host: string, keys: readonly DoorKey[], missing: string): void {
+export function requireKeys(host: string, keys: readonly ServerKey[], missing: string): void {
   const unsendable = keys.find(({ key }) => !sendable.test(key))
   if (unsendable) {
     throw new MillraceError(

@@ -4,7 +4,7 @@ import { describe, expect, it } from 'vitest'
 import failing from '../../../test/fixtures/failing.ts'
 import { counter } from '../../../test/support/serve/counter-environment.ts'
 import { EnvironmentSession, ServedTools } from './environment-session.ts'
-import { HttpToolDoor } from './http-tool-server.ts'
+import { HttpToolServer } from './http-tool-server.ts'
 
 const signal = new AbortController().signal
 
@@ -105,13 +105,13 @@ describe('EnvironmentSession', () => {
 
   it('lets tools call the tool servers of the environment, for as long as it lasts', async () => {
     const { tools: far, log } = await counter()
-    await using door = await HttpToolDoor.open({ tools: far, version: '1', port: 0, onFault: () => {} })
+    await using httpServer = await HttpToolServer.open({ tools: far, version: '1', port: 0, onFault: () => {} })
     const environment = defineEnvironment({
       name: 'near',
       task: z.number(),
       tasks: () => [1],
       prompt: () => '',
-      mcpServers: { far: { url: door.url } },
+      mcpServers: { far: { url: httpServer.url } },
       tools: {
         ask: {
           parameters: z.object({ by: z.number() }),

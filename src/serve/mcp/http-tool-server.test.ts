@@ -5,7 +5,7 @@ import { describe, expect, it, vi } from 'vitest'
 import { activeResources, leftSince } from '../../../test/support/kit/active-resources.ts'
 import { ToolServers } from '../../tools/index.ts'
 import { counter } from '../../../test/support/serve/counter-environment.ts'
-import { HttpToolDoor, type HttpToolDoorOptions } from './http-tool-server.ts'
+import { HttpToolServer, type HttpToolServerOptions } from './http-tool-server.ts'
 import type { ServedTools } from './environment-session.ts'
 
 const initialize = {
@@ -15,11 +15,11 @@ const initialize = {
   params: { protocolVersion: '2025-06-18', capabilities: {}, clientInfo: { name: 'test', version: '1' } },
 }
 
-function open(tools: ServedTools, options: Partial<HttpToolDoorOptions> = {}): Promise<HttpToolDoor> {
-  return HttpToolDoor.open({ tools, version: '1.2.3', port: 0, onFault: () => {}, ...options })
+function open(tools: ServedTools, options: Partial<HttpToolServerOptions> = {}): Promise<HttpToolServer> {
+  return HttpToolServer.open({ tools, version: '1.2.3', port: 0, onFault: () => {}, ...options })
 }
 
-async function connect({ url }: HttpToolDoor, mode: 'legacy' | 'auto' = 'legacy') {
+async function connect({ url }: HttpToolServer, mode: 'legacy' | 'auto' = 'legacy') {
   const client = new Client({ name: 'test', version: '1' }, { versionNegotiation: { mode } })
   const { promise: listens, resolve } = Promise.withResolvers<void>()
   const transport = new StreamableHTTPClientTransport(new URL(url), {
@@ -33,7 +33,7 @@ async function connect({ url }: HttpToolDoor, mode: 'legacy' | 'auto' = 'legacy'
   return {
     client,
     transport,
-    /** Resolves when the stream is open on which the door may speak unasked. */
+    /** Resolves when the stream is open on which the HTTP server may speak unasked. */
     listens,
     [Symbol.asyncDispose]: () => client.close(),
   }
@@ -59,22 +59,22 @@ function post(
   })
 }
 
-describe('HttpToolDoor', () => {
+describe('HttpToolServer', () => {
   it('tears down what was set up for a client that could not be connected', async () => {
     const { tools, log } = await counter()
-    await using door = await open(tools)
+    await using httpServer = await open(tools)
     const transport = WebStandardStreamableHTTPServerTransport.prototype
     const start = Object.getOwnPropertyDescriptor(transport, 'start')
     transport.start = () => {
       Object.defineProperty(transport, 'start', start ?? {})
       return Promise.reject(new Error('no transport'))
     }
-    const refused = await post(door.url, initialize)
+    const refused = await post(httpServer.url, initialize)
     expect(refused).toMatchObject({ status: 500 })
     expect(refused.text).toContain('no transport')
     expect(log.tornDown).toEqual([10])
-    expect(door.sessions).toBe(0)
-    await using next = await connect(door)
+    expect(httpServer.sessions).toBe(0)
+    await using next = await connect(httpServer)
     expect(await next.client.callTool({ name: 'add', arguments: { by: 1 } })).toMatchObject({
       content: [{ text: '11' }],
     })
@@ -84,10 +84,10 @@ describe('HttpToolDoor', () => {
     const before = activeResources()
     const { tools, log } = await counter()
     {
-      await using door = await open(tools)
-      await using one = await connect(door)
+      await using httpServer = await open(tools)
+      await using one = await connect(httpServer)
       // A client that would rather speak a revision without sessions is led back to one with them.
-      await using other = await connect(door, 'auto')
+      await using other = await connect(httpServer, 'auto')
       expect(one.client.getServerVersion()).toMatchObject({ name: 'counter', version: '1.2.3' })
       expect(one.client.getInstructions()).toBe('Counts up from what the task says.')
       const listed = await one.client.listTools()
@@ -104,10 +104,10 @@ describe('HttpToolDoor', () => {
       expect(await one.client.callTool(add)).toEqual({ content: [{ type: 'text', text: '11' }] })
       expect(await one.client.callTool(add)).toEqual({ content: [{ type: 'text', text: '12' }] })
       expect(await other.client.callTool(add)).toEqual({ content: [{ type: 'text', text: '11' }] })
-      expect(door.sessions).toBe(2)
+      expect(httpServer.sessions).toBe(2)
       await one.transport.terminateSession()
       expect(log.tornDown).toEqual([12])
-      expect(door.sessions).toBe(1)
+      expect(httpServer.sessions).toBe(1)
     }
     expect(log.tornDown).toEqual([12, 11])
     expect(await leftSince(before)).toEqual([])
@@ -115,8 +115,8 @@ describe('HttpToolDoor', () => {
 
   it('serves our own sessions, each rollout its own', async () => {
     const { tools, log } = await counter()
-    await using door = await open(tools)
-    await using servers = new ToolServers({ servers: { counter: { url: door.url, sharing: 'session' } } })
+    await using httpServer = await open(tools)
+    await using servers = new ToolServers({ servers: { counter: { url: httpServer.url, sharing: 'session' } } })
     const { signal } = new AbortController()
     const add = { tool: 'add', arguments: { by: 2 }, signal }
     {
@@ -133,8 +133,8 @@ describe('HttpToolDoor', () => {
 
   it('shows what a tool does wrong as the model would see it', async () => {
     const { tools } = await counter()
-    await using door = await open(tools)
-    await using one = await connect(door)
+    await using httpServer = await open(tools)
+    await using one = await connect(httpServer)
     const said = async (name: string, given = {}) => await one.client.callTool({ name, arguments: given })
     expect(await said('fail')).toEqual({ content: [{ type: 'text', text: 'Error: it is broken' }], isError: true })
     expect(await said('add', { by: 'two' })).toMatchObject({
@@ -156,8 +156,8 @@ describe('HttpToolDoor', () => {
 
   it('stops the tool whose call is cancelled, and the tools of a session that ends', async () => {
     const { tools, log } = await counter()
-    await using door = await open(tools)
-    await using one = await connect(door)
+    await using httpServer = await open(tools)
+    await using one = await connect(httpServer)
     const given = new AbortController()
     const cancelled = one.client.callTool({ name: 'wait', arguments: {} }, { signal: given.signal })
     await expect.poll(() => log.events).toEqual(['wait starts'])
@@ -174,46 +174,48 @@ describe('HttpToolDoor', () => {
 
   it('lets in only this machine, under its own names', async () => {
     const { tools, log } = await counter()
-    await using door = await open(tools)
-    expect(new URL(door.url).hostname).toBe('127.0.0.1')
-    expect(await post(door.url, initialize, { host: 'evil.example' })).toMatchObject({ status: 403 })
-    expect(await post(door.url, initialize, { origin: 'https://evil.example' })).toMatchObject({ status: 403 })
-    const refused = await post(door.url, initialize, { origin: 'http://localhost:3000' })
+    await using httpServer = await open(tools)
+    expect(new URL(httpServer.url).hostname).toBe('127.0.0.1')
+    expect(await post(httpServer.url, initialize, { host: 'evil.example' })).toMatchObject({ status: 403 })
+    expect(await post(httpServer.url, initialize, { origin: 'https://evil.example' })).toMatchObject({ status: 403 })
+    const refused = await post(httpServer.url, initialize, { origin: 'http://localhost:3000' })
     expect(refused).toMatchObject({ status: 403 })
     expect(JSON.parse(refused.text)).toMatchObject({ jsonrpc: '2.0', error: { code: -32_000 }, id: null })
     expect(log.setUp).toEqual([])
-    const { port } = new URL(door.url)
-    expect(await post(door.url, initialize, { origin: `http://127.0.0.1:${port}` })).toMatchObject({ status: 200 })
+    const { port } = new URL(httpServer.url)
+    expect(await post(httpServer.url, initialize, { origin: `http://127.0.0.1:${port}` })).toMatchObject({
+      status: 200,
+    })
   })
 
   it('has a limit to its sessions, and says so', async () => {
     const { tools } = await counter()
-    await using door = await open(tools, { maxSessions: 1 })
-    const one = await connect(door)
-    const refused = await post(door.url, initialize)
+    await using httpServer = await open(tools, { maxSessions: 1 })
+    const one = await connect(httpServer)
+    const refused = await post(httpServer.url, initialize)
     expect(refused.status).toBe(503)
     expect(refused.text).toContain('there are 1 sessions, which is the limit')
     await one.transport.terminateSession()
     await one.client.close()
-    await using _other = await connect(door)
+    await using _other = await connect(httpServer)
   })
 
   it('ends a session that nobody uses, but none that somebody listens to', async () => {
     const { tools, log } = await counter()
     vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
     using _time = { [Symbol.dispose]: () => void vi.useRealTimers() }
-    await using door = await open(tools)
-    await using one = await connect(door)
+    await using httpServer = await open(tools)
+    await using one = await connect(httpServer)
     await one.listens
     const add = () => one.client.callTool({ name: 'add', arguments: { by: 1 } })
     expect(await add()).toMatchObject({ content: [{ text: '11' }] })
-    await post(door.url, initialize)
-    expect(door.sessions).toBe(2)
+    await post(httpServer.url, initialize)
+    expect(httpServer.sessions).toBe(2)
     const later = () => {
       vi.advanceTimersByTime(10 * 60_000)
-      return [door.sessions, log.tornDown]
+      return [httpServer.sessions, log.tornDown]
     }
-    // Again and again, because the door notes that a request has ended only after its client does.
+    // Again and again, because the HTTP server notes that a request has ended only after its client does.
     await expect.poll(later).toEqual([1, [10]])
     expect(later()).toEqual([1, [10]])
     expect(await add()).toMatchObject({ content: [{ text: '12' }] })
@@ -233,16 +235,16 @@ describe('HttpToolDoor', () => {
         await isTidy.promise
       },
     })
-    const door = await open(tools)
-    const sent = request(door.url, { method: 'POST', headers: { 'content-type': 'application/json' } })
+    const httpServer = await open(tools)
+    const sent = request(httpServer.url, { method: 'POST', headers: { 'content-type': 'application/json' } })
     sent.on('error', () => {})
     sent.end(JSON.stringify(initialize))
     await settingUp.promise
     sent.destroy()
     await tidying.promise
     let isClosed = false
-    const closing = door.close().then(() => (isClosed = true))
-    // Meanwhile doors that have nobody to wait for come to their end.
+    const closing = httpServer.close().then(() => (isClosed = true))
+    // Meanwhile servers that have nobody to wait for come to their end.
     for (let other = 0; other < 5; other += 1) await (await open(tools)).close()
     expect(isClosed).toBe(false)
     isTidy.resolve()
@@ -256,24 +258,24 @@ describe('HttpToolDoor', () => {
         if (isBroken) throw new Error('no disk')
       },
     })
-    await using door = await open(tools)
-    const failed = await post(door.url, initialize)
+    await using httpServer = await open(tools)
+    const failed = await post(httpServer.url, initialize)
     expect(failed).toMatchObject({ status: 500, text: expect.stringMatching(/setup threw Error at .*: no disk/) })
     const list = { jsonrpc: '2.0', id: 2, method: 'tools/list' }
-    expect(await post(door.url, list, { 'mcp-session-id': 'none' })).toMatchObject({ status: 404 })
-    expect(await post(door.url, list)).toMatchObject({ status: 400 })
+    expect(await post(httpServer.url, list, { 'mcp-session-id': 'none' })).toMatchObject({ status: 404 })
+    expect(await post(httpServer.url, list)).toMatchObject({ status: 400 })
     for (const text of ['"not a message"', '{ not JSON']) {
-      expect(await post(door.url, text)).toMatchObject({
+      expect(await post(httpServer.url, text)).toMatchObject({
         status: 400,
         text: expect.stringContaining('"jsonrpc":"2.0"'),
       })
     }
-    expect(await post(door.url, JSON.stringify('x'.repeat(4 * 1024 * 1024)))).toMatchObject({ status: 413 })
-    expect(await post(`${door.url}/elsewhere`, list)).toMatchObject({ status: 404 })
-    const other = await fetch(door.url, { method: 'PUT' })
+    expect(await post(httpServer.url, JSON.stringify('x'.repeat(4 * 1024 * 1024)))).toMatchObject({ status: 413 })
+    expect(await post(`${httpServer.url}/elsewhere`, list)).toMatchObject({ status: 404 })
+    const other = await fetch(httpServer.url, { method: 'PUT' })
     expect([other.status, other.headers.get('allow')]).toEqual([405, 'DELETE, GET, HEAD, POST'])
     isBroken = false
-    await using one = await connect(door)
+    await using one = await connect(httpServer)
     expect((await one.client.listTools()).tools).toHaveLength(6)
   })
 })

@@ -11,7 +11,7 @@ import type { FastifyError, FastifyReply, FastifyRequest } from 'fastify'
 import { MillraceError } from '../../errors/index.ts'
 import { AbortScope, closeAll, Resource, timerMs } from '../../kit/index.ts'
 import { refuseUnrouted } from '../http/routes.ts'
-import { Door } from '../http/server.ts'
+import { HttpServer } from '../http/server.ts'
 import { EnvironmentSession, mcpServer, type ServedTools } from './environment-session.ts'
 
 const path = '/mcp'
@@ -24,7 +24,7 @@ const defaultIdleMs = 10 * 60_000
 const refused = -32_000
 const unknownSession = -32_001
 
-export interface HttpToolDoorOptions {
+export interface HttpToolServerOptions {
   readonly tools: ServedTools
   readonly version: string
   readonly port: number
@@ -36,13 +36,13 @@ export interface HttpToolDoorOptions {
 }
 
 /** An environment's tools over Streamable HTTP, for clients on this machine; each session has a state of its own. */
-export class HttpToolDoor extends Door {
-  readonly #options: HttpToolDoorOptions
+export class HttpToolServer extends HttpServer {
+  readonly #options: HttpToolServerOptions
   readonly #sessions = new Map<string, HttpSession>()
   readonly #maxSessions: number
   readonly #opening = new Set<Promise<HttpSession | Response>>()
 
-  private constructor(options: HttpToolDoorOptions) {
+  private constructor(options: HttpToolServerOptions) {
     // Whoever can call tools can do what they do, so only this machine is let in.
     super('127.0.0.1', {
       isKeyless: true,
@@ -70,10 +70,10 @@ export class HttpToolDoor extends Door {
     })
   }
 
-  static async open(options: HttpToolDoorOptions): Promise<HttpToolDoor> {
-    const door = new HttpToolDoor(options)
-    await door.listen(options.port, '--http (port)')
-    return door
+  static async open(options: HttpToolServerOptions): Promise<HttpToolServer> {
+    const httpServer = new HttpToolServer(options)
+    await httpServer.listen(options.port, '--http (port)')
+    return httpServer
   }
 
   override get url(): string {

@@ -1,7 +1,7 @@
 import { PassThrough } from 'node:stream'
 import { describe, expect, it } from 'vitest'
 import { counter } from '../../../test/support/serve/counter-environment.ts'
-import { StdioToolDoor } from './stdio-tool-server.ts'
+import { StdioToolServer } from './stdio-tool-server.ts'
 
 const signal = new AbortController().signal
 
@@ -10,7 +10,7 @@ async function open() {
   const input = new PassThrough()
   const output = new PassThrough({ encoding: 'utf8' })
   const faults: unknown[] = []
-  const door = await StdioToolDoor.open({
+  const httpServer = await StdioToolServer.open({
     tools,
     version: '1.2.3',
     input,
@@ -21,7 +21,7 @@ async function open() {
   let text = ''
   output.on('data', (chunk: string) => (text += chunk))
   return {
-    door,
+    httpServer,
     log,
     release,
     faults,
@@ -33,7 +33,7 @@ async function open() {
         .split('\n')
         .filter(Boolean)
         .map((line): unknown => JSON.parse(line)),
-    [Symbol.asyncDispose]: () => door.close(),
+    [Symbol.asyncDispose]: () => httpServer.close(),
   }
 }
 
@@ -43,7 +43,7 @@ const hello = {
   params: { protocolVersion: '2025-06-18', capabilities: {}, clientInfo: { name: 'test', version: '1' } },
 }
 
-describe('StdioToolDoor', () => {
+describe('StdioToolServer', () => {
   it('is one session, from the first message until the client goes', async () => {
     await using line = await open()
     line.say(hello)
@@ -56,8 +56,8 @@ describe('StdioToolDoor', () => {
       { id: 3, result: { content: [{ text: '17' }] } },
     ])
     line.input.end()
-    await line.door.ended
-    await line.door.close()
+    await line.httpServer.ended
+    await line.httpServer.close()
     expect(line.log.tornDown).toEqual([17])
   })
 
@@ -69,8 +69,8 @@ describe('StdioToolDoor', () => {
     line.say({ id: 2, method: 'tools/call', params: { name: 'wait' } })
     await expect.poll(() => line.log.events).toEqual(['wait starts'])
     line.input.end()
-    await line.door.ended
-    await line.door.close()
+    await line.httpServer.ended
+    await line.httpServer.close()
     expect(line.log).toMatchObject({ stopped: ['wait'], tornDown: [10] })
   })
 })

@@ -3,7 +3,7 @@ import { serveStdio, StdioServerTransport, type StdioServerHandle } from '@model
 import { closeAll, Resource } from '../../kit/index.ts'
 import { EnvironmentSession, mcpServer, type ServedTools } from './environment-session.ts'
 
-export interface StdioToolDoorOptions {
+export interface StdioToolServerOptions {
   readonly tools: ServedTools
   readonly version: string
   readonly input: Readable
@@ -28,12 +28,12 @@ class WatchedTransport extends StdioServerTransport {
 }
 
 /** An environment's tools for one client, on a pair of streams: one session, from the start to the end of the process. */
-export class StdioToolDoor extends Resource {
+export class StdioToolServer extends Resource {
   readonly #session: EnvironmentSession
   readonly #transport: WatchedTransport
   readonly #handle: StdioServerHandle
 
-  private constructor(session: EnvironmentSession, { input, output, version, onFault }: StdioToolDoorOptions) {
+  private constructor(session: EnvironmentSession, { input, output, version, onFault }: StdioToolServerOptions) {
     super()
     this.#session = session
     this.#transport = new WatchedTransport(input, output)
@@ -42,9 +42,9 @@ export class StdioToolDoor extends Resource {
   }
 
   /** Sets the environment up first: a client that is answered at all can call. */
-  static async open(options: StdioToolDoorOptions): Promise<StdioToolDoor> {
+  static async open(options: StdioToolServerOptions): Promise<StdioToolServer> {
     const session = await EnvironmentSession.open(options.tools, { id: 'stdio', signal: options.signal })
-    return new StdioToolDoor(session, options)
+    return new StdioToolServer(session, options)
   }
 
   get ended(): Promise<void> {

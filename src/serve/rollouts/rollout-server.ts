@@ -9,7 +9,7 @@ import { BodyIntake, jsonBody } from '../http/body.ts'
 import { refuse, replyWithError } from '../http/errors.ts'
 import { namedSchemas } from '../http/openapi.ts'
 import { pageSchemas, parseQuery, refuseUnrouted, wantsLines } from '../http/routes.ts'
-import { Door, keysIn, requireAccessKey } from '../http/server.ts'
+import { HttpServer, keysIn, requireAccessKey } from '../http/server.ts'
 import { healthRoutes, openPaths, readyRoute, selfDescriptionRoutes } from '../http/status-routes.ts'
 import { rolloutCount } from '../requests/known-request.ts'
 import {
@@ -24,7 +24,7 @@ import { key, lines, recordSchema, replies, serveInfo } from './reply-schemas.ts
 import type { RolloutService } from './rollout-service.ts'
 import { requestHeaders, sendResult, sendResults, sendRollout } from './send-rollouts.ts'
 
-export interface HttpDoorOptions {
+export interface RolloutServerOptions {
   readonly service: RolloutService
   readonly host?: string
   readonly port: number
@@ -34,8 +34,8 @@ export interface HttpDoorOptions {
 }
 
 /** The way to a `RolloutService` over HTTP. It has no logic of its own: it parses, calls and encodes. */
-export class HttpDoor extends Door {
-  private constructor(options: HttpDoorOptions) {
+export class RolloutServer extends HttpServer {
+  private constructor(options: RolloutServerOptions) {
     const { service, accessKey, onFault, host = '127.0.0.1' } = options
     requireAccessKey(host, accessKey)
     super(host, { isKeyless: accessKey === undefined })
@@ -78,10 +78,10 @@ export class HttpDoor extends Door {
     workerRoutes(app, service, intake)
   }
 
-  static async open(options: HttpDoorOptions): Promise<HttpDoor> {
-    const door = new HttpDoor(options)
-    await door.listen(options.port)
-    return door
+  static async open(options: RolloutServerOptions): Promise<RolloutServer> {
+    const httpServer = new RolloutServer(options)
+    await httpServer.listen(options.port)
+    return httpServer
   }
 }
 

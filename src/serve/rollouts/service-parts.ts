@@ -4,7 +4,7 @@ import { MillraceError } from '../../errors/index.ts'
 import {
   evaluateOptions,
   type EvaluateOptions,
-  giveUpRun,
+  abortRun,
   keepingChanges,
   type OpenedRun,
   openExecutor,
@@ -13,7 +13,7 @@ import {
   resolveRun,
   type RunConfig,
   type RunInfo,
-  takeUpRun,
+  resumeRun,
 } from '../../eval/index.ts'
 import type { ModelStatus } from '../../inference/index.ts'
 import { LoopLag, type LoopLagWindow, type Variables } from '../../kit/index.ts'
@@ -43,7 +43,7 @@ export interface ServiceParts {
 export async function openServiceParts(options: ServiceOptions, started: AsyncDisposableStack): Promise<ServiceParts> {
   const bounds = { ...defaultBounds, ...options.bounds }
   const { resolved, opened } = await openServedRun(options)
-  started.defer(() => giveUpRun(opened))
+  started.defer(() => abortRun(opened))
   const { store, name, seed } = opened
   const telemetry = started.use(startTelemetry({ env: resolved.env, run: name, metrics: true }))
   const counted = { run: name, metrics: true, onMetrics: (delta: MetricsDelta) => telemetry.merge(delta) }
@@ -51,7 +51,7 @@ export async function openServiceParts(options: ServiceOptions, started: AsyncDi
   const codec = started.use(await CodecPool.start(store.folder))
   const signal = options.signal ?? new AbortController().signal
   const silent = (options.preflight ?? true) ? await executor.preflight(signal) : []
-  const { info: taken, changedCode } = await takeUpRun(opened, resolved.config, options.run ?? {})
+  const { info: taken, changedCode } = await resumeRun(opened, resolved.config, options.run ?? {})
   const info = { ...taken, notices: [...taken.notices, ...silent] }
   const keepChanges = keepingChanges(store, changedCode)
   const lag = started.use(new LoopLag())

@@ -192,7 +192,7 @@ export function recordOf(rollout: string, stored: string, blobs: BlobStore): Bar
 }
 
 function recordText(rollout: string, stored: string, blobs: BlobStore): string {
-  return decoded(`what rollout ${rollout} came to`, () => blobs.text(stored))
+  return decoded(`the result of rollout ${rollout}`, () => blobs.text(stored))
 }
 
 /** Fields that readers use without asking whether they are there. */
@@ -202,7 +202,7 @@ const counts = Object.keys(emptyUsage())
 
 /** A rollout's record from its JSON. It was valid when it was written; only what readers rely on is checked. */
 export function storedRecord(rollout: string, text: string): BareRecord {
-  return decoded(`what rollout ${rollout} came to`, () => {
+  return decoded(`the result of rollout ${rollout}`, () => {
     const value: unknown = JSON.parse(text)
     if (!isRecordOf(rollout, value)) throw new Error('it is no record of that rollout')
     return value

@@ -11,7 +11,7 @@ import { defineEnvironment, registerResolver } from '../../../src/env/index.ts'
 import { evaluate } from '../../../src/eval/index.ts'
 import { Gateway, type GatewayOptions } from '../../../src/gateway/index.ts'
 import { decodePool, resolveModelConfig, type ModelConfigInput } from '../../../src/inference/index.ts'
-import { GatewayServer, HttpDoor, RolloutService, type GatewayServerOptions } from '../../../src/serve/index.ts'
+import { GatewayServer, RolloutServer, RolloutService, type GatewayServerOptions } from '../../../src/serve/index.ts'
 import { RunStore } from '../../../src/store/index.ts'
 
 const [, , root = ''] = process.argv
@@ -93,7 +93,7 @@ const openings: Readonly<Record<string, () => Promise<AsyncDisposable | void>>> 
   'serve: the preflight': () => service({ ...asked, preflight: true }),
   'serve: the port': async () => {
     await using opened = await service(asked)
-    return await HttpDoor.open({ service: opened, port: takenPort })
+    return await RolloutServer.open({ service: opened, port: takenPort })
   },
 }
 

@@ -6,7 +6,7 @@ import { execFileSync } from 'node:child_process'
 import { join } from 'node:path'
 import { MillraceError } from '../../../src/errors/index.ts'
 import { registerResolver } from '../../../src/env/index.ts'
-import { HttpDoor, RolloutService } from '../../../src/serve/index.ts'
+import { RolloutServer, RolloutService } from '../../../src/serve/index.ts'
 import { RunReader } from '../../../src/store/index.ts'
 
 const count = 3_000
@@ -19,14 +19,14 @@ const first = await open()
 const { results } = await first.service.submit({ requestId: 'all', tasks, isDetached: true })
 const reported: string[] = []
 const failure = await readAll(results, reported)
-const ready = await (await fetch(`${first.door.url}/ready`)).json()
-const refused = await fetch(`${first.door.url}/v1/rollouts`, {
+const ready = await (await fetch(`${first.httpServer.url}/ready`)).json()
+const refused = await fetch(`${first.httpServer.url}/v1/rollouts`, {
   method: 'POST',
   headers: { 'content-type': 'application/json' },
   body: JSON.stringify({ task: tasks[0] }),
 })
 const refusal = { status: refused.status, body: await refused.json() }
-await first.door.close()
+await first.httpServer.close()
 await first.service.close()
 
 execFileSync('mount', ['-o', 'remount,size=64m', mount])
@@ -34,7 +34,7 @@ const second = await open()
 const again = await second.service.submit({ requestId: 'all', tasks })
 const ended: string[] = []
 const secondFailure = await readAll(again.results, ended)
-await second.door.close()
+await second.httpServer.close()
 await second.service.close()
 
 using reader = RunReader.open(join(mount, 'served'))
@@ -51,7 +51,7 @@ process.stdout.write(
   }),
 )
 
-async function open(): Promise<{ service: RolloutService; door: HttpDoor }> {
+async function open(): Promise<{ service: RolloutService; httpServer: RolloutServer }> {
   const service = await RolloutService.open({
     environment: new URL('../../fixtures/counting.ts', import.meta.url).pathname,
     model: 'sim',
@@ -59,7 +59,7 @@ async function open(): Promise<{ service: RolloutService; door: HttpDoor }> {
     seed: 3,
     run,
   })
-  return { service, door: await HttpDoor.open({ service, port: 0 }) }
+  return { service, httpServer: await RolloutServer.open({ service, port: 0 }) }
 }
 
 /** The code it failed with, if it did. */

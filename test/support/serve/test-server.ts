@@ -3,7 +3,7 @@ import type { Readable } from 'node:stream'
 import { defineEnvironment, textOf, z, type Environment, type Message } from 'millrace'
 import { ScriptedBackend, temporaryRuns, type Script } from 'millrace/testing'
 import { Agent, request, type Dispatcher } from 'undici'
-import { HttpDoor, RolloutService, type ServiceOptions } from '../../../src/serve/index.ts'
+import { RolloutServer, RolloutService, type ServiceOptions } from '../../../src/serve/index.ts'
 
 /** One turn: the model is shown a word. */
 export const wordEnvironment = defineEnvironment({
@@ -26,15 +26,15 @@ export type RecordLine = Record<string, unknown> & { id: string; outcome: string
 /** A server over a script, on a port of its own, in a folder of its own unless one is given. */
 export class TestServer implements AsyncDisposable {
   readonly service: RolloutService
-  readonly door: HttpDoor
+  readonly httpServer: RolloutServer
   readonly backend: ScriptedBackend
   readonly #ends: AsyncDisposableStack
   /** Connections of its own, so that nothing of one test is left to another. */
   readonly #agent = new Agent()
 
-  private constructor(parts: Pick<TestServer, 'service' | 'door' | 'backend'>, ends: AsyncDisposableStack) {
+  private constructor(parts: Pick<TestServer, 'service' | 'httpServer' | 'backend'>, ends: AsyncDisposableStack) {
     this.service = parts.service
-    this.door = parts.door
+    this.httpServer = parts.httpServer
     this.backend = parts.backend
     this.#ends = ends
   }
@@ -57,8 +57,10 @@ export class TestServer implements AsyncDisposable {
         run: { ...options.run, root },
       }),
     )
-    const door = ends.use(await HttpDoor.open({ service, port: 0, ...(accessKey !== undefined && { accessKey }) }))
-    return new TestServer({ service, door, backend }, ends.move())
+    const httpServer = ends.use(
+      await RolloutServer.open({ service, port: 0, ...(accessKey !== undefined && { accessKey }) }),
+    )
+    return new TestServer({ service, httpServer, backend }, ends.move())
   }
 
   async post(body: unknown, headers: Record<string, string> = {}): Promise<Reply> {
@@ -67,7 +69,7 @@ export class TestServer implements AsyncDisposable {
 
   /** A request whose reply is read as it comes. */
   async open(body: unknown, headers: Record<string, string> = {}): Promise<Dispatcher.ResponseData> {
-    return await request(`${this.door.url}/v1/rollouts`, {
+    return await request(`${this.httpServer.url}/v1/rollouts`, {
       dispatcher: this.#agent,
       method: 'POST',
       headers: { 'content-type': 'application/json', ...headers },
@@ -84,11 +86,11 @@ export class TestServer implements AsyncDisposable {
   }
 
   async get(path: string, headers: Record<string, string> = {}): Promise<Reply> {
-    return await replyOf(await request(`${this.door.url}${path}`, { dispatcher: this.#agent, headers }))
+    return await replyOf(await request(`${this.httpServer.url}${path}`, { dispatcher: this.#agent, headers }))
   }
 
   async text(path: string, headers: Record<string, string> = {}): Promise<string> {
-    const { body } = await request(`${this.door.url}${path}`, { dispatcher: this.#agent, headers })
+    const { body } = await request(`${this.httpServer.url}${path}`, { dispatcher: this.#agent, headers })
     return await body.text()
   }
 
@@ -99,11 +101,11 @@ export class TestServer implements AsyncDisposable {
   async send(method: 'GET' | 'POST' | 'PUT' | 'DELETE', path: string, body?: unknown): Promise<Reply> {
     const sent =
       body === undefined ? {} : { body: JSON.stringify(body), headers: { 'content-type': 'application/json' } }
-    return await replyOf(await request(`${this.door.url}${path}`, { dispatcher: this.#agent, method, ...sent }))
+    return await replyOf(await request(`${this.httpServer.url}${path}`, { dispatcher: this.#agent, method, ...sent }))
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    // The service first: a reply that still waits would keep the door open.
+    // The service first: a reply that still waits would keep the HTTP server open.
     await this.service.close()
     await this.#agent.destroy()
     await this.#ends[Symbol.asyncDispose]()

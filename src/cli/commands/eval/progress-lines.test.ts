@@ -155,10 +155,10 @@ describe('startupLine', () => {
     [{ environment: '', run: '', model: '' }, 'loading the environment… 2.6s · Ctrl-C stops'],
     [{ models: [] }, 'arithmetic · sim starting the rollout thread… 2.6s · Ctrl-C stops'],
     [{ run: '' }, 'arithmetic · sim opening the run… 2.6s · Ctrl-C stops'],
-    [{}, 'arithmetic · sim asking sim for a word… 2.6s · Ctrl-C stops'],
+    [{}, 'arithmetic · sim checking sim with one token… 2.6s · Ctrl-C stops'],
     [
       { hasToolServers: true },
-      'arithmetic · sim asking sim for a word and opening the tool servers… 2.6s · Ctrl-C stops',
+      'arithmetic · sim checking sim with one token and opening the tool servers… 2.6s · Ctrl-C stops',
     ],
     [
       { resumed: 90_000, ended: 12_000 },

@@ -253,7 +253,7 @@ export function startupText(progress: Progress): string {
   if (ended > 0 && ended < resumed) return `reading earlier results: ${formatCount(ended)} of ${formatCount(resumed)}`
   // Outcomes are counted once the model has answered.
   if (Object.keys(progress.outcomes).length > 0) return 'asking the environment for its tasks'
-  return `asking ${printableLine(model)} for a word${hasToolServers ? ' and opening the tool servers' : ''}`
+  return `checking ${printableLine(model)} with one token${hasToolServers ? ' and opening the tool servers' : ''}`
 }
 
 const shortestWindowMs = 10_000

@@ -152,7 +152,7 @@ test('a damaged rollout costs itself only, and the end of the command says so', 
   }
   const { code, stdout, stderr } = await run(runs.root, 'nightly')
   expect(code).toBe(1)
-  expect(stderr).toMatch(/^rollout 1-0 is damaged, and left out: what rollout 1-0 came to cannot be read; .* \(.*JSON/)
+  expect(stderr).toMatch(/^rollout 1-0 is damaged, and left out: the result of rollout 1-0 cannot be read; .* \(.*JSON/)
   const lines = stdout.trimEnd().split('\n')
   expect(lines.map((line) => JSON.parse(line) as object)).toMatchObject([
     { id: '0-0', reward: 1 },

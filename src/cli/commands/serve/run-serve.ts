@@ -1,5 +1,5 @@
 import { settleHeapForRollouts } from '../../../kit/index.ts'
-import { HttpDoor, requireAccessKey, requireFreePort, RolloutService } from '../../../serve/index.ts'
+import { RolloutServer, requireAccessKey, requireFreePort, RolloutService } from '../../../serve/index.ts'
 import { Logger } from '../../../telemetry/index.ts'
 import type { Invocation } from '../../command-line/command.ts'
 import { defaultPort, type ServeFlags } from './serve-command.ts'
@@ -46,7 +46,7 @@ export async function runServe(invocation: Invocation<ServeFlags>, io: CommandIo
     lifetime.begin(served, () => {
       logger.lines.info({ running: service.status().running }, 'draining: running rollouts may end')
     })
-    await using door = await HttpDoor.open({
+    await using httpServer = await RolloutServer.open({
       service,
       port,
       host,
@@ -55,10 +55,10 @@ export async function runServe(invocation: Invocation<ServeFlags>, io: CommandIo
     })
     const { name: run, notices } = service.info
     for (const notice of notices) logger.lines.info({ run }, notice)
-    void io.stdout.line(`serving on ${io.stdout.style.bold(door.url)} (run ${run})`)
+    void io.stdout.line(`serving on ${io.stdout.style.bold(httpServer.url)} (run ${run})`)
     using _servers = watchServers(service, logger)
     const how = await lifetime.end()
-    // After a second signal, clients that still wait for replies are told so before the door closes.
+    // After a second signal, clients that still wait for replies are told so before the HTTP server closes.
     if (how === 'stopped') await service.close()
     return lifetime.exitCode(how)
   } catch (error) {

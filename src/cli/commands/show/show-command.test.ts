@@ -446,11 +446,11 @@ describe('millrace show <run> <rollout>', () => {
     const damaged = await show(runs.root, 'nightly', '1-0')
     expect(damaged).toMatchObject({
       code: 1,
-      stderr: expect.stringContaining('what rollout 1-0 came to cannot be read;'),
+      stderr: expect.stringContaining('the result of rollout 1-0 cannot be read;'),
     })
     expect(await show(runs.root, 'nightly', 'task-2-0')).toMatchObject({ code: 0 })
     const listed = await show(runs.root, 'nightly', '--outcome', 'any')
-    expect(listed.stdout).toMatch(/^1-0 +task-1 +completed +– +– +what rollout 1-0 came to cannot be read;/m)
+    expect(listed.stdout).toMatch(/^1-0 +task-1 +completed +– +– +the result of rollout 1-0 cannot be read;/m)
 
     const summary = JSON.parse((await show(runs.root, 'nightly', '--json')).stdout) as object
     expect(summary).toMatchObject({ rollouts: 2, unreadable: { rollouts: 1, ids: ['1-0'] } })

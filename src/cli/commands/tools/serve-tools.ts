@@ -4,7 +4,7 @@ import { once } from 'node:events'
 import { Writable } from 'node:stream'
 import type { LoadedEnvironment } from '../../../env/index.ts'
 import { MillraceError } from '../../../errors/index.ts'
-import { HttpToolDoor, ServedTools, StdioToolDoor } from '../../../serve/index.ts'
+import { HttpToolServer, ServedTools, StdioToolServer } from '../../../serve/index.ts'
 import { exitCodes, type ExitCode } from '../../terminal/exit-codes.ts'
 import { formatQuantity } from '../../terminal/format.ts'
 import { ForeignOutput } from '../../terminal/output.ts'
@@ -32,13 +32,13 @@ export async function serveEnvironmentTools(
   const options = { tools, version: packageVersion(), onFault }
   if (http === undefined) {
     const streams = { input: process.stdin, output: protocolStream(io) }
-    await using door = await StdioToolDoor.open({ ...options, ...streams, signal })
+    await using httpServer = await StdioToolServer.open({ ...options, ...streams, signal })
     void stderr.line(stderr.style.dim(`${tools.name}: ${count} on standard input and output`))
-    await Promise.race([door.ended, aborted(signal)])
+    await Promise.race([httpServer.ended, aborted(signal)])
     return exitCodes.ok
   }
-  await using door = await HttpToolDoor.open({ ...options, port: http })
-  void io.stdout.line(`${tools.name}: ${count} on ${io.stdout.style.bold(door.url)}`)
+  await using httpServer = await HttpToolServer.open({ ...options, port: http })
+  void io.stdout.line(`${tools.name}: ${count} on ${io.stdout.style.bold(httpServer.url)}`)
   await aborted(signal)
   return exitCodes.ok
 }

@@ -92,7 +92,7 @@ test('a proxy that is not there has not passed the call on, and one that is none
     rawMessage: expect.stringContaining('ECONNREFUSED'),
   })
   await using none = sessionOn({ url: 'https://none.test/mcp' })
-  expect(String(await failureOf(() => none.open()))).toContain('https_proxy is no url of an HTTP proxy')
+  expect(String(await failureOf(() => none.open()))).toContain('https_proxy is not a valid HTTP proxy URL')
 })
 
 test('a certificate that nobody vouches for is the reason, with what to do; a file that is no authority is refused', async () => {

@@ -1,7 +1,7 @@
 import type { Json } from '../../../../src/schema/index.ts'
 import type { Chance } from './fuzz.ts'
 
-/** Nesting that the door of a gateway lets through, bodies being some levels deep by themselves. */
+/** Nesting that the HTTP server of a gateway lets through, bodies being some levels deep by themselves. */
 const deepest = 50
 
 const oddTexts = [

@@ -214,7 +214,7 @@ test('of the damaged sessions of an export the first is told, and how many there
   ])
 })
 
-test('a refusal at the door takes as long as it takes', async () => {
+test('a refusal takes as long as it takes', async () => {
   const logged: LoggedRequest[] = []
   await using gateway = await TestGateway.start({ onRequest: (request) => logged.push(request) })
   const socket = await dial(gateway)

@@ -4,18 +4,18 @@ import type { RetryRule } from '../model/retry.ts'
 
 /** Proof that a request was let through. Requests that enter between two closings share one permit, so entering is free. */
 export interface BreakerPermit {
-  /** How often the gate had closed when the permit was given. */
+  /** How often the breaker had closed when the permit was given. */
   readonly epoch: number
   readonly isProbe: boolean
 }
 
 interface CircuitBreakerOptions {
-  /** Failures in a row, without an answer in between, that close the gate. */
+  /** Failures in a row, without an answer in between, that close the breaker. */
   readonly threshold: number
   /** How many requests are on their way at once at most: slow start ends there. */
   readonly maxConcurrency: number
   readonly random: () => number
-  /** Called when a failure closed the gate, and when an answer reopened it; not for `follow`. */
+  /** Called when a failure closed the breaker, and when an answer reopened it; not for `follow`. */
   readonly onClose: (failures: number) => void
   readonly onReopen: (closedMs: number, parked: number) => void
   /** Called when the backend answers again, whichever worker found out. */
@@ -46,12 +46,12 @@ const slackMs = 0.002
  *                                              ▲                              │
  *                                              └──────────────────────────────┘ threshold failures again
  *
- * While the gate is closed all requests park, first come first served, and one of them at a time goes as a probe, less and less
- * often. Failures of probes and of requests on their way when the gate closed are excused. When an answer comes, parked
+ * While the breaker is closed all requests park, first come first served, and one of them at a time goes as a probe, less and less
+ * often. Failures of probes and of requests on their way when the breaker closed are excused. When an answer comes, parked
  * requests are let go: two at first and one more with every answer, which doubles them each round trip, so there is no herd.
  * There is no bound on how many park; each leaves at once when its signal aborts.
  *
- * Each worker has a gate of its own before a backend, and probes by itself. That a gate closed or reopened elsewhere is told
+ * Each worker has a breaker of its own before a backend, and probes by itself. That a breaker closed or reopened elsewhere is told
  * to it with `follow`.
  */
 export class CircuitBreaker {
@@ -63,7 +63,7 @@ export class CircuitBreaker {
   #permit: BreakerPermit = { epoch: 0, isProbe: false }
   #epoch = 0
   #failures = 0
-  /** The number of the next probe since the gate closed. */
+  /** The number of the next probe since the breaker closed. */
   #probes = 1
   #closedAt = 0
   #dueAt = 0
@@ -150,7 +150,7 @@ export class CircuitBreaker {
     for (const parked of this.#parked) this.#letGo(parked, undefined)
   }
 
-  /** Another worker has closed its gate before this backend for that long; undefined: it has reopened it. */
+  /** Another worker has closed its breaker before this backend for that long; undefined: it has reopened it. */
   follow(closedForMs: number | undefined): void {
     if (this.#isShut || this.isClosed === (closedForMs !== undefined)) return
     if (closedForMs === undefined) this.#recover()
@@ -168,7 +168,7 @@ export class CircuitBreaker {
 
   #onOverload(retryAfterMs: number): void {
     const failures = this.#failures
-    // A gate that is shut admits nothing any more, so its closing is not reported.
+    // A breaker that is shut admits nothing any more, so its closing is not reported.
     if (this.#isShut) return
     this.#close(this.#probeDelayMs(1, retryAfterMs))
     this.#options.onClose(failures)
@@ -208,7 +208,7 @@ export class CircuitBreaker {
 
   #endProbe(permit: BreakerPermit, result: RetryRule['evidence'] | 'cancelled', retryAfterMs: number): boolean {
     if (result === 'answered') this.#onAnswer()
-    // A request that was still on its way may have been answered first and reopened the gate: then nothing is to be done.
+    // A request that was still on its way may have been answered first and reopened the breaker: then nothing is to be done.
     else if (this.#phase === 'probing' && permit.epoch === this.#epoch && !this.#isShut) {
       this.#probes += 1
       this.#closeUntilProbe(result === 'cancelled' ? 0 : this.#probeDelayMs(this.#probes, retryAfterMs))
