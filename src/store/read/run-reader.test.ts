@@ -226,15 +226,15 @@ test('integrity names what is wrong', () => {
 })
 
 test.each([
-  ['a record', "UPDATE rollout SET record = '{' WHERE id = '2-0'", 'what rollout 2-0 came to'],
-  ['a record that is null', "UPDATE rollout SET record = 'null' WHERE id = '2-0'", 'what rollout 2-0 came to'],
-  ['a record that is bytes', "UPDATE rollout SET record = x'7b7d' WHERE id = '2-0'", 'what rollout 2-0 came to'],
+  ['a record', "UPDATE rollout SET record = '{' WHERE id = '2-0'", 'the result of rollout 2-0'],
+  ['a record that is null', "UPDATE rollout SET record = 'null' WHERE id = '2-0'", 'the result of rollout 2-0'],
+  ['a record that is bytes', "UPDATE rollout SET record = x'7b7d' WHERE id = '2-0'", 'the result of rollout 2-0'],
   [
     'a record that cannot be added up',
     "UPDATE rollout SET record = json_set(record, '$.usage', json('{}')) WHERE id = '2-0'",
-    'what rollout 2-0 came to',
+    'the result of rollout 2-0',
   ],
-  ["an attempt's record", "UPDATE attempt SET record = '{}' WHERE rollout = '2-0'", 'what rollout 2-0 came to'],
+  ["an attempt's record", "UPDATE attempt SET record = '{}' WHERE rollout = '2-0'", 'the result of rollout 2-0'],
   ['a message', "UPDATE node SET message = '{' WHERE rollout = '2-0' AND seq = 1", 'message 1 of 2-0'],
   ['a message that is none', "UPDATE node SET message = '5' WHERE rollout = '2-0' AND seq = 1", 'message 1 of 2-0'],
   ['how a message came to be', "UPDATE node SET meta = '{{' WHERE rollout = '2-0' AND seq = 1", 'message 1 of 2-0'],
