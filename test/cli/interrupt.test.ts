@@ -54,7 +54,7 @@ describe.concurrent('an interrupted run', () => {
     const cwd = place.root
     // A reply takes half an hour, so only being cancelled can end it.
     const slow = ['--no-preflight', '--sim.ttftMs=1800000', '--sim.spread=0']
-    const words = ['eval', fixture('stray.ts'), '--env.how=prints', '-m', 'sim', '-c', '4', '--run', 'it', '--json']
+    const words = ['eval', fixture('unhandled.ts'), '--env.how=prints', '-m', 'sim', '-c', '4', '--run', 'it', '--json']
     await using running = startMillrace({ cwd }, ...words, ...slow)
     await running.shows('stderr', 'at task', 4)
     running.process.kill('SIGINT')

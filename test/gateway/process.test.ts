@@ -248,15 +248,15 @@ run: from-file
 test.each([
   [['--backend', 'sim', '--host', '0.0.0.0'], 'MILLRACE_ADMIN_KEY'],
   [['--backend', 'sim', '--admin-key-env', 'NOWHERE'], 'NOWHERE, which is not set'],
-  [['--backend', 'nowhere at all'], 'no url of a backend'],
+  [['--backend', 'nowhere at all'], '"nowhere at all" is not a valid backend URL'],
   [['--config', 'missing.yaml'], 'cannot read missing.yaml'],
   [['--config', 'unset.yaml'], 'unset.yaml: keys[0].key needs the variable NOT_SET'],
   [['--config', 'wrong.yaml'], 'models.policy: `maxConcurency` is not known; did you mean `maxConcurrency`?'],
   [['--config', 'broken.yaml'], 'at line 2, column 1 [config_invalid]'],
   [['--config', 'imports.ts'], 'imports.ts: it does not load: Error [ERR_MODULE_NOT_FOUND]: Cannot find module'],
   [['--config', 'wrong.yaml', '--model', 'a'], '--model names what a --backend serves'],
-  [['--backend', 'sim', '--public-url', 'here'], '"here" is no public url'],
-  [['--config', 'public.yaml'], '"gateway:8787" is no public url'],
+  [['--backend', 'sim', '--public-url', 'here'], '"here" is not a valid public URL'],
+  [['--config', 'public.yaml'], '"gateway:8787" is not a valid public URL'],
   [[], 'which backend? Add --backend <url> (backends), or models to the file of --config;'],
 ])('millrace gateway %s says what is wrong', async (words, message) => {
   await using runs = await temporaryRuns()

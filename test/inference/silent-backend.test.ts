@@ -156,7 +156,7 @@ test('time that runs out while requests are parked names what was waited for', a
   const [record] = await Array.fromAsync(evaluation)
   expect(record).toMatchObject({ outcome: 'infra_timeout', reward: null })
   expect(record?.error?.message).toMatch(
-    /used up, while it waited for the model because a backend had failed: .*overload/,
+    /the wall-clock limit is reached, while it waited for the model because a backend had failed: .*overload/,
   )
 })
 

@@ -376,15 +376,15 @@ describe('limits and outcomes', () => {
     }
     const stuck = { description: 'Never answers.', parameters: z.object({}), run: never }
     const calling = { tools: { hang: stuck, wait: stuck } }
-    expect(await errorOf(calling, () => calls({ hang: {} }))).toContain('is used up, in tool hang')
-    expect(await errorOf(calling, () => calls({ hang: {}, wait: {} }))).toContain('is used up, in tools hang, wait')
+    expect(await errorOf(calling, () => calls({ hang: {} }))).toContain('limit is reached, in tool hang')
+    expect(await errorOf(calling, () => calls({ hang: {}, wait: {} }))).toContain('limit is reached, in tools hang, wait')
     const call = (name: string): ParsedToolCall => ({ id: name, type: 'function', function: { name, arguments: '{}' } })
     const agent: Agent = async ({ tools }) => {
       await Promise.all([tools.call([call('hang')]), tools.call([call('quick')])])
     }
     const quick = { ...stuck, run: () => 'done' }
-    expect(await errorOf({ agent, tools: { hang: stuck, quick } })).toContain('is used up, in tool hang')
-    expect(await errorOf({ update: never })).toContain('is used up, in update')
+    expect(await errorOf({ agent, tools: { hang: stuck, quick } })).toContain('limit is reached, in tool hang')
+    expect(await errorOf({ update: never })).toContain('limit is reached, in update')
     const reward = { quick: { weight: 1, score: () => 1 }, slow: { weight: 1, score: never } }
     expect(await errorOf({ reward })).toContain(
       'took longer than the 50 ms kept for it (limits.tailMs): "slow" had not ended',

@@ -255,7 +255,7 @@ test('without an endpoint or a need for metrics nobody listens; after closing no
 
 test.each([
   [{ OTEL_EXPORTER_OTLP_ENDPOINT: 'http://127.0.0.1:4317', OTEL_EXPORTER_OTLP_PROTOCOL: 'grpc' }, 'http/json'],
-  [{ OTEL_EXPORTER_OTLP_ENDPOINT: 'collector:4318' }, 'no url'],
+  [{ OTEL_EXPORTER_OTLP_ENDPOINT: 'collector:4318' }, 'is not a valid URL'],
 ])('settings that cannot be used turn spans off and say so: %o', async (env, words) => {
   await using telemetry = startTelemetry({ env, run: 'r', metrics: false })
   expect(telemetry.isTracing).toBe(false)

@@ -122,7 +122,7 @@ function closingOf({ liveRollout: { task, options, identity, tools, state } }: A
 /** The wait for tool servers does not count as the agent's time, but the wall clock goes on. */
 async function openTools(job: RolloutJob, services: RunServices, signal: AbortSignal): Promise<RolloutTools> {
   const { wallTimeoutMs, tailMs } = services.settings.limits
-  const why = (): MillraceError => spent('wall', 'its time on the clock was used up before its tool servers were there')
+  const why = (): MillraceError => spent('wall', 'the wall-clock limit was reached before the tool servers were ready')
   using scope = new AbortScope(signal, Math.max(0, wallTimeoutMs - tailMs), why)
   return await services.toolkit.lease(job, scope.signal)
 }

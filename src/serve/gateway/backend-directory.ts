@@ -212,7 +212,7 @@ function simulated({ backends, model, env }: DirectoryParts['options']): ModelCo
   return [resolveModelConfig({ model: { name, simulator: {} }, defaults: gatewayDefaults, env })]
 }
 
-/** One word is no url, and only one word stands for something else. */
+/** Only a single word, which cannot be a URL, is taken for a misspelt name of the simulator. */
 function refuseMisspelt(urls: readonly string[]): void {
   const word = urls.find((url) => /^\w+$/.test(url) && nearestName(url, [builtIn]) !== undefined)
   if (word === undefined) return

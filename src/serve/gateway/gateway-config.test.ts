@@ -9,11 +9,11 @@ test.each([
 
 test.each(['', 'gateway.example.com', 'gateway:8787', 'ftp://a', 'https://a:b@c', 'https://a?b', 'https://a/#'])(
   '%s is refused',
-  (text) => expect(() => checkedPublicUrl(text)).toThrow('is no public url'),
+  (text) => expect(() => checkedPublicUrl(text)).toThrow('is not a valid public URL'),
 )
 
 test('a password is not repeated', () => {
   expect(() => checkedPublicUrl('https://me:hunter2@gateway.example.com')).toThrow(
-    /what was given is no public url(?!.*hunter2)/,
+    /what was given is not a valid public URL(?!.*hunter2)/,
   )
 })

@@ -129,6 +129,6 @@ export function checkedPublicUrl(text: string): string {
   const shown = text.includes('@') ? 'what was given' : `"${text}"`
   throw new MillraceError(
     'config_invalid',
-    `${shown} is no public url: write it like https://gateway.example.com, without a query, a fragment or a password`,
+    `${shown} is not a valid public URL: write it like https://gateway.example.com, without a query, a fragment or a password`,
   )
 }
