@@ -23,13 +23,21 @@ export {
   type SentCall,
 } from './model-client.ts'
 
-export { callRecord, costOf, priceOf, samplingRecord, estimatedUsage, withUsage } from './call-record.ts'
-export { chainHash, type Recorder, Session, type SessionReply, type ToolAnswers } from './session.ts'
-export { decodePool } from './backend/whole-reply.ts'
+export { estimatedUsage, priceOf } from './usage.ts'
+export {
+  callRecord,
+  chainHash,
+  type Recorder,
+  samplingRecord,
+  Session,
+  type SessionReply,
+  type ToolAnswers,
+} from './session.ts'
+export { decodePool } from './backend/decode-pool.ts'
 
 export { HttpBackend, type HttpBackendOptions } from './backend/http-backend.ts'
 
-export { Model } from './model/model.ts'
+export { costOf, Model, withUsage } from './model/model.ts'
 export { preflight } from './server-info/preflight.ts'
 export {
   type BackendFacts,

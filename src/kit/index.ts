@@ -3,17 +3,31 @@ export {
   AbortScope,
   AbortSource,
   ArraySet,
+  type Backoff,
+  backoffMs,
   closeAll,
   closeTogether,
+  EventChannel,
   maxTimerMs,
   offAbort,
   onAbort,
   withAbort,
   Resource,
+  sleep,
   timerMs,
+  within,
 } from './async/lifecycle.ts'
-export { AsyncQueue, EventChannel, peekFirst, RingQueue, TimeSlice, TurnBatches } from './async/queues.ts'
-export { type Backoff, backoffMs, Semaphore, sleep, type SpentTime, StopClock, within } from './async/waiting.ts'
+export { AsyncQueue, peekFirst, RingQueue } from './async/queues.ts'
+export {
+  type ClockLimit,
+  Semaphore,
+  type SpentTime,
+  StopClock,
+  StreamClock,
+  type StreamClockLimits,
+  TimeSlice,
+  TurnBatches,
+} from './async/waiting.ts'
 export { type Draft, deepCopy } from './bytes/deep-copy.ts'
 export {
   backslash,

@@ -25,12 +25,12 @@ export {
   type OutputOf,
   safeParse,
   type StandardSchema,
-  validateStandard,
+  validate,
+  type Validated,
   type ValidationIssue,
   type ValidationResult,
 } from './validation.ts'
 export {
-  addUsage,
   type CallRecord,
   type DiscardReason,
   type DiscardRecord,

@@ -222,13 +222,3 @@ export interface Usage {
 export function emptyUsage(): Usage {
   return { calls: 0, input: 0, cachedInput: 0, output: 0, reasoning: 0 }
 }
-
-export function addUsage(total: Usage, more: Readonly<Usage>): void {
-  total.calls += more.calls
-  total.input += more.input
-  total.cachedInput += more.cachedInput
-  total.output += more.output
-  total.reasoning += more.reasoning
-  if (more.estimated !== undefined) total.estimated = (total.estimated ?? 0) + more.estimated
-  if (more.captured !== undefined) total.captured = (total.captured ?? 0) + more.captured
-}

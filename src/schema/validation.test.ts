@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import { z } from 'zod'
-import { describeIssues, safeParse, validateStandard } from './validation.ts'
+import { describeIssues, safeParse, type StandardSchema, validate } from './validation.ts'
 
 const schema = z.strictObject({
   name: z.string().min(1),
@@ -72,8 +72,44 @@ test.each([
   ['synchronous', z.object({ name: z.string() })],
   ['asynchronous', z.object({ name: z.string().refine(async (name) => name !== '') })],
 ])('a schema of an environment has our messages: %s', async (_, own) => {
-  expect(await validateStandard(own, { name: 3 })).toMatchObject({
+  expect(await validate(own, { name: 3 })).toMatchObject({
     issues: [{ message: 'expected string, got number' }],
   })
-  expect(await validateStandard(own, { name: 'a' })).toEqual({ value: { name: 'a' } })
+  expect(await validate(own, { name: 'a' })).toEqual({ value: { name: 'a' } })
 })
+
+test('answers at once where the schema does', () => {
+  expect(validate(z.object({ size: z.number().default(3) }), {})).toEqual({ value: { size: 3 } })
+})
+
+test('names the field and what was expected of it', () => {
+  const answered = z.object({ answer: z.object({ value: z.number() }), id: z.string() })
+  expect(validate(answered, { answer: { value: '7' }, id: 1 })).toMatchObject({
+    problem: 'answer.value: expected number, got string; id: expected string, got number',
+  })
+})
+
+test('waits for an asynchronous schema', async () => {
+  const asynchronous = z.string().refine(async (text) => text === 'yes', 'must be yes')
+  expect(await validate(asynchronous, 'yes')).toEqual({ value: 'yes' })
+  expect(await validate(asynchronous, 'no')).toMatchObject({ problem: 'must be yes' })
+})
+
+test('a schema that throws is a problem of the value', async () => {
+  const throwing = z.string().transform((): string => {
+    throw new Error('no such unit')
+  })
+  expect(await validate(throwing, 'x')).toMatchObject({ problem: 'no such unit' })
+  expect(
+    validate(
+      handMade(() => JSON.parse('{')),
+      'x',
+    ),
+  ).toMatchObject({ problem: expect.stringContaining('JSON') })
+  const rejecting = handMade(() => Promise.reject(new Error('not today')))
+  expect(await validate(rejecting, 'x')).toMatchObject({ problem: 'not today' })
+})
+
+function handMade(check: StandardSchema['~standard']['validate']): StandardSchema {
+  return { '~standard': { version: 1, vendor: 'mine', validate: check } }
+}

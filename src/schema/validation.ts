@@ -55,7 +55,7 @@ export function safeParse<Schema extends z.core.$ZodType>(
 }
 
 /** Validates with a schema of any library. Zod's own `validate` takes no messages, so its schemas are parsed. */
-export function validateStandard<Schema extends StandardSchema>(
+function validateStandard<Schema extends StandardSchema>(
   schema: Schema,
   value: unknown,
 ): ValidationResult<OutputOf<Schema>> | Promise<ValidationResult<OutputOf<Schema>>> {
@@ -184,4 +184,33 @@ function boundMessage(
   const unit = unitOf[origin]
   const size = `${exact ? 'exactly' : relation} ${bound}`
   return unit === undefined ? `expected ${origin} to be ${size}` : `expected ${origin} to have ${size} ${unit}`
+}
+
+export type Validated<Value> =
+  | { readonly value: Value; readonly problem?: undefined }
+  | { readonly value?: undefined; readonly problem: string; readonly issues: readonly ValidationIssue[] }
+
+/** Checks a task, options or arguments; a promise only where the schema is asynchronous. One that throws is a problem. */
+export function validate<Schema extends StandardSchema>(
+  schema: Schema,
+  value: unknown,
+): Validated<OutputOf<Schema>> | Promise<Validated<OutputOf<Schema>>> {
+  try {
+    const result = validateStandard(schema, value)
+    return result instanceof Promise
+      ? result.then((settled) => toValidated(settled, value), thrownProblem)
+      : toValidated(result, value)
+  } catch (error) {
+    return thrownProblem(error)
+  }
+}
+
+function toValidated<Value>(result: ValidationResult<Value>, given: unknown): Validated<Value> {
+  if (!result.issues) return { value: result.value }
+  return { problem: describeIssues(result.issues, given), issues: result.issues }
+}
+
+function thrownProblem(thrown: unknown): { problem: string; issues: readonly ValidationIssue[] } {
+  const message = thrown instanceof Error ? thrown.message : String(thrown)
+  return { problem: message, issues: [{ message }] }
 }

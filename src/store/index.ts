@@ -1,8 +1,7 @@
-export { AttemptRecorder } from './write/node-format.ts'
 export { type ExportOptions, exportRollouts, familyPieces } from './read/export-rollouts.ts'
 export { damagedRollout, type DamagedRollout } from './read/rollout-line.ts'
 export { type BrokenRun, findRuns, type FoundRun, type FoundRuns, latestUnfinished } from './run/find-runs.ts'
-export { JournalClient, type JournalPort } from './write/journal-client.ts'
+export { AttemptRecorder, JournalClient, type JournalPort } from './write/journal-client.ts'
 export {
   type AttemptEnd,
   type AttemptStart,

@@ -3,8 +3,13 @@ export { describeParameters, type JsonSchema, jsonSchemaOf } from './json-schema
 export { jsonSchemaParameters } from './json-schema-parameters.ts'
 export { maxKeptChars, readOutputTool, readOutputToolName, shortenResults, ToolOutputs } from './tool-output.ts'
 export { ToolBox, type ToolBoxOptions } from './tool-box.ts'
-export { type CallingToolCall, type ToolCallEvent, type ToolCallOptions, toolCalls } from './tool-turn.ts'
-export { validate, type Validated, type ParsedToolCall } from './parsed-tool-call.ts'
+export {
+  type CallingToolCall,
+  type ParsedToolCall,
+  type ToolCallEvent,
+  type ToolCallOptions,
+  toolCalls,
+} from './tool-turn.ts'
 export { type ToolFormat, type ToolFormatName, toolFormatNames } from './formats/tool-format.ts'
 export { toolFormatOf } from './formats/tool-formats.ts'
 export { createRepairer } from './repair/repairer.ts'

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest'
 import { jsonSchemaOf, type JsonSchema } from './json-schema.ts'
 import { jsonSchemaParameters } from './json-schema-parameters.ts'
-import { validate } from './parsed-tool-call.ts'
+import { validate } from '../schema/index.ts'
 
 const schema = {
   $schema: 'http://json-schema.org/draft-07/schema#',

@@ -7,11 +7,21 @@ import {
   partsText,
   type StandardSchema,
   type ToolDefinition,
+  validate,
 } from '../schema/index.ts'
 import type { DescribedTool } from './formats/tool-format.ts'
 import { badArguments, type JsonSchema, jsonSchemaOf } from './json-schema.ts'
 import type { CallRepairer, RepairedCall, RepairTarget } from './repair/call-repair.ts'
-import { type CallPlan, type ToolCallOptions, type ToolOutcome, ToolTurn } from './tool-turn.ts'
+import {
+  type CallPlan,
+  nameIn,
+  type ParsedToolCall,
+  readArguments,
+  type ToolCallOptions,
+  ToolNames,
+  type ToolOutcome,
+  ToolTurn,
+} from './tool-turn.ts'
 import {
   endsAttempt,
   isToolName,
@@ -21,7 +31,6 @@ import {
   type ToolOutput,
   type ToolResult,
 } from './tool.ts'
-import { nameIn, readArguments, ToolNames, validate, type ParsedToolCall } from './parsed-tool-call.ts'
 
 export interface ToolBoxOptions {
   /** Repairs calls before tools are looked up; if not given, calls are made as the model wrote them. */

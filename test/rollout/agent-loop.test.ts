@@ -377,7 +377,9 @@ describe('limits and outcomes', () => {
     const stuck = { description: 'Never answers.', parameters: z.object({}), run: never }
     const calling = { tools: { hang: stuck, wait: stuck } }
     expect(await errorOf(calling, () => calls({ hang: {} }))).toContain('limit is reached, in tool hang')
-    expect(await errorOf(calling, () => calls({ hang: {}, wait: {} }))).toContain('limit is reached, in tools hang, wait')
+    expect(await errorOf(calling, () => calls({ hang: {}, wait: {} }))).toContain(
+      'limit is reached, in tools hang, wait',
+    )
     const call = (name: string): ParsedToolCall => ({ id: name, type: 'function', function: { name, arguments: '{}' } })
     const agent: Agent = async ({ tools }) => {
       await Promise.all([tools.call([call('hang')]), tools.call([call('quick')])])

@@ -1,8 +1,8 @@
 import { fileURLToPath } from 'node:url'
 import { MillraceError } from '../../errors/index.ts'
 import { jsonOrText, nearestName } from '../../kit/index.ts'
-import type { StandardSchema } from '../../schema/index.ts'
-import { jsonSchemaOf, validate, type Validated } from '../../tools/index.ts'
+import { type StandardSchema, validate, type Validated } from '../../schema/index.ts'
+import { jsonSchemaOf } from '../../tools/index.ts'
 import { checkEnvironment } from '../define/check-environment.ts'
 import type { Environment } from '../define/define-environment.ts'
 

@@ -1,8 +1,7 @@
 import { hash } from 'node:crypto'
 import { MillraceError } from '../../errors/index.ts'
 import { withAbort, thrownBy, within } from '../../kit/index.ts'
-import type { ValidationIssue } from '../../schema/index.ts'
-import { validate, type Validated } from '../../tools/index.ts'
+import { validate, type Validated, type ValidationIssue } from '../../schema/index.ts'
 import type { Environment, TaskRow, TaskSource } from '../define/define-environment.ts'
 
 /** A checked task, or an invalid row with its problem. Both count. */

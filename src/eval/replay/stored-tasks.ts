@@ -1,7 +1,7 @@
 import { readTasks, type LoadedEnvironment, type TaskItem, type TaskStream, type ValidTask } from '../../env/index.ts'
 import { MillraceError } from '../../errors/index.ts'
+import { validate } from '../../schema/index.ts'
 import { isDamage, type RunReader, type StoredTask } from '../../store/index.ts'
-import { validate } from '../../tools/index.ts'
 import type { StoredRunConfig } from './stored-config.ts'
 
 /** What to do about a task that has changed: tasks may depend on options, too. */

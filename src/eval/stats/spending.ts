@@ -1,6 +1,6 @@
 import { roundedSum, TimeSlice } from '../../kit/index.ts'
-import { type AttemptSpending, journalledSpending } from '../../rollout/index.ts'
-import { addUsage, emptyUsage, outcomes, type RolloutRecord, type Usage } from '../../schema/index.ts'
+import { addUsage, type AttemptSpending, journalledSpending } from '../../rollout/index.ts'
+import { emptyUsage, outcomes, type RolloutRecord, type Usage } from '../../schema/index.ts'
 import { type BareRecord, type RolloutFacts, type RunFile, type RunReader, unlessDamaged } from '../../store/index.ts'
 import type { Summary } from '../summary.ts'
 

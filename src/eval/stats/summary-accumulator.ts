@@ -1,8 +1,7 @@
 import { createHistogram, type RecordableHistogram } from 'node:perf_hooks'
 import { roundedSum } from '../../kit/index.ts'
-import { ToolFaults } from '../../rollout/index.ts'
+import { addUsage, ToolFaults } from '../../rollout/index.ts'
 import {
-  addUsage,
   emptyUsage,
   type Outcome,
   outcomeNames,

@@ -1,7 +1,7 @@
 /** The entry of a thread that takes the tokens out of long replies. It keeps nothing between two replies. */
 import { setPriority } from 'node:os'
 import { serveJobs } from '../../kit/index.ts'
-import type { DecodedReply } from './whole-reply.ts'
+import type { DecodedReply } from './decode-pool.ts'
 import { scanReply, type PromptReader } from '../../apis/index.ts'
 
 type Pieces = readonly Uint8Array<ArrayBuffer>[]

@@ -1,3 +1,4 @@
+import { isUtf8 } from 'node:buffer'
 import type { Dispatcher } from 'undici'
 import {
   type AnswerContext,
@@ -5,6 +6,7 @@ import {
   type BackendReply,
   brokenText,
   lostReply,
+  notJson,
   oversizedReply,
   packedReply,
   readReportedError,
@@ -13,15 +15,27 @@ import {
   type ScannedReply,
   type Source,
   type StreamAssembler,
+  type TokenArrays,
   transportError,
   truncatedReply,
+  worthScanningBytes,
 } from '../../apis/index.ts'
 import { MillraceError } from '../../errors/index.ts'
 import { type ResponseHeaders, retryAfterMs, type Shard } from '../../http/index.ts'
-import { jsonOrText, offAbort, onAbort, openBrace, SseDecoder, timerMs, TurnBatches } from '../../kit/index.ts'
-import type { Message } from '../../schema/index.ts'
+import {
+  type ClockLimit,
+  jsonOrText,
+  offAbort,
+  onAbort,
+  openBrace,
+  SseDecoder,
+  StreamClock,
+  type StreamClockLimits,
+  TurnBatches,
+} from '../../kit/index.ts'
+import { isJsonObject, type Message } from '../../schema/index.ts'
 import type { PromptMemory } from './prompt-memory.ts'
-import { isForThread, readScanned, readWhole, ReplyBytes, scanOnThread, type WholeReading } from './whole-reply.ts'
+import { decodePool, offLoopBytes, transferable } from './decode-pool.ts'
 import { SinkFeed } from './sink-feed.ts'
 
 /** A longer reply is given up. One event may be as long: a server may put all token ids of a long prompt into it. */
@@ -35,7 +49,7 @@ const wholeReplies = new TurnBatches()
 
 type Controller = Dispatcher.DispatchController
 
-export interface Wire extends ReplyClockLimits {
+export interface Wire extends StreamClockLimits {
   readonly source: Source
   readonly dialect: AnswerReader
   readonly prompts: PromptMemory
@@ -59,6 +73,16 @@ interface BackendExchangeCall {
   readonly reject: (reason: unknown) => void
 }
 
+interface WholeReading {
+  readonly source: Source
+  readonly dialect: AnswerReader
+  readonly prompts: PromptMemory
+  readonly sessionId: string
+  readonly context: AnswerContext
+  readonly wantsTokens: boolean
+  readonly keepsRaw: boolean
+}
+
 /** One request and its answer, as undici's handler. It settles once, and then holds neither timer nor listener. */
 export class BackendExchange implements Dispatcher.DispatchHandler {
   readonly #wire: Wire
@@ -67,7 +91,7 @@ export class BackendExchange implements Dispatcher.DispatchHandler {
   readonly #startedAt: number
   #state: 'waiting' | 'sent' | 'decoding' | 'settled' = 'waiting'
   #controller: Controller | undefined
-  readonly #clock: ReplyClock
+  readonly #clock: StreamClock
   #status = 0
   #headers: ResponseHeaders = {}
   #bytes = 0
@@ -84,7 +108,7 @@ export class BackendExchange implements Dispatcher.DispatchHandler {
     this.#wire = wire
     this.#call = call
     this.#wantsTokens = call.wantsTokens && wire.dialect.hasTokens
-    this.#clock = new ReplyClock(wire, (limit) => this.#onTimeout(limit))
+    this.#clock = new StreamClock(wire, (limit) => this.#onTimeout(limit))
     this.#startedAt = performance.now()
     call.shard.busy += 1
     onAbort(call.signal, this)
@@ -315,62 +339,95 @@ function looksLikeEvents(chunk: Buffer): boolean {
   return chunk[0] !== openBrace && /^(?::|data:|event:)/.test(chunk.toString('latin1', 0, 6))
 }
 
-/** `deadline`: the whole request. `idle`: silence in a stream. `stall`: the sink did not take the reply. */
-export type ClockLimit = 'deadline' | 'idle' | 'stall'
-
-interface ReplyClockLimits {
-  readonly requestTimeoutMs: number
-  readonly idleTimeoutMs: number
+/** Whether a body has tokens that take so long to read that a thread should do it. */
+function isForThread(body: ReplyBytes, { prompts, sessionId, wantsTokens }: WholeReading): boolean {
+  if (!wantsTokens) return false
+  const excess = body.length - offLoopBytes
+  // The part of the body that repeats a known prompt need not be read.
+  const isShort = excess < 0 || prompts.knownBytes(sessionId, body, excess) > excess
+  return !isShort && decodePool.accepts(body.length)
 }
 
-/** The time one server has for one reply. The clock stands still while a sink holds the reply up: that is not its fault. */
-export class ReplyClock {
-  readonly #limits: ReplyClockLimits
-  readonly #onTimeout: (limit: ClockLimit) => void
-  /** The timer of the server's deadline, or of the sink's: never both. */
-  #deadline: NodeJS.Timeout | undefined
-  #idle: NodeJS.Timeout | undefined
-  /** When the server's time is up; while the clock stands still, how much time is left. */
-  #dueAt = 0
-  #leftMs = 0
+/** Has a thread take the tokens out of a body, which is given away. Rejects if the thread is lost. */
+async function scanOnThread(
+  body: ReplyBytes,
+  { prompts, sessionId }: Pick<WholeReading, 'prompts' | 'sessionId'>,
+): Promise<ScannedReply> {
+  const { scanned, promptText } = await decodePool.decode(body.give())
+  const { promptIds } = scanned.tokens
+  if (promptText && promptIds) prompts.learn(sessionId, promptText, promptIds)
+  return scanned
+}
 
-  constructor(limits: ReplyClockLimits, onTimeout: (limit: ClockLimit) => void) {
-    this.#limits = limits
-    this.#onTimeout = onTimeout
+function readWhole(bytes: Buffer, reading: WholeReading): BackendReply {
+  const { prompts, sessionId, wantsTokens } = reading
+  if (wantsTokens && bytes.length >= worthScanningBytes) return readScanned(prompts.scan(sessionId, bytes), reading)
+  if (!isUtf8(bytes)) throw brokenText(reading.source)
+  return parse(bytes.toString('utf8'), undefined, reading)
+}
+
+function readScanned({ rest, tokens, isBroken }: ScannedReply, reading: WholeReading): BackendReply {
+  if (isBroken) throw brokenText(reading.source)
+  return parse(rest, tokens, reading)
+}
+
+function parse(text: string, tokens: TokenArrays | undefined, reading: WholeReading): BackendReply {
+  const { source, dialect, context, keepsRaw } = reading
+  const document = parseReply(text, source)
+  const reply = dialect.parse(document, context, tokens, text)
+  return keepsRaw && isJsonObject(document) ? { ...reply, raw: { text, document } } : reply
+}
+
+function parseReply(text: string, source: Source): unknown {
+  try {
+    return JSON.parse(text)
+  } catch {
+    // A connection that closes early can look like a regular end; the JSON then stops in the middle.
+    const trimmed = text.trim()
+    const isCut = trimmed === '' || (trimmed.startsWith('{') && !trimmed.endsWith('}'))
+    throw isCut ? truncatedReply(source, `${text.length} characters arrived`) : notJson(source, 'it', trimmed)
+  }
+}
+
+/**
+ * The body of a whole reply, in the chunks it came in. A long body is transferred to a thread with its memory: V8 would
+ * collect the whole heap for every 64 MB of it, and so every few hundred replies.
+ */
+export class ReplyBytes {
+  readonly #chunks: Buffer[] = []
+  #length = 0
+  /** Whether the only chunk is a copy of all chunks, in memory of its own. */
+  #isJoined = false
+
+  get length(): number {
+    return this.#length
   }
 
-  start(ms = this.#limits.requestTimeoutMs): void {
-    this.#dueAt = performance.now() + ms
-    this.#deadline = setTimeout(() => this.#onTimeout('deadline'), timerMs(ms))
+  push(chunk: Buffer): void {
+    this.#chunks.push(chunk)
+    this.#length += chunk.length
   }
 
-  onPiece(): void {
-    if (this.#idle) this.#idle.refresh()
-    else this.#idle = setTimeout(() => this.#onTimeout('idle'), timerMs(this.#limits.idleTimeoutMs))
+  joined(): Buffer {
+    const [only] = this.#chunks
+    if (only && this.#chunks.length === 1) return only
+    const joined = Buffer.concat(this.#chunks)
+    this.#chunks.splice(0, this.#chunks.length, joined)
+    this.#isJoined = true
+    return joined
   }
 
-  hold(): void {
-    this.stop()
-    this.#leftMs = this.#dueAt - performance.now()
-    this.#deadline = setTimeout(() => this.#onTimeout('stall'), timerMs(this.#limits.requestTimeoutMs))
-  }
-
-  goOn(): void {
-    this.stop()
-    this.start(this.#leftMs)
-    this.onPiece()
-  }
-
-  stop(): void {
-    clearTimeout(this.#deadline)
-    clearTimeout(this.#idle)
-    this.#idle = undefined
+  /** The whole body in memory that can be transferred; afterwards nothing is left here. */
+  give(): Uint8Array<ArrayBuffer>[] {
+    const given = transferable(this.#chunks, { isJoined: this.#isJoined })
+    this.#chunks.length = 0
+    return given
   }
 }
 
 function timeoutError(
   limit: ClockLimit,
-  { source, requestTimeoutMs, idleTimeoutMs }: ReplyClockLimits & { readonly source: Source },
+  { source, requestTimeoutMs, idleTimeoutMs }: StreamClockLimits & { readonly source: Source },
 ): MillraceError {
   const data = { backend: source.backend }
   if (limit === 'stall') {

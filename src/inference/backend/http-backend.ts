@@ -30,7 +30,7 @@ import {
   shownUrl,
 } from '../config.ts'
 import { countFailure } from '../model/count-tokens.ts'
-import { decodePool } from './whole-reply.ts'
+import { decodePool } from './decode-pool.ts'
 import { Connections, descriptorBudget, retryAfterMs } from '../../http/index.ts'
 import { BackendExchange, type Wire } from './exchange.ts'
 import { type ShortAnswer, shortRequest } from './short-request.ts'

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest'
 import { seededRandom } from '../../kit/index.ts'
 import { PromptMemory } from './prompt-memory.ts'
-import { ReplyBytes } from './whole-reply.ts'
+import { ReplyBytes } from './exchange.ts'
 import { scanReply } from '../../apis/tokens/token-scanner.ts'
 
 const replyWith = (ids: readonly number[], separator = ','): Buffer =>

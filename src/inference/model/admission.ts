@@ -1,7 +1,7 @@
 import type { Backend, BackendReply, BackendRequest, ModelRequest, ReplySink } from '../../apis/index.ts'
 import type { MillraceError } from '../../errors/index.ts'
 import type { Semaphore } from '../../kit/index.ts'
-import { estimatedTokens, estimatedUsage } from '../call-record.ts'
+import { estimatedTokens, estimatedUsage } from '../usage.ts'
 import type { ModelConfig } from '../config.ts'
 import { type BreakerPermit, type LimitFeedback, CircuitBreaker } from '../limits/circuit-breaker.ts'
 import { RateLimit, type RateShare } from '../limits/rate-limit.ts'

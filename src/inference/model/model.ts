@@ -4,12 +4,13 @@ import { type BackendRouteOptions, BackendRoutes, CallAdmission, OngoingCall, ro
 import { retryAfterOf } from '../../http/index.ts'
 import { countTokens } from './count-tokens.ts'
 import type { Backend, BackendReply, ModelRequest } from '../../apis/index.ts'
-import type { Usage } from '../../schema/index.ts'
+import type { Message, Usage } from '../../schema/index.ts'
 import { AdaptiveLimit } from '../limits/circuit-breaker.ts'
 import type { LeasedLimit } from '../limits/worker-limits.ts'
 import {
   type CallFacts,
   type CallHooks,
+  type CompleteReply,
   type LimitChange,
   type ModelCall,
   modelCalls,
@@ -18,7 +19,7 @@ import {
   type ModelStatus,
 } from '../model-client.ts'
 import { type ModelConfig, type Price, providerOfApi } from '../config.ts'
-import { costOf, modelPrice, withUsage } from '../call-record.ts'
+import { estimatedUsage, modelPrice } from '../usage.ts'
 import { retryDelayMs, retryRule, tryFailure } from './retry.ts'
 
 export interface ModelOptions {
@@ -278,6 +279,21 @@ export class Model extends Resource implements ModelClient {
   #report(kind: LimitChange['kind'], change: Pick<LimitChange, 'from' | 'to' | 'why'>): void {
     this.#options.onLimitChange?.({ model: this.name, at: Date.now(), kind, ...change })
   }
+}
+
+/** Fills in the usage of a reply if the server reported none, because limits hold all the same. */
+export function withUsage(reply: CompleteReply, prompt: readonly Message[], price: Price | undefined): CompleteReply {
+  if (reply.usage.input + reply.usage.output > 0) return reply
+  const usage = estimatedUsage(reply, prompt)
+  return { ...reply, usage, cost: costOf(usage, price) }
+}
+
+/** US dollars; null where no price is known. */
+export function costOf(usage: Readonly<Usage>, price: Price | undefined): number | null {
+  if (!price) return null
+  const cached = Math.min(usage.cachedInput, usage.input)
+  const input = (usage.input - cached) * price.input + cached * (price.cachedInput ?? price.input)
+  return (input + usage.output * price.output) / 1_000_000
 }
 
 /** A backend's reply before it is checked: a backend may be a user's own code, whose types promise nothing at run time. */

@@ -1,7 +1,7 @@
 import { AsyncLocalStorage } from 'node:async_hooks'
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import { expect, test } from 'vitest'
-import { TimeSlice, TurnBatches } from './queues.ts'
+import { TimeSlice, TurnBatches } from './waiting.ts'
 
 /** Batches whose clock goes on only while something works. */
 function clockedBatches() {

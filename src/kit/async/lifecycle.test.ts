@@ -9,8 +9,8 @@ import {
   onAbort,
   withAbort,
   Resource,
+  sleep,
 } from './lifecycle.ts'
-import { sleep } from './waiting.ts'
 
 class Counting implements AbortListener {
   count = 0

@@ -1,3 +1,4 @@
+import { channel } from 'node:diagnostics_channel'
 import { MillraceError } from '../../errors/index.ts'
 
 export interface AbortListener {
@@ -107,6 +108,43 @@ export function timerMs(ms: number): number {
   return Math.min(Math.max(ms, 0), maxTimerMs)
 }
 
+/** Resolves after `ms`; rejects with the signal's reason as soon as it aborts, and leaves neither timer nor listener. */
+export function sleep(ms: number, signal?: AbortSignal): Promise<void> {
+  if (signal?.aborted) return Promise.reject(signal.reason)
+  return new Promise((resolve, reject) => {
+    const cancel = (): void => {
+      clearTimeout(timer)
+      reject(signal?.reason)
+    }
+    const timer = setTimeout(() => {
+      signal?.removeEventListener('abort', cancel)
+      resolve()
+    }, timerMs(ms))
+    signal?.addEventListener('abort', cancel, { once: true })
+  })
+}
+
+/** Whether the work ends in time. If not, it goes on. No timer is left behind. */
+export async function within(work: Promise<unknown>, ms: number): Promise<boolean> {
+  const { promise: late, resolve } = Promise.withResolvers<false>()
+  const timer = setTimeout(() => resolve(false), timerMs(ms))
+  const ends = work.then(() => true)
+  return Promise.race([ends, late]).finally(() => clearTimeout(timer))
+}
+
+/** Waits that grow exponentially, with jitter, so that callers that failed together do not return together. */
+export interface Backoff {
+  readonly firstMs: number
+  readonly maxMs: number
+  readonly factor: number
+}
+
+/** `retry` is 1 for the first repetition. The wait is between half and all of the exponential step. */
+export function backoffMs(backoff: Backoff, retry: number, random: () => number = Math.random): number {
+  const step = Math.min(backoff.maxMs, backoff.firstMs * backoff.factor ** (retry - 1))
+  return step * (0.5 + 0.5 * random())
+}
+
 /**
  * An unordered set for members that come and go by the thousand a second. The tables of a `Set` survive every young
  * collection, with everything their members hold: a third of what a gateway allocated.
@@ -191,4 +229,28 @@ export async function closeTogether(resources: Iterable<{ close(): Promise<void>
 function throwTogether(failures: readonly unknown[]): void {
   if (failures.length === 1) throw failures[0]
   if (failures.length > 1) throw new AggregateError(failures, 'several parts failed to close')
+}
+
+/** A diagnostics channel whose messages have a type. Publishers check `hasSubscribers` before making an event. */
+export class EventChannel<Event> {
+  readonly #channel
+
+  constructor(name: `millrace:${string}`) {
+    this.#channel = channel(name)
+  }
+
+  get hasSubscribers(): boolean {
+    return this.#channel.hasSubscribers
+  }
+
+  publish(event: Event): void {
+    this.#channel.publish(event)
+  }
+
+  /** Listens until disposed. A listener must not throw: that would end the process. */
+  subscribe(listener: (event: Event) => void): Disposable {
+    const onMessage = (message: unknown): void => listener(message as Event)
+    this.#channel.subscribe(onMessage)
+    return { [Symbol.dispose]: () => this.#channel.unsubscribe(onMessage) }
+  }
 }

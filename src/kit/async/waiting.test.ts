@@ -1,8 +1,8 @@
 import { getEventListeners } from 'node:events'
 import { describe, expect, test, vi } from 'vitest'
 import { MillraceError } from '../../errors/index.ts'
-import { AbortScope, AbortSource, maxTimerMs, onAbort, withAbort, timerMs } from './lifecycle.ts'
-import { Semaphore, sleep, type SpentTime, StopClock, within } from './waiting.ts'
+import { AbortScope, AbortSource, maxTimerMs, onAbort, sleep, timerMs, withAbort, within } from './lifecycle.ts'
+import { Semaphore, type SpentTime, StopClock } from './waiting.ts'
 
 const monthMs = 30 * 24 * 3_600_000
 

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest'
 import { RingQueue } from '../async/queues.ts'
-import { backoffMs } from '../async/waiting.ts'
+import { backoffMs } from '../async/lifecycle.ts'
 import { hash32, roundedSum, seededRandom } from './numbers.ts'
 
 describe('seeded randomness', () => {

@@ -2,7 +2,7 @@ import { getCompileCacheDir } from 'node:module'
 import { dirname, extname } from 'node:path'
 import { type Transferable, Worker, type WorkerOptions } from 'node:worker_threads'
 import { MillraceError } from '../../errors/index.ts'
-import { within } from '../async/waiting.ts'
+import { within } from '../async/lifecycle.ts'
 
 /** A thread, as the thread that started it holds it. `To` is what it can be told. */
 export class Thread<To = never> extends Worker {

@@ -3,7 +3,6 @@ import { MillraceError } from '../../errors/index.ts'
 import type { CallHooks, SentCall } from '../../inference/index.ts'
 import { AbortScope, roundedSum, type SpentTime, StopClock } from '../../kit/index.ts'
 import {
-  addUsage,
   type CallRecord,
   emptyUsage,
   type Limits,
@@ -284,6 +283,16 @@ export function timeoutError(
   const next =
     'if the model needs that long, raise --timeout (limits.timeoutMs); with "stream": true its first token shows that it is at work'
   return spent('silence', `${found}. See whether the server hangs; ${next}.`)
+}
+
+export function addUsage(total: Usage, more: Readonly<Usage>): void {
+  total.calls += more.calls
+  total.input += more.input
+  total.cachedInput += more.cachedInput
+  total.output += more.output
+  total.reasoning += more.reasoning
+  if (more.estimated !== undefined) total.estimated = (total.estimated ?? 0) + more.estimated
+  if (more.captured !== undefined) total.captured = (total.captured ?? 0) + more.captured
 }
 
 /** What a rollout has used, with its children and judges: what a child uses, its parent has used too. */

@@ -2,7 +2,6 @@ import type { WireError } from '../../errors/index.ts'
 import type { RecordedSession } from '../../inference/index.ts'
 import { roundedSum } from '../../kit/index.ts'
 import {
-  addUsage,
   emptyUsage,
   outcomes,
   type Json,
@@ -22,6 +21,7 @@ import {
   serverCallEvent,
   verdictOf,
 } from './recording.ts'
+import { addUsage } from '../agent/budget.ts'
 import { contextEvent } from '../agent/context-copy.ts'
 import { resumedEvent } from '../schedule/journal-entries.ts'
 

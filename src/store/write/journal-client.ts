@@ -1,6 +1,9 @@
 import { MillraceError, type WireError } from '../../errors/index.ts'
-import { Resource, RingQueue } from '../../kit/index.ts'
-import type { Journal, JournalEntry } from './journal.ts'
+import type { Recorder } from '../../inference/index.ts'
+import { bytesOf, Resource } from '../../kit/index.ts'
+import type { MessageNode } from '../../schema/index.ts'
+import type { Journal, JournalEntry, NodeEntry } from './journal.ts'
+import { describeExperts, PromptBases, restAfter } from './node-format.ts'
 
 /**
  * How much may wait for the disk. `append` cannot refuse, so nothing is dropped at these limits: the scheduler admits no new
@@ -70,9 +73,9 @@ class QueuedBatch {
 export class JournalClient extends Resource implements Journal {
   readonly #port: JournalPort
   readonly #failure = new AbortController()
-  readonly #queued = new RingQueue<QueuedBatch>()
+  readonly #queued: QueuedBatch[] = []
   /** Waiters whose batch is committed, and that go on in the next turns of the event loop. */
-  readonly #released = new RingQueue<Waiters>()
+  readonly #released: Waiters[] = []
   #tail: QueuedBatch | undefined
   #sent: QueuedBatch | undefined
   /** When the next batch goes: at the end of this turn if somebody waits, a little later in a crowd. */
@@ -201,17 +204,17 @@ export class JournalClient extends Resource implements Journal {
     this.#entries -= batch.entries.length
     this.#bytes -= batch.bytes
     // Somebody came in meanwhile, so there is a crowd: a short wait makes one commit of several. A full batch does not wait.
-    if (this.#queued.size > 1) this.#send()
+    if (this.#queued.length > 1) this.#send()
     else if (this.#tail?.isAwaited) this.#depart('crowd')
     else if (this.#tail) this.#idleTimer ??= setTimeout(this.#onIdle, maxIdleMs)
-    const isReleasing = this.#released.size > 0
+    const isReleasing = this.#released.length > 0
     for (const waiters of batch.waiters) this.#released.push(waiters)
     if (!isReleasing) this.#release()
   }
 
   readonly #release = (): void => {
     this.#released.shift()?.resolve()
-    if (this.#released.size > 0) setImmediate(this.#release)
+    if (this.#released.length > 0) setImmediate(this.#release)
   }
 
   readonly #onPortClose = (): void => {
@@ -239,6 +242,63 @@ export class JournalClient extends Resource implements Journal {
     this.#port.off('close', this.#onPortClose)
     this.#port.close()
   }
+}
+
+/** A session's recorder: puts its nodes into the journal under one attempt of one rollout. */
+export class AttemptRecorder implements Recorder {
+  readonly #journal: Journal
+  readonly #rollout: string
+  readonly #attempt: number
+  readonly #bases = new PromptBases()
+
+  constructor(journal: Journal, rollout: string, attempt: number) {
+    this.#journal = journal
+    this.#rollout = rollout
+    this.#attempt = attempt
+  }
+
+  node(node: MessageNode, json: string): void {
+    const { tokens } = node
+    const experts = tokens?.routedExperts
+    const promptIds = tokens?.promptIds
+    const base = promptIds && this.#bases.find(promptIds)
+    if (promptIds) this.#bases.add(node, base)
+    const entry: NodeEntry = {
+      kind: 'node',
+      rollout: this.#rollout,
+      attempt: this.#attempt,
+      seq: node.seq,
+      parent: node.parent,
+      hash: node.hash,
+      message: json,
+      sampled: node.sampled,
+      at: node.at,
+      meta: metaOf(node, base?.seq),
+      ...(tokens && { ids: compact(tokens.ids), logprobs: compact(tokens.logprobs) }),
+      ...(promptIds && { promptIds: compact(base ? restAfter(base, promptIds) : promptIds) }),
+      ...(tokens?.version !== undefined && { version: tokens.version }),
+      ...(experts && { routedExperts: compact(bytesOf(experts.experts)) }),
+    }
+    this.#journal.append(entry)
+  }
+
+  synced(): Promise<void> | undefined {
+    return this.#journal.durable()
+  }
+}
+
+/** The array itself if it is all of its buffer, or else a copy. */
+function compact<Numbers extends Int32Array | Float32Array | Uint8Array>(numbers: Numbers): Numbers {
+  return numbers.byteLength === numbers.buffer.byteLength ? numbers : (numbers.slice() as Numbers)
+}
+
+/** The JSON of a `NodeMeta`; undefined fields are left out. */
+function metaOf({ call, tool, tools, discarded, tokens }: MessageNode, base: number | undefined): string | null {
+  const versionSpans = tokens?.versionSpans
+  const experts = tokens?.routedExperts
+  const routedExperts = experts && describeExperts(experts)
+  if (!call && !tool && !tools && !discarded && !versionSpans && !experts && base === undefined) return null
+  return JSON.stringify({ call, tool, tools, discarded, versionSpans, promptAfter: base, routedExperts })
 }
 
 /** How many bytes an entry takes while it waits: its texts and tokens, and a flat share for the rest. */

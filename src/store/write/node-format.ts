@@ -1,64 +1,5 @@
-import type { Recorder } from '../../inference/index.ts'
-import { bytesOf, sameNumbers } from '../../kit/index.ts'
+import { sameNumbers } from '../../kit/index.ts'
 import type { MessageNode, RoutedExperts, TokenRecord } from '../../schema/index.ts'
-import type { Journal, NodeEntry } from './journal.ts'
-
-/** A session's recorder: puts its nodes into the journal under one attempt of one rollout. */
-export class AttemptRecorder implements Recorder {
-  readonly #journal: Journal
-  readonly #rollout: string
-  readonly #attempt: number
-  readonly #bases = new PromptBases()
-
-  constructor(journal: Journal, rollout: string, attempt: number) {
-    this.#journal = journal
-    this.#rollout = rollout
-    this.#attempt = attempt
-  }
-
-  node(node: MessageNode, json: string): void {
-    const { tokens } = node
-    const experts = tokens?.routedExperts
-    const promptIds = tokens?.promptIds
-    const base = promptIds && this.#bases.find(promptIds)
-    this.#bases.add(node, base)
-    const entry: NodeEntry = {
-      kind: 'node',
-      rollout: this.#rollout,
-      attempt: this.#attempt,
-      seq: node.seq,
-      parent: node.parent,
-      hash: node.hash,
-      message: json,
-      sampled: node.sampled,
-      at: node.at,
-      meta: metaOf(node, base?.seq),
-      ...(tokens && { ids: compact(tokens.ids), logprobs: compact(tokens.logprobs) }),
-      ...(promptIds && { promptIds: compact(base ? restAfter(base, promptIds) : promptIds) }),
-      ...(tokens?.version !== undefined && { version: tokens.version }),
-      ...(experts && { routedExperts: compact(bytesOf(experts.experts)) }),
-    }
-    this.#journal.append(entry)
-  }
-
-  synced(): Promise<void> | undefined {
-    return this.#journal.durable()
-  }
-}
-
-/** The array itself if it is all of its buffer, or else a copy. */
-function compact<Numbers extends Int32Array | Float32Array | Uint8Array>(numbers: Numbers): Numbers {
-  return numbers.byteLength === numbers.buffer.byteLength ? numbers : (numbers.slice() as Numbers)
-}
-
-/** The JSON of a `NodeMeta`; undefined fields are left out. */
-function metaOf({ call, tool, tools, discarded, tokens }: MessageNode, base: number | undefined): string | null {
-  const versionSpans = tokens?.versionSpans
-  const experts = tokens?.routedExperts
-  const routedExperts = experts && describeExperts(experts)
-  if (!call && !tool && !tools && !discarded && !versionSpans && !experts && base === undefined) return null
-  return JSON.stringify({ call, tool, tools, discarded, versionSpans, promptAfter: base, routedExperts })
-}
 
 /** The JSON part of a node, beside its message and arrays. */
 export interface NodeMeta
@@ -76,7 +17,7 @@ interface StoredExperts {
   readonly bytesEach: number
 }
 
-function describeExperts({ shape, experts }: RoutedExperts): StoredExperts {
+export function describeExperts({ shape, experts }: RoutedExperts): StoredExperts {
   return { shape, bytesEach: experts.BYTES_PER_ELEMENT }
 }
 
@@ -137,7 +78,7 @@ export function promptAfter({ promptIds, ids }: PromptBase, rest: Int32Array): I
   return prompt
 }
 
-function restAfter({ promptIds, ids }: PromptBase, prompt: Int32Array): Int32Array {
+export function restAfter({ promptIds, ids }: PromptBase, prompt: Int32Array): Int32Array {
   return prompt.subarray(promptIds.length + ids.length)
 }
 

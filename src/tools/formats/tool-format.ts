@@ -1,5 +1,5 @@
 import type { ToolDefinition } from '../../schema/index.ts'
-import type { ParsedToolCall } from '../parsed-tool-call.ts'
+import type { ParsedToolCall } from '../tool-turn.ts'
 
 export const toolFormatNames = ['mcp-xml', 'hermes', 'llama', 'pythonic'] as const
 

@@ -1,5 +1,5 @@
 import { isJsonList, type Json, type JsonObject, type ToolRepair } from '../../schema/index.ts'
-import type { NamedTool, ParsedToolCall } from '../parsed-tool-call.ts'
+import type { NamedTool, ParsedToolCall } from '../tool-turn.ts'
 
 export interface RepairTarget extends NamedTool {
   readonly parameters: Readonly<Record<string, unknown>>

@@ -1,6 +1,6 @@
 import { jsonrepair } from 'jsonrepair'
 import { isJsonObject } from '../../schema/index.ts'
-import { readArguments, type ReadArguments, withoutLoss } from '../parsed-tool-call.ts'
+import { readArguments, type ReadArguments, withoutLoss } from '../tool-turn.ts'
 import { withinTime } from '../within-time.ts'
 
 /** Longer arguments must be valid JSON: the thread that repairs them serves all rollouts. */

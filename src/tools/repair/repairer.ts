@@ -7,7 +7,7 @@ import {
   ToolNames,
   type ParsedToolCall,
   type WrittenName,
-} from '../parsed-tool-call.ts'
+} from '../tool-turn.ts'
 import { type CallRepairer, clipped, recorded, type RepairedCall, type RepairTarget } from './call-repair.ts'
 import { readLoosely } from './loose-json.ts'
 import { ParameterRepairs, type RepairedArguments } from './parameter-repairs.ts'

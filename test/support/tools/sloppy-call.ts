@@ -1,7 +1,7 @@
 import { Ajv2020 } from 'ajv/dist/2020.js'
 import { describe, expect, test } from 'vitest'
 import type { JsonObject, RepairRule } from '../../../src/schema/index.ts'
-import type { ParsedToolCall } from '../../../src/tools/parsed-tool-call.ts'
+import type { ParsedToolCall } from '../../../src/tools/tool-turn.ts'
 import type { RepairedCall, RepairTarget } from '../../../src/tools/repair/call-repair.ts'
 import { createRepairer } from '../../../src/tools/repair/repairer.ts'
 import type { RepairRules } from '../../../src/tools/repair/repair-rules.ts'

@@ -1,14 +1,8 @@
 import { MillraceError } from '../../../errors/index.ts'
 import { jsonOrText, lostNumber, nearestNames, pathText } from '../../../kit/index.ts'
-import { type ContentPart, isJsonObject, type Json } from '../../../schema/index.ts'
+import { type ContentPart, isJsonObject, type Json, validate } from '../../../schema/index.ts'
 import { EnvironmentSession, ServedTools } from '../../../serve/index.ts'
-import {
-  describeParameters,
-  type JsonSchema,
-  jsonSchemaOf,
-  jsonSchemaParameters,
-  validate,
-} from '../../../tools/index.ts'
+import { describeParameters, type JsonSchema, jsonSchemaOf, jsonSchemaParameters } from '../../../tools/index.ts'
 import { usageError } from '../../command-line/flag-value.ts'
 import { type ExitCode, exitCodes } from '../../terminal/exit-codes.ts'
 import { formatBytes, formatDuration } from '../../terminal/format.ts'

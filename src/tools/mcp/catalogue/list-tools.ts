@@ -1,7 +1,7 @@
 import { type Client, type RequestOptions, specTypeSchemas } from '@modelcontextprotocol/client'
 import { z } from 'zod'
 import { MillraceError } from '../../../errors/index.ts'
-import { describeIssues, isJsonObject, safeParse, validateStandard } from '../../../schema/index.ts'
+import { describeIssues, isJsonObject, safeParse, validate } from '../../../schema/index.ts'
 import type { ServerOptions } from '../config/server-config.ts'
 import { isAllowed, type ServerTool } from './tool-catalogue.ts'
 
@@ -75,8 +75,8 @@ interface UnfitTool {
 
 /** One entry of a server's list. */
 async function readTool(server: string, listed: unknown): Promise<ServerTool | UnfitTool> {
-  const checked = await validateStandard(specTypeSchemas.Tool, listed)
-  if (checked.issues) {
+  const checked = await validate(specTypeSchemas.Tool, listed)
+  if (checked.problem !== undefined) {
     const name = isJsonObject(listed) ? listed['name'] : undefined
     return { ...(typeof name === 'string' && { name }), problem: describeIssues(checked.issues) }
   }

@@ -6,7 +6,8 @@ import { chatReply, ScriptedServer, sendJson } from '../../../test/support/infer
 import { activeResources, leftSince } from '../../../test/support/kit/active-resources.ts'
 import { runningThreads, threadsSince } from '../../../test/support/kit/running-threads.ts'
 import { shareWith } from '../../kit/index.ts'
-import { decodePool, DecodePool, offLoopBytes, ReplyBytes } from './whole-reply.ts'
+import { decodePool, DecodePool, offLoopBytes } from './decode-pool.ts'
+import { ReplyBytes } from './exchange.ts'
 
 const read = (size: number, fill: number): Buffer => Buffer.from(new ArrayBuffer(size)).fill(fill)
 

@@ -1,11 +1,11 @@
 import { expect, test } from 'vitest'
 import { FakeClock } from '../../../test/support/inference/fake-clock.ts'
-import { ReplyClock, type ClockLimit } from './exchange.ts'
+import { StreamClock, type ClockLimit } from './waiting.ts'
 
 function open() {
   const ended: ClockLimit[] = []
   const limits = { requestTimeoutMs: 1000, idleTimeoutMs: 100 }
-  return { clock: new ReplyClock(limits, (limit) => ended.push(limit)), ended }
+  return { clock: new StreamClock(limits, (limit) => ended.push(limit)), ended }
 }
 
 test('silence and length have a limit each', async () => {

@@ -1,7 +1,9 @@
 import { expect, test } from 'vitest'
 import type { ModelRequest } from '../apis/backend.ts'
 import type { Json, SamplingRecord, ToolDefinition } from '../schema/index.ts'
-import { costOf, estimatedTokens, priceOf, samplingRecord } from './call-record.ts'
+import { costOf } from './model/model.ts'
+import { samplingRecord } from './session.ts'
+import { estimatedTokens, priceOf } from './usage.ts'
 
 test('an image counts as one, however much of it is in its address', () => {
   const text = { type: 'text', text: 'x'.repeat(400) } as const
