@@ -2,7 +2,7 @@
  * Prints which files of `src/` a warm recorded request of the gateway and a warm turn of a rollout run through, by V8's
  * own coverage of the main thread. The model is a simulator in another process, so that its files do not count.
  *
- *     npm run touched -- [--json]
+ *     npm run touched -- [--json | --quiet]
  */
 import { spawn, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
@@ -125,7 +125,7 @@ const { url, child } = await startSimulator()
 try {
   const figures = { request: await filesOfRequest(url), turn: await filesOfTurn(url) }
   if (process.argv.includes('--json')) console.log(JSON.stringify(figures, undefined, 2))
-  else {
+  else if (!process.argv.includes('--quiet')) {
     for (const [name, files] of Object.entries(figures))
       console.log(`${name}: ${files.length} files\n  ${files.join('\n  ')}`)
   }

@@ -9,6 +9,6 @@ test('the url of a session is where clients reach the gateway', async () => {
   expect(url).toBe(`https://gateway.example.com/models/sessions/${id}`)
   await expect(TestGateway.start({ publicUrl: 'gateway.example.com' })).rejects.toMatchObject({
     code: 'config_invalid',
-    message: expect.stringContaining('"gateway.example.com" is no public url') as string,
+    message: expect.stringContaining('"gateway.example.com" is not a valid public URL') as string,
   })
 })

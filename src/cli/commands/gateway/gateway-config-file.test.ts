@@ -37,7 +37,7 @@ test.each([
   [
     'a public url without a scheme',
     'publicUrl: gateway.example.com',
-    'gateway.yaml: "gateway.example.com" is no public',
+    'gateway.yaml: "gateway.example.com" is not a valid public',
   ],
 ])('%s is a mistake in the file', async (_what, text, message) => {
   using folder = mkdtempDisposableSync(join(tmpdir(), 'millrace-config-'))
