@@ -6,7 +6,7 @@ export { earlierLaunch, type EarlierLaunch } from './resume/unfinished-work.ts'
 export { evaluate } from './evaluate.ts'
 export {
   type EvaluateOptions,
-  evaluateOptions,
+  evaluateOptionFields,
   type Evaluation,
   requireOptions,
   type RunInfo,

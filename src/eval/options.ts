@@ -136,7 +136,7 @@ export const sharedOptions = {
 } as const
 
 /** In the order in which `docs/library.md` lists them. */
-export const evaluateOptions = {
+export const evaluateOptionFields = {
   environment: sharedOptions.environment,
   options: sharedOptions.options,
   model: sharedOptions.model,
@@ -163,7 +163,7 @@ export const evaluateOptions = {
   signal: sharedOptions.signal,
 } satisfies Record<keyof EvaluateOptions, z.ZodType>
 
-export const evaluateOptionsSchema = closedObject(evaluateOptions)
+export const evaluateOptionsSchema = closedObject(evaluateOptionFields)
 
 /** Checks at run time, as JavaScript has no types, and TypeScript checks the names of literals only. */
 export function requireOptions(schema: z.ZodType, options: unknown, of: string): void {

@@ -28,6 +28,7 @@ export {
   callRecord,
   chainHash,
   type Recorder,
+  roundedMs,
   samplingRecord,
   Session,
   type SessionReply,

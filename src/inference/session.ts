@@ -287,10 +287,11 @@ export function callRecord(reply: CompleteReply): CallRecord {
     usage: reply.usage,
     cost: reply.cost,
     tries: reply.tries,
-    ms: round(reply.ms),
-    waitMs: round(reply.waitMs),
-    ...(reply.firstTokenMs !== undefined && { firstTokenMs: round(reply.firstTokenMs) }),
+    ms: roundedMs(reply.ms),
+    waitMs: roundedMs(reply.waitMs),
+    ...(reply.firstTokenMs !== undefined && { firstTokenMs: roundedMs(reply.firstTokenMs) }),
   }
 }
 
-const round = (ms: number): number => Math.round(ms * 100) / 100
+/** Recorded times have hundredths of a millisecond. */
+export const roundedMs = (ms: number): number => Math.round(ms * 100) / 100

@@ -2,7 +2,7 @@ import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { z } from 'zod'
-import { evaluate, evaluateOptions, type EvaluateOptions, requireOptions, type Summary } from '../eval/index.ts'
+import { evaluate, evaluateOptionFields, type EvaluateOptions, requireOptions, type Summary } from '../eval/index.ts'
 import { closedObject, type RolloutRecord } from '../schema/index.ts'
 import { type Script, ScriptedBackend } from './scripted-backend.ts'
 
@@ -18,7 +18,7 @@ interface ScriptedRunOptions extends Omit<EvaluateOptions, 'model'> {
   readonly maxTries?: number
 }
 
-const { model: _model, ...otherOptions } = evaluateOptions
+const { model: _model, ...otherOptions } = evaluateOptionFields
 const scriptedRunSchema = closedObject({
   script: z.custom((given) => typeof given === 'function', 'expected a function'),
   maxTries: z.unknown().optional(),

@@ -45,13 +45,13 @@ describe.concurrent.each(kinds)('$api, $form, from $imitate', ({ api, form, imit
       if (turn % 3 === 1) simulator.simulator.change({ weightVersion: `v${turn}` })
       // Now and then the weights change while a reply is on its way.
       const changes = turn % 7 === 5
-      simulator.simulator.change({ tokensPerSecond: changes ? 100 : 0 })
+      simulator.simulator.change({ tokensPerSecond: changes ? 40 : 0 })
       let pieces = 0
       const reply = await talk.ask({
         stream: form === 'stream',
         onPiece: () => {
           pieces += 1
-          if (changes && pieces === 4) simulator.simulator.change({ weightVersion: `v${turn}b` })
+          if (changes && pieces === 2) simulator.simulator.change({ weightVersion: `v${turn}b` })
         },
       })
       talk.take(reply)

@@ -7,9 +7,9 @@ import { outcomes, Simulator, type Summary } from 'millrace'
 import { temporaryRuns } from 'millrace/testing'
 import { describe, expect, test } from 'vitest'
 import { exitCodes } from '../../src/cli/terminal/exit-codes.ts'
-import { readModelsFile } from '../../src/cli/commands/eval/evaluate-options.ts'
+import { readModelsFile } from '../../src/cli/commands/eval/options-from-flags.ts'
 import { errorCodes } from '../../src/errors/index.ts'
-import { evaluateOptions } from '../../src/eval/index.ts'
+import { evaluateOptionFields } from '../../src/eval/index.ts'
 import { modelConfigSchema, retryTable } from '../../src/inference/index.ts'
 import { defaultLimits, limitsSchema } from '../../src/schema/index.ts'
 import { runFiles } from '../../src/store/index.ts'
@@ -109,7 +109,7 @@ describe('the tables say what the code says', () => {
 
   test('options of evaluate()', async () => {
     const rows = tableRows(await page('docs/library.md'), 'Options')
-    expect(firstCells(rows)).toEqual(Object.keys(evaluateOptions))
+    expect(firstCells(rows)).toEqual(Object.keys(evaluateOptionFields))
   })
 })
 

@@ -1,3 +1,5 @@
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import { openTokenGateway, rowsOf } from '../../../test/support/gateway/token-gateway.ts'
 
@@ -27,4 +29,20 @@ test('rows say how each reply was sampled, whatever API it was asked in', async 
   const merged = await rowsOf(open, { rows: 'merged' })
   const samples = merged.flatMap((row) => (row.kind === 'merged' ? row.samples : []))
   expect(samples.map(({ sampling }) => sampling)).toEqual(expected)
+})
+
+test('docs/export.md names every field of the rows', async () => {
+  await using gateway = await openTokenGateway()
+  const { open } = gateway
+  const { caller } = await open.session()
+  expect((await open.ask(caller, { model: 'm', messages: [{ role: 'user', content: 'hi' }] })).status).toBe(200)
+  const page = readFileSync(join(import.meta.dirname, '../../../docs/export.md'), 'utf8')
+  // A field is named in a table, or in a sentence about the fields of all rows.
+  const lines = page.match(/^(\||All rows but|Every row has).*\n.*$/gm)?.join() ?? ''
+  const named = new Set(Array.from(lines.matchAll(/`(\w+)/g), ([, name]) => name))
+  for (const rows of ['interactions', 'merged'] as const) {
+    const [row] = await rowsOf(open, { rows })
+    const fields = row?.kind === 'merged' ? [row, ...row.samples] : [row ?? {}]
+    expect(fields.flatMap((each) => Object.keys(each)).filter((name) => !named.has(name))).toEqual([])
+  }
 })

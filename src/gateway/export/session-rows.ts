@@ -17,7 +17,8 @@ import {
   withTokens,
   worthOf,
 } from './conversation.ts'
-import { interactionRows, lostRow, type Row } from './row.ts'
+import { interactionRows, lostRow } from './interaction-rows.ts'
+import type { Row } from './row.ts'
 import { lostMergedRow, mergedRows } from './merged-rows.ts'
 
 export interface SessionMessages {

@@ -6,12 +6,11 @@ import {
   outcomes,
   type Json,
   type MessageNode,
-  type Outcome,
   type RolloutRecord,
 } from '../../schema/index.ts'
 import { missingMessage, type BareRecord, type RunReader, type StoredAttempt } from '../../store/index.ts'
 import type { ToolCatalogue } from '../../tools/index.ts'
-import { agentOutcomeOf } from '../result/outcome.ts'
+import { agentOutcomeOf, endInReplay } from '../result/outcome.ts'
 import {
   answerOf,
   judgeCallEvent,
@@ -112,25 +111,14 @@ function unrecorded(id: string): WireError {
   }
 }
 
-const spentLimits: Partial<Record<Outcome, string>> = {
-  max_turns: 'turns',
-  max_tokens: 'tokens',
-  max_cost: 'cost',
-  agent_timeout: 'time',
-  infra_timeout: 'wall',
-}
-
-/** Ends that came from outside, where the agent waited for something: a replay raises them again in the same place. */
-const outerEnds = new Set<Outcome>(['context_length', 'model_error', 'tool_infra_error', 'sandbox_lost', 'cancelled'])
-
 /** The error that ended the agent of a session, to be raised where its recording ends; undefined if it ended by itself. */
 function recordedEnd(record: BareRecord): WireError | undefined {
   const outcome = agentOutcomeOf(record)
-  const limit = spentLimits[outcome]
-  if (limit !== undefined) {
-    return { code: 'budget_exhausted', message: `it was ended as ${outcome} here`, data: { limit } }
+  const end = endInReplay[outcome]
+  if (end === 'own') return undefined
+  if (end !== 'outside') {
+    return { code: 'budget_exhausted', message: `it was ended as ${outcome} here`, data: { limit: end } }
   }
-  if (!outerEnds.has(outcome)) return undefined
   return outcome === 'context_length' || !record.error
     ? { code: 'context_length', message: 'the conversation was too long for the model here' }
     : record.error

@@ -1,12 +1,15 @@
 import { expect, test } from 'vitest'
-import { outcomeNames } from '../../schema/index.ts'
-import { agentOutcomeBehind, agentOutcomeOf } from './outcome.ts'
+import { outcomeNames, outcomes } from '../../schema/index.ts'
+import { agentOutcomeBehind, agentOutcomeOf, endInReplay } from './outcome.ts'
 
-test.each([
-  ['ended by itself', 'completed'],
-  ['had used up its time', 'agent_timeout'],
-] as const)('what a failed reward keeps says how an agent had ended that %s', (_, outcome) => {
+const scored = outcomeNames.filter((outcome) => outcomes[outcome].scored)
+
+test.each(scored)('a failed reward keeps that the agent ended as %s', (outcome) => {
   expect(agentOutcomeOf({ outcome: 'reward_error', ...agentOutcomeBehind(outcome) })).toBe(outcome)
+})
+
+test.each(scored.filter((outcome) => outcome !== 'completed'))('a replay ends the agent again as %s', (outcome) => {
+  expect(endInReplay[outcome]).not.toBe('own')
 })
 
 test('every other outcome is that of the agent', () => {

@@ -25,6 +25,30 @@ const outcomeOfLimit: Record<SpentLimit, Outcome> = {
   wall: 'infra_timeout',
 }
 
+/**
+ * How a replay ends the agent again where its recording ends: a limit is used up, or the error from `outside` comes again. With
+ * `own` the agent's code ends by itself, or the agent did not run to its end.
+ */
+export const endInReplay: Record<Outcome, SpentLimit | 'outside' | 'own'> = {
+  completed: 'own',
+  max_turns: 'turns',
+  max_tokens: 'tokens',
+  context_length: 'outside',
+  agent_timeout: 'time',
+  max_cost: 'cost',
+  agent_error: 'own',
+  model_error: 'outside',
+  tool_infra_error: 'outside',
+  sandbox_lost: 'outside',
+  env_error: 'own',
+  reward_error: 'own',
+  infra_timeout: 'wall',
+  worker_lost: 'own',
+  poisoned: 'own',
+  cancelled: 'outside',
+  stale: 'own',
+}
+
 /** A code that is not here has no outcome of its own: the agent's own code threw it. */
 const outcomeOfCode: Partial<Record<ErrorCode, Outcome>> = {
   context_length: 'context_length',
@@ -97,9 +121,10 @@ export function agentFault(hook: 'agent' | 'update' | 'contextPolicy', thrown: u
 
 type AgentOutcome = Pick<RolloutRecord, 'agentOutcome'>
 
-/** The record of a failed reward keeps that the agent was truncated, because a later scoring of the rollout must know. */
+/** The record of a failed reward keeps how the agent ended, unless by itself, because a later scoring must know. */
 export function agentOutcomeBehind(outcome: Outcome | undefined): AgentOutcome {
-  return outcome !== undefined && outcomes[outcome].truncated ? { agentOutcome: outcome } : {}
+  const isKept = outcome !== undefined && outcome !== 'completed' && outcomes[outcome].scored
+  return isKept ? { agentOutcome: outcome } : {}
 }
 
 /** How the agent of a record ended, whatever became of its reward. An agent that ended by itself has no `agentOutcome`. */

@@ -31,7 +31,7 @@ export function recordOf(run: AgentRun, parts: RecordParts): RolloutRecord {
   const { end, start, score } = parts
   const { services, liveRollout, tally, budget, time } = run
   const { job } = liveRollout
-  const { truncated } = outcomes[end.outcome]
+  const { scored, truncated } = outcomes[end.outcome]
   const record: RolloutRecord = {
     id: run.id,
     environment: services.environment.name,
@@ -65,7 +65,7 @@ export function recordOf(run: AgentRun, parts: RecordParts): RolloutRecord {
     messages: run.messages,
   }
   // Fields that most records lack are added afterwards: an object literal with conditional spreads is made field by field.
-  if (end.error && !truncated) record.error = end.error.toWire()
+  if (end.error && !scored) record.error = end.error.toWire()
   if (end.outcome === 'reward_error') Object.assign(record, agentOutcomeBehind(parts.agentOutcome))
   if (time.cutOffIn !== undefined && outcomes[parts.agentOutcome ?? end.outcome].truncated)
     record.cutOffIn = time.cutOffIn

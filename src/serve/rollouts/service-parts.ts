@@ -2,7 +2,7 @@ import { hash } from 'node:crypto'
 import { z } from 'zod'
 import { MillraceError } from '../../errors/index.ts'
 import {
-  evaluateOptions,
+  evaluateOptionFields,
   type EvaluateOptions,
   abortRun,
   keepingChanges,
@@ -164,7 +164,7 @@ export interface ServiceOptions extends Omit<EvaluateOptions, 'limit' | 'maxCost
   readonly onSettled?: (record: RolloutRecord) => void
 }
 
-const { limit: _limit, maxCostUsd: _maxCostUsd, passThreshold: _passThreshold, ...served } = evaluateOptions
+const { limit: _limit, maxCostUsd: _maxCostUsd, passThreshold: _passThreshold, ...served } = evaluateOptionFields
 
 const amount = z.number().min(0).optional()
 

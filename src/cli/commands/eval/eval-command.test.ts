@@ -8,7 +8,7 @@ import { FakeEvaluation, sampleRecord, sampleSummary } from '../../../../test/su
 import { fakeProcess } from '../../../../test/support/cli/fake-terminal.ts'
 import { openIo } from '../../terminal/io.ts'
 import { parseCommandLine } from '../../command-line/parse-command-line.ts'
-import { command as evalCommand } from './eval-command.ts'
+import { command as evalCommand, evalFlags } from './eval-command.ts'
 import { runEval } from './run-eval.ts'
 
 interface Options {
@@ -101,6 +101,19 @@ describe('millrace eval: what it asks for', () => {
       preflight: false,
       run: { root: 'out', name: 'nightly', resume: 'auto', retryFailed: true },
     })
+  })
+
+  it('reads every flag that it declares', async () => {
+    const { flags, ...invocation } = parseCommandLine(evalCommand, ['arithmetic', '-m', 'sim'])
+    const read = new Set<string>()
+    const watched = new Proxy(flags, {
+      get: (target, name: string) => {
+        read.add(name)
+        return Reflect.get(target, name) as unknown
+      },
+    })
+    await runEval({ ...invocation, flags: watched }, openIo(fakeProcess()), () => new FakeEvaluation())
+    expect([...read].toSorted()).toEqual(Object.keys(evalFlags).toSorted())
   })
 
   it('counts workers', async () => {

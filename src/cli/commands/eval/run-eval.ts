@@ -11,7 +11,7 @@ import { exitNotice, Interrupts, UnhandledErrors } from '../../terminal/signals.
 import { printableLine } from '../../terminal/text.ts'
 import type { evalFlags } from './eval-command.ts'
 import { type EvalOutput, JsonOutput, PlainOutput } from './eval-output.ts'
-import { evaluateOptions } from './evaluate-options.ts'
+import { optionsFromFlags } from './options-from-flags.ts'
 import { LiveOutput } from './live-output.ts'
 import { parkedCount, startupText } from './progress-lines.ts'
 
@@ -21,7 +21,7 @@ export async function runEval(
   start: typeof evaluate = evaluate,
 ): Promise<ExitCode> {
   settleHeapForRollouts()
-  const evaluation = start(await evaluateOptions(invocation, io))
+  const evaluation = start(await optionsFromFlags(invocation, io))
   using output = openOutput(invocation.flags, io, evaluation)
   const howToGoOn = 'What has ended is kept, and the same command goes on; with --workers it costs one rollout.'
   using _exit = exitNotice(io, howToGoOn)

@@ -8,7 +8,7 @@ import { exitNotice } from '../../terminal/signals.ts'
 import { usageError } from '../../command-line/flag-value.ts'
 import type { forkFlags } from './fork-command.ts'
 import type { CommandIo } from '../../terminal/io.ts'
-import { modelFromFlags, readModelsFile } from '../eval/evaluate-options.ts'
+import { modelFromFlags, readModelsFile } from '../eval/options-from-flags.ts'
 import { findRolloutToRepeat } from '../../stored-runs/find-rollout.ts'
 import { locateRun, readRun, runsRoot } from '../../stored-runs/stored-run.ts'
 

@@ -3,7 +3,7 @@ import { RolloutServer, requireAccessKey, requireFreePort, RolloutService } from
 import { Logger } from '../../../telemetry/index.ts'
 import type { Invocation } from '../../command-line/command.ts'
 import { defaultPort, type ServeFlags } from './serve-command.ts'
-import { evaluateOptions } from '../eval/evaluate-options.ts'
+import { optionsFromFlags } from '../eval/options-from-flags.ts'
 import type { ExitCode } from '../../terminal/exit-codes.ts'
 import { exitNotice } from '../../terminal/signals.ts'
 import type { CommandIo } from '../../terminal/io.ts'
@@ -15,7 +15,7 @@ const watchServersMs = 500
 export async function runServe(invocation: Invocation<ServeFlags>, io: CommandIo): Promise<ExitCode> {
   settleHeapForRollouts()
   const { flags } = invocation
-  const options = await evaluateOptions(invocation, io)
+  const options = await optionsFromFlags(invocation, io)
   const { host = '127.0.0.1', port = defaultPort } = flags
   const accessKey = keyIn('access-key-env', flags['access-key-env'], 'MILLRACE_API_KEY', io)
   // Checked before a run is made, or an earlier one is continued.

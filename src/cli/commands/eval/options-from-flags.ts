@@ -9,7 +9,7 @@ import {
   shownUrl,
 } from '../../../inference/index.ts'
 import type { Variables } from '../../../kit/index.ts'
-import { describeIssues, safeParse, type Sampling } from '../../../schema/index.ts'
+import { describeIssues, type Limits, safeParse, type Sampling } from '../../../schema/index.ts'
 import type { Invocation } from '../../command-line/command.ts'
 import { type FlagValues, given } from '../../command-line/flags.ts'
 import { namedKey, usageError } from '../../command-line/flag-value.ts'
@@ -17,7 +17,10 @@ import { readJsonFile } from '../../command-line/input-file.ts'
 import { runsRoot } from '../../stored-runs/stored-run.ts'
 import type { evalFlags } from './eval-command.ts'
 
-export async function evaluateOptions(
+/** Fields that a flag may leave out. Named, so that a field that the option does not have is an error. */
+type Flagged<Fields> = { [Name in keyof Fields]?: Fields[Name] | undefined }
+
+export async function optionsFromFlags(
   invocation: Invocation<typeof evalFlags>,
   io: { readonly cwd: string; readonly env: Variables },
 ): Promise<EvaluateOptions> {
@@ -27,7 +30,7 @@ export async function evaluateOptions(
     throw usageError('which model? Add -m <name>; -m sim is built in and needs no key')
   }
   const models = flags.models === undefined ? {} : await readModelsFile(flags.models, io.cwd)
-  const supervision = given({
+  const supervision = given<Flagged<NonNullable<EvaluateOptions['supervision']>>>({
     replaceAfterMs: flags['worker-timeout'],
     maxAgeMs: flags['max-worker-age'],
     maxMemoryBytes: flags['max-worker-memory'] && flags['max-worker-memory'] * bytesPerMb,
@@ -38,7 +41,7 @@ export async function evaluateOptions(
     models,
     attempts: flags.attempts ?? 1,
     concurrency: flags.concurrency ?? 64,
-    ...given({
+    ...given<Flagged<EvaluateOptions>>({
       options: prefixed['env'],
       judge: flags.judge,
       judgeConcurrency: flags['judge-concurrency'],
@@ -51,14 +54,14 @@ export async function evaluateOptions(
       passThreshold: flags['pass-threshold'],
       workers: flags.workers === undefined ? undefined : workers(flags.workers),
     }),
-    limits: given({
+    limits: given<Flagged<Limits>>({
       maxTurns: flags['max-turns'],
       maxTokens: flags['max-rollout-tokens'],
       maxCostUsd: flags['max-rollout-cost'],
       timeoutMs: flags.timeout,
       wallTimeoutMs: flags['wall-timeout'],
     }),
-    sampling: given({
+    sampling: given<Flagged<Sampling>>({
       temperature: flags.temperature,
       topP: flags['top-p'],
       maxTokens: flags['max-tokens'],

@@ -1,0 +1,94 @@
+import type {
+  CallRecord,
+  ClientApi,
+  DiscardReason,
+  FinishReason,
+  Message,
+  MessageNode,
+  RoutedExperts,
+  SamplingRecord,
+  Usage,
+} from '../../schema/index.ts'
+import { type CapturedTokens, capturedTokens } from '../requests/recording.ts'
+import {
+  type Credit,
+  type FactsOfRow,
+  type Interaction,
+  type LostSample,
+  type RowFacts,
+  unknownCredit,
+} from './conversation.ts'
+import { type VersionRun, versionRuns } from './merged-rows.ts'
+
+/** One reply, complete or lost. */
+export interface InteractionRow extends RowFacts, CapturedTokens {
+  readonly kind: 'interaction'
+  readonly interaction: string
+  readonly node: number
+  readonly parentInteraction: string | null
+  readonly parentNode: number | null
+  readonly at: number
+  readonly model: string
+  readonly backend: string
+  readonly api: ClientApi | null
+  /** Names of what was left out of the client's request, because the model's API has no place for it. */
+  readonly dropped: readonly string[]
+  readonly finishReason: FinishReason | null
+  readonly discarded: DiscardReason | null
+  readonly reward: number | null
+  readonly return: number | null
+  readonly sampling: SamplingRecord | null
+  readonly usage: Usage
+  readonly cost: number | null
+  /** The messages since the parent, the reply last: the messages of all interactions in turn are the conversation. */
+  readonly messages: readonly Message[]
+  readonly versions: readonly VersionRun[] | null
+  readonly routedExperts: RoutedExperts | null
+}
+
+export async function* interactionRows(
+  factsOf: FactsOfRow,
+  interactions: AsyncIterable<readonly [Interaction, MessageNode]>,
+  credit: ReadonlyMap<Interaction, Credit>,
+): AsyncGenerator<InteractionRow, void, void> {
+  for await (const [interaction, node] of interactions) {
+    const { call } = interaction
+    const parts = commonParts(factsOf(interaction), { ...interaction, node }, call)
+    yield { ...parts, finishReason: call.finishReason, discarded: null, ...(credit.get(interaction) ?? unknownCredit) }
+  }
+}
+
+/** The row of a lost sample, for inspection. It has no reward, even if its session has one. */
+export function lostRow(factsOf: FactsOfRow, [sample, node]: readonly [LostSample, MessageNode]): InteractionRow {
+  const { discarded } = sample
+  const parts = commonParts(factsOf(sample), { ...sample, node }, discarded)
+  return { ...parts, finishReason: null, discarded: discarded.why, ...unknownCredit }
+}
+
+function commonParts(
+  facts: RowFacts,
+  { node, id, parent, messages }: Interaction | LostSample,
+  call: Omit<CallRecord, 'finishReason'>,
+) {
+  const captured = capturedTokens(node, call.usage)
+  return {
+    kind: 'interaction',
+    ...facts,
+    interaction: id,
+    node: node.seq,
+    parentInteraction: parent?.id ?? null,
+    parentNode: parent?.node.seq ?? null,
+    at: node.at,
+    model: call.model,
+    backend: call.backend,
+    api: call.api ?? null,
+    dropped: call.dropped ?? [],
+    sampling: call.sampling ?? null,
+    usage: call.usage,
+    cost: call.cost,
+    messages,
+    versions: node.tokens && captured.ids ? versionRuns(node.tokens) : null,
+    ...captured,
+    routedExperts: node.tokens?.routedExperts ?? null,
+  } as const
+}
