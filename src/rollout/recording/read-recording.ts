@@ -1,13 +1,7 @@
 import type { WireError } from '../../errors/index.ts'
 import type { RecordedSession } from '../../inference/index.ts'
 import { roundedSum } from '../../kit/index.ts'
-import {
-  emptyUsage,
-  outcomes,
-  type Json,
-  type MessageNode,
-  type RolloutRecord,
-} from '../../schema/index.ts'
+import { emptyUsage, outcomes, type Json, type MessageNode, type RolloutRecord } from '../../schema/index.ts'
 import { missingMessage, type BareRecord, type RunReader, type StoredAttempt } from '../../store/index.ts'
 import type { ToolCatalogue } from '../../tools/index.ts'
 import { agentOutcomeOf, endInReplay } from '../result/outcome.ts'
