@@ -34,6 +34,27 @@ function onceRecorded({ store: { journal } }: OpenGateway, act: () => void): voi
   }
 }
 
+test('a retry gets its recorded reply, also when an equal one came since to the turn before', async () => {
+  let count = 0
+  await using server = await ScriptedServer.start((response) => {
+    count += 1
+    sendJson(response, chatReply('Hello', { id: `chatcmpl-${count}` }))
+  })
+  await using open = await over(server)
+  const { id, caller } = await open.session()
+  const more = [
+    { role: 'assistant', content: 'Hello' },
+    { role: 'user', content: 'more' },
+  ]
+  const next = { ...body, messages: [...body.messages, ...more] }
+  await open.ask(caller, body)
+  const { document } = await open.ask(caller, next)
+  await open.ask(caller, body)
+  expect((await open.ask(caller, next, { retryCount: 1 })).document['id']).toBe(document['id'])
+  expect(server.requests).toHaveLength(3)
+  expect(await open.nodes(id)).toHaveLength(5)
+})
+
 test('a retry of a request that still runs gets the same reply', async () => {
   const answer = Promise.withResolvers<void>()
   await using server = await ScriptedServer.start(async (response) => {

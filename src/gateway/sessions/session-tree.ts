@@ -18,7 +18,6 @@ export interface Match {
   readonly known: number
   readonly end: TreeNode
   readonly before: number
-  readonly nodes: readonly TreeNode[]
   readonly keys: readonly MessageKey[]
   readonly respelled: ReadonlyMap<number, TreeNode>
 }
@@ -68,34 +67,26 @@ export class SessionTree {
     const restored = new TreeNode(node.seq, node.hash, key)
     const parent = node.parent === null ? this.#root : this.#nodes[node.parent]
     if (parent) {
-      parent.isContinued = true
-      this.#enter(parent, restored, node.sampled)
+      this.#enter(parent, restored)
       if (reply) this.#enterChanged(parent, key, reply)
     }
     this.#name(restored, reply)
   }
 
-  /** Finds the known part of a conversation. Of duplicates: the one that the client names, else the latest that leads furthest. */
+  /** Finds the known part of a conversation. */
   match(messages: readonly Message[], before: KnownBeginning = { count: 0, node: this.#root }, names = noNames): Match {
-    let ends: readonly Candidate[] = [{ node: before.node, before: undefined }]
-    const keys: MessageKey[] = []
-    let known = before.count
-    for (; known < messages.length; known += 1) {
-      const key = new MessageKey(messages[known] as Message)
-      keys.push(key)
-      const next = this.#candidatesAfter(ends, key)
-      if (next.length === 0) break
-      const name = names.get(known) ?? ''
-      const named = this.#replies.get(name) ?? this.#items.get(name)
-      const chosen = next.find(({ node }) => node === named)
-      ends = chosen ? [chosen] : next
-    }
-    const nodes = ends[0] ? pathTo(ends[0]) : none
+    const keys = messages.slice(before.count).map((message) => new MessageKey(message))
     const respelled = new Map(before.respelled)
-    for (const [index, node] of nodes.entries()) {
-      if (!node.isSpelledLike(keys[index] as MessageKey)) respelled.set(before.count + index, node)
+    let known = before.count
+    let end = before.node
+    for (const [index, key] of keys.entries()) {
+      const next = this.#nodeAfter(end, key, { name: names.get(known), following: keys[index + 1] })
+      if (!next) break
+      if (!next.isSpelledLike(key)) respelled.set(known, next)
+      end = next
+      known += 1
     }
-    return { known, end: ends[0]?.node ?? this.#root, before: before.count, nodes, keys, respelled }
+    return { known, end, before: before.count, keys, respelled }
   }
 
   /** The conversation with tool calls' arguments as they were sampled, so that the model sees the tokens that it wrote. */
@@ -118,12 +109,11 @@ export class SessionTree {
   append(messages: readonly Message[], { known, end, before, keys }: Match): TreeNode | undefined {
     let last = end
     for (let index = known; index < messages.length; index += 1) {
-      const key = keys[index - before] ?? new MessageKey(messages[index] as Message)
+      const key = keys[index - before] as MessageKey
       const { seq, hash } = this.#record(last, key.message)
       const node = new TreeNode(seq, hash, key)
       node.sum = last.sum
-      last.isContinued = true
-      this.#enter(last, node, false)
+      this.#enter(last, node)
       last = node
     }
     return last === this.#root ? undefined : last
@@ -136,7 +126,7 @@ export class SessionTree {
     const key = deliveredKey(message, origin.call)
     const node = new TreeNode(seq, hash, key)
     if (origin.discarded) return node
-    this.#enter(before, node, true)
+    this.#enter(before, node)
     this.#enterChanged(before, key, origin.call)
     this.#name(node, origin.call)
     return node
@@ -167,16 +157,20 @@ export class SessionTree {
     return this.#servedCalls.has(callId)
   }
 
-  #candidatesAfter(ends: readonly Candidate[], key: MessageKey): readonly Candidate[] {
-    const next = ends.flatMap((end) => this.#followersOf(end.node, key).map((node) => ({ node, before: end })))
-    if (next.length < 2) return next
-    // The sort is stable: the latest stays first.
-    return next
-      .toSorted((one, other) => Number(other.node.isDelivered) - Number(one.node.isDelivered))
-      .slice(0, maxDuplicates)
+  /** The node of a message after `parent`. Of equal ones: the one that is named, else continued already, else the latest that a client got. */
+  #nodeAfter(parent: TreeNode, key: MessageKey, { name = '', following }: Hints): TreeNode | undefined {
+    const equal = this.#followersOf(parent, key)
+    if (equal.length < 2) return equal[0]
+    const named = this.#replies.get(name) ?? this.#items.get(name)
+    return (
+      equal.find((node) => node === named) ??
+      (following && equal.findLast((node) => this.#followersOf(node, following).length > 0)) ??
+      equal.findLast(({ isDelivered }) => isDelivered) ??
+      equal.at(-1)
+    )
   }
 
-  /** The nodes after `parent` that say what the message does, the latest sample first. */
+  /** The nodes after `parent` that say what the message does, the latest last. */
   #followersOf(parent: TreeNode, key: MessageKey): readonly TreeNode[] {
     const found = parent.following(key.digest)
     if (found.length > 0) return found
@@ -196,9 +190,9 @@ export class SessionTree {
     return node
   }
 
-  #enter(parent: TreeNode, node: TreeNode, isSampled: boolean): void {
+  #enter(parent: TreeNode, node: TreeNode): void {
     this.#nodes[node.seq] = node
-    parent.add(node, isSampled)
+    parent.add(node)
   }
 
   /** Lets a reply be found as Claude Code sends it back, which changes calls. Clients of other APIs are not taken for it. */
@@ -212,15 +206,10 @@ export class SessionTree {
 const none: readonly TreeNode[] = []
 const noNames: ReadonlyMap<number, string> = new Map()
 
-interface Candidate {
-  readonly node: TreeNode
-  readonly before: Candidate | undefined
-}
-
-function pathTo(end: Candidate): TreeNode[] {
-  const nodes: TreeNode[] = []
-  for (let each = end; each.before; each = each.before) nodes.push(each.node)
-  return nodes.toReversed()
+/** What tells equal messages apart: the client's name for its own, and the message that follows it. */
+interface Hints {
+  readonly name: string | undefined
+  readonly following: MessageKey | undefined
 }
 
 /** The key of a reply as its client was sent it: parts that only the model's API can say are not sent to clients of another one. */
@@ -232,21 +221,17 @@ function deliveredKey(message: Message, call: CallRecord | undefined): MessageKe
 
 type Digests = Pick<MessageKey, 'digest' | 'looseDigest'>
 
-/** How many duplicates of a message are followed: nodes that say the same after the same history. */
-const maxDuplicates = 8
-
 /** A message in a session's tree: most are followed by one other, held in a field; only a node with several has a table. */
 export class TreeNode {
   readonly seq: number
   readonly hash: string
-  isContinued = false
   isDelivered = true
   /** The tokens of the last reply up to here that has them. Not known of nodes that were read back. */
   sum: TokenSum | undefined
   readonly #digest: string
   readonly #looseDigest: string | undefined
   #only: TreeNode | undefined
-  /** The nodes that follow, by their digests, once there are several; of duplicates, the newest sample is the first. */
+  /** The nodes that follow, by their digests, once there are several; equal ones share a list. */
   #table: Map<string, TreeNode[]> | undefined
 
   constructor(seq: number, hash: string, { digest, looseDigest }: Digests) {
@@ -256,29 +241,26 @@ export class TreeNode {
     this.#looseDigest = looseDigest
   }
 
-  /** The nodes that follow and have this digest, loose or not, the newest sample first. */
+  /** The nodes that follow and have this digest, loose or not, the latest last. */
   following(digest: string): readonly TreeNode[] {
     if (this.#table) return this.#table.get(digest) ?? []
     const only = this.#only
     return only && (only.#digest === digest || only.#looseDigest === digest) ? [only] : []
   }
 
-  add(node: TreeNode, isSampled: boolean): void {
+  get isContinued(): boolean {
+    return this.#only !== undefined || this.#table !== undefined
+  }
+
+  add(node: TreeNode): void {
     if (!this.#only && !this.#table) {
       this.#only = node
       return
     }
     const table = this.#wholeTable()
-    const duplicates = table.get(node.#looseDigest ?? node.#digest)
-    if (!duplicates) {
-      node.#enterInto(table)
-      return
-    }
-    if (isSampled) duplicates.unshift(node)
-    else duplicates.push(node)
-    if (duplicates.length <= maxDuplicates) return
-    const oldest = duplicates.findLastIndex(({ isContinued }) => !isContinued)
-    duplicates.splice(oldest === -1 ? duplicates.length - 1 : oldest, 1)
+    const equal = table.get(node.#looseDigest ?? node.#digest)
+    if (equal) equal.push(node)
+    else node.#enterInto(table)
   }
 
   /** Lets the nodes of a loose digest be found by the digest of another spelling. False if that is known to the node. */
