@@ -6,7 +6,7 @@ import type { StoredSession } from '../../store/index.ts'
 import type { InteractionRow } from './interaction-rows.ts'
 import type { MergedRow, VersionRun } from './merged-rows.ts'
 import { type SessionToExport, type RowOptions, SessionRows } from './session-rows.ts'
-import { completeTokens } from '../requests/recording.ts'
+import { completeTokens } from '../requests/reply-recording.ts'
 import { NaiveRows, versionsOf } from '../../../test/support/gateway/naive-rows.ts'
 import { type RandomSession, randomSession } from '../../../test/support/gateway/random-session.ts'
 

@@ -9,7 +9,7 @@ import type {
   SamplingRecord,
   Usage,
 } from '../../schema/index.ts'
-import { type CapturedTokens, capturedTokens } from '../requests/recording.ts'
+import { type CapturedTokens, capturedTokens } from '../requests/reply-recording.ts'
 import {
   type Credit,
   type FactsOfRow,

@@ -1,7 +1,7 @@
 import { MillraceError } from '../../errors/index.ts'
 import { sameNumbers } from '../../kit/index.ts'
 import type { DiscardReason, MessageNode, SamplingRecord, TokenRecord } from '../../schema/index.ts'
-import { type CompleteTokens, completeTokens } from '../requests/recording.ts'
+import { type CompleteTokens, completeTokens } from '../requests/reply-recording.ts'
 import {
   type FactsOfRow,
   type Interaction,

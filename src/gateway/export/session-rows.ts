@@ -2,7 +2,7 @@ import { createHash, hash } from 'node:crypto'
 import { bytesOf } from '../../kit/index.ts'
 import type { MessageNode } from '../../schema/index.ts'
 import type { StoredReward, StoredSession } from '../../store/index.ts'
-import { completeTokens } from '../requests/recording.ts'
+import { completeTokens } from '../requests/reply-recording.ts'
 import { summedTurn, type TokenSum } from '../sessions/session-tree.ts'
 import {
   type Conversation,

@@ -12,7 +12,7 @@ import { MillraceError } from '../../errors/index.ts'
 import type { InvalidReply, CallHooks, CompleteReply, ModelReply } from '../../inference/index.ts'
 import { AbortSource, timerMs } from '../../kit/index.ts'
 import type { ItemIds } from '../../schema/index.ts'
-import type { Recording } from './recording.ts'
+import type { ReplyRecording } from './reply-recording.ts'
 import { clientGone } from '../errors.ts'
 import {
   type ClientReply,
@@ -142,7 +142,7 @@ interface LiveRequestOptions {
   readonly client: ClientReply
   readonly waitRules: WaitRules
   /** Records the request, if that is wanted, and returns the recording of its reply. Called once the backend has been asked. */
-  readonly record?: () => Recording
+  readonly record?: () => ReplyRecording
 }
 
 /**
@@ -152,7 +152,7 @@ interface LiveRequestOptions {
 export class LiveRequest extends LiveCall implements ReplySink, RunningRequest {
   #upstream: UpstreamRequest
   readonly #record: LiveRequestOptions['record']
-  #recording: Recording | undefined
+  #recording: ReplyRecording | undefined
   readonly #end = Promise.withResolvers<{ readonly answer: LiveAnswer; readonly status: number }>()
   #client: ClientReply | undefined
   #together: ClientReply[] | undefined

@@ -32,7 +32,7 @@ import type { SessionBounds } from '../sessions/session-options.ts'
 import type { KnownBeginning, Match, TreeNode } from '../sessions/session-tree.ts'
 import { type ClientReply, goneStatus, type RequestEnd, sendError } from './client-reply.ts'
 import { type LiveCall, LiveCount, LiveRequest, type WaitRules } from './live-request.ts'
-import { Recording } from './recording.ts'
+import { ReplyRecording } from './reply-recording.ts'
 import { UpstreamRequest, type UpstreamRequestParts } from './upstream-request.ts'
 
 interface HeldSession {
@@ -225,14 +225,14 @@ export class Requests {
     memory.markDelivered(match.end.seq)
     // With other instructions the messages do not match, and the reply is known only by its name.
     if (earlier) memory.markDelivered(earlier.reply.seq)
-    const record = (): Recording => {
+    const record = (): ReplyRecording => {
       const leaf = memory.tree.append(messages, match)
       if (call.api === 'chat' && leaf) {
         const end = { count: messages.length, node: leaf, respelled: match.respelled }
         memory.lastBody.keep(call.body, { request, end, continued })
       }
       const key = requestKey(call, leaf?.seq ?? noLeaf, request.body)
-      return new Recording({ session, memory, journal: this.#parts.store.journal, leaf, key })
+      return new ReplyRecording({ session, memory, journal: this.#parts.store.journal, leaf, key })
     }
     const asked = memory.tree.inRecordedSpelling(messages, match, calls)
     const upstream = new UpstreamRequest(incoming, {

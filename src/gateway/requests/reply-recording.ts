@@ -41,7 +41,7 @@ interface ReceivedPart {
   readonly wasSampling: boolean
 }
 
-export class Recording {
+export class ReplyRecording {
   readonly #options: RecordingOptions
   #reply: (ReplyFacts & { readonly node: TreeNode }) | undefined
   #turn: TurnTokens | undefined
