@@ -22,8 +22,8 @@ import {
   type Usage,
 } from '../../schema/index.ts'
 import type { Journal } from '../../store/index.ts'
-import type { OpenSession, ReplyFacts, RunningRequest, SessionMemory } from '../sessions/session-memory.ts'
-import { summedTurn, type TreeNode, type TurnTokens } from '../sessions/session-tree.ts'
+import type { OpenSession, RunningRequest, SessionMemory } from '../sessions/session-memory.ts'
+import { type ReplyFacts, summedTurn, type TreeNode, type TurnTokens } from '../sessions/session-tree.ts'
 import type { UpstreamRequest } from './upstream-request.ts'
 
 interface RecordingOptions {

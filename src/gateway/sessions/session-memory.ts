@@ -8,9 +8,7 @@ import type { Journal, SessionEndReason, StoredSession } from '../../store/index
 import type { ClientReply, RequestEnd } from '../requests/client-reply.ts'
 import { type BodyAllowance, LastBody } from './last-body.ts'
 import { type SessionData, storedData, type SessionLimits } from './session-options.ts'
-import { type KnownBeginning, replyIn, type SessionTree } from './session-tree.ts'
-
-export type ReplyFacts = Pick<MessageNode, 'call'> & { readonly lacksTokens: boolean }
+import { type KnownBeginning, type ReplyFacts, replyIn, type SessionTree } from './session-tree.ts'
 
 export type BareNode = MessageNode & { readonly lacksTokens: boolean }
 
@@ -29,8 +27,6 @@ export class SessionMemory {
   readonly lastBody: LastBody<KnownBeginning>
   readonly #journal: Journal
   readonly #session: string
-  /** Complete replies that no client got, by node: they count as lost until a client gets or continues one after all. */
-  readonly #undelivered = new Map<number, ReplyFacts>()
 
   constructor({ tree, journal, session, bodies }: SessionMemoryOptions) {
     this.tree = tree
@@ -45,40 +41,32 @@ export class SessionMemory {
     this.tally.add(node)
     const call = replyIn(node)
     if (call?.requestKey !== undefined) this.recent.restore(call.requestKey, seq)
-    if (call && discarded) this.#addUndelivered(seq, { call, lacksTokens })
+    const reply = this.tree.nodeAt(seq)
+    if (reply && call && discarded) reply.undelivered = { call, lacksTokens }
   }
 
   isUndelivered(node: number): boolean {
-    return this.#undelivered.has(node)
+    return this.tree.nodeAt(node)?.undelivered !== undefined
   }
 
   /** Marks a reply that is recorded as complete, unless a client continued it while it was on its way to the disk. */
   markUndelivered(node: number, reply: ReplyFacts): void {
-    if (this.isUndelivered(node) || this.tree.nodeAt(node)?.isContinued) return
-    this.#addUndelivered(node, reply)
+    const found = this.tree.nodeAt(node)
+    if (!found || found.undelivered || found.isContinued) return
+    found.undelivered = reply
     this.tally.lose(reply)
     this.#journal.append({ kind: 'delivery', session: this.#session, node, isDelivered: false })
   }
 
   /** Makes an undelivered reply complete again, and returns it; ignores other replies. */
   markDelivered(node: number): ReplyFacts | undefined {
-    const reply = this.#undelivered.get(node)
-    if (!reply) return undefined
-    this.#undelivered.delete(node)
-    this.#setDelivered(node, true)
+    const found = this.tree.nodeAt(node)
+    if (!found?.undelivered) return undefined
+    const reply = found.undelivered
+    found.undelivered = undefined
     this.tally.regain(reply)
     this.#journal.append({ kind: 'delivery', session: this.#session, node, isDelivered: true })
     return reply
-  }
-
-  #addUndelivered(node: number, reply: ReplyFacts): void {
-    this.#undelivered.set(node, reply)
-    this.#setDelivered(node, false)
-  }
-
-  #setDelivered(node: number, isDelivered: boolean): void {
-    const reply = this.tree.nodeAt(node)
-    if (reply) reply.isDelivered = isDelivered
   }
 }
 

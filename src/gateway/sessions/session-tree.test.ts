@@ -258,7 +258,7 @@ describe('a session', () => {
     const recorded = new Recorded()
     const leaf = recorded.say(user('a'))
     const delivered = recorded.reply(leaf, assistant('A'))
-    recorded.reply(leaf, assistant('A')).isDelivered = false
+    recorded.reply(leaf, assistant('A')).undelivered = { call, lacksTokens: false }
     const next = recorded.say(user('a'), assistant('A'), user('b'))
     expect(recorded.nodes[next?.seq ?? -1]?.parent).toBe(delivered.seq)
   })

@@ -4,6 +4,8 @@ import type { AssistantMessage, CallRecord, Message, MessageNode, ToolCall } fro
 import { bytesOf } from '../../kit/index.ts'
 import { MessageKey, withRecordedArguments } from './message-key.ts'
 
+export type ReplyFacts = Pick<MessageNode, 'call'> & { readonly lacksTokens: boolean }
+
 type SampleOrigin = Pick<MessageNode, 'call' | 'discarded' | 'tokens'>
 
 /** The known beginning of a conversation: so many messages, and the node of the last of them. */
@@ -165,7 +167,7 @@ export class SessionTree {
     return (
       equal.find((node) => node === named) ??
       (following && equal.findLast((node) => this.#followersOf(node, following).length > 0)) ??
-      equal.findLast(({ isDelivered }) => isDelivered) ??
+      equal.findLast(({ undelivered }) => !undelivered) ??
       equal.at(-1)
     )
   }
@@ -225,7 +227,8 @@ type Digests = Pick<MessageKey, 'digest' | 'looseDigest'>
 export class TreeNode {
   readonly seq: number
   readonly hash: string
-  isDelivered = true
+  /** Set for a complete reply that no client got: it counts as lost until a client gets or continues it after all. */
+  undelivered: ReplyFacts | undefined
   /** The tokens of the last reply up to here that has them. Not known of nodes that were read back. */
   sum: TokenSum | undefined
   readonly #digest: string
