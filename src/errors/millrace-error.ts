@@ -118,6 +118,8 @@ function isPlain(value: unknown): boolean {
 /** Never throws, although what was thrown may have code of its own for this: a failure must not become another one. */
 function describe(thrown: unknown): string {
   try {
+    // Several parts failed to close; the one that failed first is the `suppressed` one.
+    if (thrown instanceof SuppressedError) return `${describe(thrown.suppressed)}; ${describe(thrown.error)}`
     return thrown instanceof Error ? thrown.message || thrown.name : String(thrown)
   } catch {
     return 'something that cannot be put into words'

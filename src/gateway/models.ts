@@ -1,7 +1,7 @@
 import { MillraceError } from '../errors/index.ts'
 import { tokenRequestOf, type Backend } from '../apis/index.ts'
 import type { LimitChange, ModelClient, ModelConfig, ModelStatus } from '../inference/index.ts'
-import { andList, closeAll, nearestName, Resource, unknownField, type Variables } from '../kit/index.ts'
+import { andList, nearestName, Resource, unknownField, type Variables } from '../kit/index.ts'
 import type { ApiName, JsonObject } from '../schema/index.ts'
 import { tooMuch } from './errors.ts'
 import { ServedModel } from './served-model.ts'
@@ -154,8 +154,9 @@ export class GatewayModels extends Resource {
     return [...own, ...Array.from(this.#retired, (served) => ({ ...served.status(), limit: 0 }))]
   }
 
-  protected onClose(): Promise<void> {
-    return closeAll(this.#all())
+  protected async onClose(): Promise<void> {
+    await using parts = new AsyncDisposableStack()
+    for (const served of this.#all()) parts.use(served)
   }
 
   #unknown(name: string): MillraceError {

@@ -8,7 +8,7 @@ import {
   type ModelStatus,
 } from '../inference/index.ts'
 import type { Backend } from '../apis/index.ts'
-import { closeAll, Resource, sleep, type Variables } from '../kit/index.ts'
+import { Resource, sleep, type Variables } from '../kit/index.ts'
 import { Simulator } from '../simulator/index.ts'
 
 export interface ServedModelOptions {
@@ -99,9 +99,11 @@ export class ServedModel extends Resource {
     await this.close()
   }
 
-  protected onClose(): Promise<void> {
-    const backends = [...this.#backends, ...this.#leaving].map(({ backend }) => backend)
-    return closeAll([...backends, ...(this.#simulator ? [this.#simulator] : []), this.client])
+  protected async onClose(): Promise<void> {
+    await using parts = new AsyncDisposableStack()
+    for (const { backend } of [...this.#backends, ...this.#leaving]) parts.use(backend)
+    parts.use(this.#simulator)
+    parts.use(this.client)
   }
 
   #opened(

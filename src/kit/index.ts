@@ -5,7 +5,6 @@ export {
   ArraySet,
   type Backoff,
   backoffMs,
-  closeAll,
   closeTogether,
   EventChannel,
   maxTimerMs,

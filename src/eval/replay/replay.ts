@@ -2,7 +2,7 @@ import { join } from 'node:path'
 import type { Environment, ValidTask } from '../../env/index.ts'
 import { MillraceError } from '../../errors/index.ts'
 import type { Backend } from '../../apis/index.ts'
-import { closeAll, maxTimerMs, Resource } from '../../kit/index.ts'
+import { maxTimerMs, Resource } from '../../kit/index.ts'
 import {
   agentOutcomeOf,
   callsIn,
@@ -214,8 +214,10 @@ class Replayer extends Resource {
     return record
   }
 
-  protected onClose(): Promise<void> {
-    return closeAll([this.#executor, this.#timedExecutor])
+  protected async onClose(): Promise<void> {
+    await using parts = new AsyncDisposableStack()
+    parts.use(this.#executor)
+    parts.use(this.#timedExecutor)
   }
 }
 

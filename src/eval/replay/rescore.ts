@@ -1,7 +1,7 @@
 import { z } from 'zod'
 import type { Environment, JudgeRequest } from '../../env/index.ts'
 import { MillraceError, type WireError } from '../../errors/index.ts'
-import { AbortScope, closeAll, Resource, Semaphore, TimeSlice } from '../../kit/index.ts'
+import { AbortScope, Resource, Semaphore, TimeSlice } from '../../kit/index.ts'
 import {
   askJudge,
   ModelSet,
@@ -334,7 +334,7 @@ class RescoreJudge extends Resource {
     return verdicts
   }
 
-  protected onClose(): Promise<void> {
-    return closeAll([this.#models])
+  protected async onClose(): Promise<void> {
+    await this.#models?.close()
   }
 }

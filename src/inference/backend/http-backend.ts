@@ -1,4 +1,4 @@
-import { closeAll, Resource, type Variables } from '../../kit/index.ts'
+import { Resource, type Variables } from '../../kit/index.ts'
 import { type ApiName, apiPaths, countPaths, isJsonObject, type LogprobsKind } from '../../schema/index.ts'
 import {
   type Backend,
@@ -256,9 +256,11 @@ export class HttpBackend extends Resource implements Backend {
     return !isMissing(status)
   }
 
-  protected override onClose(): Promise<void> {
+  protected override async onClose(): Promise<void> {
     this.#weights?.close()
-    return closeAll([this.#decoding, this.#connections])
+    await using parts = new AsyncDisposableStack()
+    parts.use(this.#decoding)
+    parts.use(this.#connections)
   }
 
   #ask(

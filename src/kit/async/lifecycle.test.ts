@@ -1,10 +1,10 @@
 import { getEventListeners } from 'node:events'
 import { describe, expect, test } from 'vitest'
+import { MillraceError } from '../../errors/index.ts'
 import {
   type AbortListener,
   AbortScope,
   AbortSource,
-  closeAll,
   offAbort,
   onAbort,
   withAbort,
@@ -90,18 +90,15 @@ describe('Resource', () => {
     await expect(probe.close()).rejects.toThrow('stuck')
     await expect(probe.close()).rejects.toThrow('stuck')
   })
-})
 
-describe('closeAll', () => {
-  test('closes in reverse order, tries everything, throws together', async () => {
-    const order: string[] = []
-    const named = (name: string, fails = false) =>
-      new Probe(() => {
-        order.push(name)
-        if (fails) throw new Error(name)
-      })
-    await expect(closeAll([named('a', true), undefined, named('b'), named('c', true)])).rejects.toThrow(AggregateError)
-    expect(order).toEqual(['c', 'b', 'a'])
+  test('an error names every part that failed to close', async () => {
+    const failing = (text: string) => () => Promise.reject(new Error(text))
+    const probe = new Probe(async () => {
+      await using parts = new AsyncDisposableStack()
+      for (const text of ['a', 'b', 'c']) parts.defer(failing(text))
+    })
+    const error: unknown = await probe.close().catch((thrown: unknown) => thrown)
+    expect(MillraceError.from(error, 'internal').rawMessage).toBe('c; b; a')
   })
 })
 

@@ -207,26 +207,10 @@ export abstract class Resource implements AsyncDisposable {
   protected abstract onClose(): Promise<void> | void
 }
 
-/** Closes resources in reverse order of opening. All are tried; failures are thrown together at the end. */
-export async function closeAll(resources: readonly (AsyncDisposable | undefined)[]): Promise<void> {
-  const failures: unknown[] = []
-  for (const resource of resources.toReversed()) {
-    try {
-      await resource?.[Symbol.asyncDispose]()
-    } catch (error) {
-      failures.push(error)
-    }
-  }
-  throwTogether(failures)
-}
-
 /** Closes resources at once that do not depend on each other. All are tried; failures are thrown together at the end. */
 export async function closeTogether(resources: Iterable<{ close(): Promise<void> }>): Promise<void> {
   const ends = await Promise.allSettled(Array.from(resources, (resource) => resource.close()))
-  throwTogether(ends.flatMap((end) => (end.status === 'rejected' ? [end.reason as unknown] : [])))
-}
-
-function throwTogether(failures: readonly unknown[]): void {
+  const failures = ends.flatMap((end) => (end.status === 'rejected' ? [end.reason as unknown] : []))
   if (failures.length === 1) throw failures[0]
   if (failures.length > 1) throw new AggregateError(failures, 'several parts failed to close')
 }

@@ -8,7 +8,7 @@ import {
   type ModelConfig,
   type WorkerLimits,
 } from '../../inference/index.ts'
-import { Resource, closeAll, unknownField, type Variables } from '../../kit/index.ts'
+import { Resource, unknownField, type Variables } from '../../kit/index.ts'
 import { Simulator } from '../../simulator/index.ts'
 import type { Backend } from '../../apis/index.ts'
 
@@ -73,7 +73,8 @@ export class ModelSet extends Resource {
     return [...this.#models.values()]
   }
 
-  protected onClose(): Promise<void> {
-    return closeAll([...this.#ownBackends, ...this.all()])
+  protected async onClose(): Promise<void> {
+    await using parts = new AsyncDisposableStack()
+    for (const part of [...this.#ownBackends, ...this.all()]) parts.use(part)
   }
 }

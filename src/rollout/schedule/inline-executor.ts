@@ -3,7 +3,7 @@ import { toolLoop } from '../../agents/index.ts'
 import { hasGroupReward, type Environment } from '../../env/index.ts'
 import { decodePool, preflight, type ModelConfig, type ModelStatus, type WorkerLimits } from '../../inference/index.ts'
 import type { Backend } from '../../apis/index.ts'
-import { closeAll, Resource, Semaphore, type Variables } from '../../kit/index.ts'
+import { Resource, Semaphore, type Variables } from '../../kit/index.ts'
 import type { Journal } from '../../store/index.ts'
 import type { ToolServerStatus } from '../../tools/index.ts'
 import { BlockedRewards } from '../reward/blocked-loops.ts'
@@ -140,7 +140,10 @@ export class InlineExecutor extends Resource implements Executor {
     })
   }
 
-  protected onClose(): Promise<void> {
-    return closeAll([this.#models, this.#services.rewardPool, this.#toolkit])
+  protected async onClose(): Promise<void> {
+    await using parts = new AsyncDisposableStack()
+    parts.use(this.#models)
+    parts.use(this.#services.rewardPool)
+    parts.use(this.#toolkit)
   }
 }

@@ -4,7 +4,7 @@ import { abortRun } from '../../eval/index.ts'
 import { Gateway, type GatewayOptions, type ModelFacts, type SessionBounds } from '../../gateway/index.ts'
 import { descriptorBudget } from '../../http/index.ts'
 import { backendSecrets, type LimitChange, type ModelConfig } from '../../inference/index.ts'
-import { closeAll, LoopLag, type LoopLagWindow, Resource, type Variables } from '../../kit/index.ts'
+import { LoopLag, type LoopLagWindow, Resource, type Variables } from '../../kit/index.ts'
 import type { JsonObject } from '../../schema/index.ts'
 import { provenance, readRunFile, redact, type RunFile, runFolder, RunStore } from '../../store/index.ts'
 import { type LoggedRequest, startTelemetry, type Telemetry } from '../../telemetry/index.ts'
@@ -206,7 +206,9 @@ export class GatewayServer extends Resource {
 
   /** The server last of those that answer: whoever still waits is told why it ends. */
   protected async onClose(): Promise<void> {
-    await closeAll([this.#owned, this.gateway])
+    await using parts = new AsyncDisposableStack()
+    parts.use(this.#owned)
+    parts.use(this.gateway)
   }
 }
 

@@ -4,7 +4,6 @@ import { MillraceError } from '../../errors/index.ts'
 import {
   AbortScope,
   ArraySet,
-  closeAll,
   hash32,
   deepCopy,
   withAbort,
@@ -112,7 +111,9 @@ export class EnvironmentSession extends Resource {
 
   protected async onClose(): Promise<void> {
     for (const scope of this.#running) scope.abort(this.closedSignal.reason)
-    await closeAll([this.#lease, { [Symbol.asyncDispose]: () => this.#tearDown() }])
+    await using parts = new AsyncDisposableStack()
+    parts.use(this.#lease)
+    parts.defer(() => this.#tearDown())
   }
 
   async #tearDown(): Promise<void> {

@@ -9,7 +9,7 @@ import {
 } from '@modelcontextprotocol/server'
 import type { FastifyError, FastifyReply, FastifyRequest } from 'fastify'
 import { MillraceError } from '../../errors/index.ts'
-import { AbortScope, closeAll, Resource, timerMs } from '../../kit/index.ts'
+import { AbortScope, Resource, timerMs } from '../../kit/index.ts'
 import { refuseUnrouted } from '../http/routes.ts'
 import { HttpServer } from '../http/server.ts'
 import { EnvironmentSession, mcpServer, type ServedTools } from './environment-session.ts'
@@ -203,9 +203,11 @@ class HttpSession extends Resource {
     await this.close().catch(this.#options.onFault)
   }
 
-  protected onClose(): Promise<void> {
+  protected async onClose(): Promise<void> {
     clearTimeout(this.#idle)
-    return closeAll([this.#session, { [Symbol.asyncDispose]: () => this.#server.close() }])
+    await using parts = new AsyncDisposableStack()
+    parts.use(this.#session)
+    parts.defer(() => this.#server.close())
   }
 
   #watchIdle(): void {

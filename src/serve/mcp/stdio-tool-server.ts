@@ -1,6 +1,6 @@
 import type { Readable, Writable } from 'node:stream'
 import { serveStdio, StdioServerTransport, type StdioServerHandle } from '@modelcontextprotocol/server/stdio'
-import { closeAll, Resource } from '../../kit/index.ts'
+import { Resource } from '../../kit/index.ts'
 import { EnvironmentSession, mcpServer, type ServedTools } from './environment-session.ts'
 
 export interface StdioToolServerOptions {
@@ -51,7 +51,9 @@ export class StdioToolServer extends Resource {
     return this.#transport.ended
   }
 
-  protected onClose(): Promise<void> {
-    return closeAll([this.#session, { [Symbol.asyncDispose]: () => this.#handle.close() }])
+  protected async onClose(): Promise<void> {
+    await using parts = new AsyncDisposableStack()
+    parts.use(this.#session)
+    parts.defer(() => this.#handle.close())
   }
 }

@@ -2,7 +2,7 @@ import { AsyncLocalStorage } from 'node:async_hooks'
 import { availableParallelism } from 'node:os'
 import { loadEnvironment } from '../../env/index.ts'
 import { MillraceError, type WireError } from '../../errors/index.ts'
-import { AbortSource, closeAll, LoopLag, machineShare, placeOfError, shareWith } from '../../kit/index.ts'
+import { AbortSource, LoopLag, machineShare, placeOfError, shareWith } from '../../kit/index.ts'
 import { type Executor, InlineExecutor } from '../../rollout/index.ts'
 import { JournalClient } from '../../store/index.ts'
 import { startTelemetry, type Telemetry } from '../../telemetry/index.ts'
@@ -88,7 +88,8 @@ function reportOf({ executor, telemetry, lag }: WorkerParts, link: SupervisorLin
 
 async function end(parts: readonly (AsyncDisposable | undefined)[]): Promise<void> {
   try {
-    await closeAll(parts)
+    await using closing = new AsyncDisposableStack()
+    for (const part of parts) closing.use(part)
   } finally {
     // An environment may have left a timer or a socket open; nothing of ours is.
     process.exit()
