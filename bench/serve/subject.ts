@@ -12,7 +12,7 @@ import { monitorEventLoopDelay } from 'node:perf_hooks'
 import { registerResolver } from '../../src/env/index.ts'
 import { settleHeapForRollouts } from '../../src/kit/index.ts'
 import { RolloutServer, RolloutService, type ServiceStatus } from '../../src/serve/index.ts'
-import { TurnWatch } from './turn-watch.ts'
+import { TurnWatch } from '../shared/loop-watch.ts'
 
 export interface ServeSubjectInput {
   readonly backend: string
@@ -64,7 +64,7 @@ const control = createServer((request, response) => {
     const usage = { cpu: process.cpuUsage(), front: process.threadCpuUsage(), waited: coreWaitMs() }
     const at = { at: performance.now(), ...usage }
     delay.reset()
-    begun = { ...at, ...(request.url === '/start-turns' && { turns: new TurnWatch() }) }
+    begun = { ...at, ...(request.url === '/start-turns' && { turns: new TurnWatch(1) }) }
   }
   response.end(request.url === '/stop' ? JSON.stringify(figures()) : '{}')
 })

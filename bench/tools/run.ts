@@ -5,7 +5,7 @@
  * three shared servers take in memory, all processes together. Linux only: there a process can be watched from outside.
  */
 import { availableParallelism } from 'node:os'
-import { atMost, median, table, type Bar, type Benchmark } from '../shared/benchmark.ts'
+import { atLeast, atMost, median, table, type Bar, type Benchmark } from '../shared/benchmark.ts'
 import { BenchChild } from '../shared/bench-child.ts'
 import type { CallMode, CallsFigures, CallsInput } from './calls.ts'
 import type { CostFigures, CostInput } from './cost.ts'
@@ -202,10 +202,6 @@ async function measureMemory(say: Say): Promise<Part> {
 
 function perSecond(count: number, ms: number): number {
   return (count / ms) * 1_000
-}
-
-function atLeast(name: string, value: number, limit: number): Bar {
-  return { name, value, bar: `at least ${limit}`, holds: value >= limit }
 }
 
 function below(name: string, value: number, limit: number): Bar {

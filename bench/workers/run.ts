@@ -3,7 +3,7 @@
  * and with two, turn about. On two cores twice as much is the most there can be; the main thread and the journal's writer
  * need some of it. And how soon it shows that a worker was killed.
  */
-import { atMost, median, table, type Bar, type Benchmark } from '../shared/benchmark.ts'
+import { atLeast, atMost, median, table, type Benchmark } from '../shared/benchmark.ts'
 import type { BusyFigures, BusyInput } from './busy-subject.ts'
 import { BenchChild } from '../shared/bench-child.ts'
 import type { DeathFigures, DeathInput } from './death-subject.ts'
@@ -65,8 +65,4 @@ export const benchmark: Benchmark = async ({ isQuick, say }) => {
 
 function perSecond({ wallMs }: BusyFigures, rollouts: number): number {
   return (rollouts / wallMs) * 1000
-}
-
-function atLeast(name: string, value: number, limit: number): Bar {
-  return { name, value, bar: `at least ${limit}`, holds: value >= limit }
 }
