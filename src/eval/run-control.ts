@@ -1,5 +1,5 @@
 import { MillraceError } from '../errors/index.ts'
-import { AbortScope, AbortSource } from '../kit/index.ts'
+import { AbortSource, offAbort, onAbort } from '../kit/index.ts'
 import type { Scheduler } from '../rollout/index.ts'
 import type { Progress } from './progress.ts'
 import type { Summary } from './summary.ts'
@@ -34,13 +34,10 @@ export class RunControl {
     return this.#scheduler?.active ?? 0
   }
 
-  follow(signal: AbortSignal | undefined): Disposable {
-    const onAbort = (): void => {
-      this.stop(new MillraceError('cancelled', 'the run was stopped by its signal', { cause: signal?.reason }))
-    }
-    if (signal?.aborted) onAbort()
-    signal?.addEventListener('abort', onAbort, { once: true })
-    return { [Symbol.dispose]: () => signal?.removeEventListener('abort', onAbort) }
+  follow(signal: AbortSignal | undefined): Disposable | undefined {
+    return following(signal, (cause) =>
+      this.stop(new MillraceError('cancelled', 'the run was stopped by its signal', { cause })),
+    )
   }
 
   /** Passes on to the scheduler what becomes of the run, and stops it when the store fails. */
@@ -48,14 +45,11 @@ export class RunControl {
     this.#scheduler = scheduler
     // `drain` or `stop` may have been called before there was a scheduler.
     if (this.#state !== 'running') scheduler.drain()
-    const scopes = new DisposableStack()
-    for (const parent of [this.stopping, storeFailure]) {
-      const { signal } = scopes.use(new AbortScope(parent))
-      const stop = (): void => scheduler.stop(MillraceError.from(signal.reason, 'cancelled'))
-      if (signal.aborted) stop()
-      else signal.addEventListener('abort', stop, { once: true })
+    const follows = new DisposableStack()
+    for (const signal of [this.stopping, storeFailure]) {
+      follows.use(following(signal, (reason) => scheduler.stop(MillraceError.from(reason, 'cancelled'))))
     }
-    return scopes
+    return follows
   }
 
   drain(end: 'drained' | 'max_cost' = 'drained'): void {
@@ -95,4 +89,13 @@ export class RunControl {
   noteEnded(): void {
     this.#state = 'ended'
   }
+}
+
+/** Calls `stop` when the signal aborts, or now if it has, until disposed. */
+function following(signal: AbortSignal | undefined, stop: (reason: unknown) => void): Disposable | undefined {
+  if (!signal) return undefined
+  const listener = { handleEvent: () => stop(signal.reason) }
+  if (signal.aborted) listener.handleEvent()
+  else onAbort(signal, listener)
+  return { [Symbol.dispose]: () => offAbort(signal, listener) }
 }

@@ -1,5 +1,5 @@
 import { MillraceError } from '../errors/index.ts'
-import { nameBlockedThread, within } from '../kit/index.ts'
+import { nameBlockedThread, offAbort, onAbort, within } from '../kit/index.ts'
 import type { WorkerStatus } from '../rollout/index.ts'
 import type { MetricsDelta } from '../telemetry/index.ts'
 import { UnansweredCalls, type CallKey } from './unanswered-calls.ts'
@@ -172,22 +172,24 @@ export class PoolWorker {
     if (this.#phase !== 'ready' && this.#phase !== 'draining') return Promise.reject(closedError())
     const call = (this.#lastCall += 1)
     let patience: NodeJS.Timeout | undefined
-    const onAbort = (): void => {
-      const reason = MillraceError.from(signal.reason, 'cancelled').toWire()
-      this.#channel.post({ kind: 'abort', call, reason })
-      // Code that blocks hears no abort, and the caller need not wait until the worker is given up.
-      const graceMs = this.#isSilent ? 0 : abortGraceMs
-      patience = setTimeout(() => this.#calls.abandon(call, signal.reason), graceMs)
+    const listener = {
+      handleEvent: () => {
+        const reason = MillraceError.from(signal.reason, 'cancelled').toWire()
+        this.#channel.post({ kind: 'abort', call, reason })
+        // Code that blocks hears no abort, and the caller need not wait until the worker is given up.
+        const graceMs = this.#isSilent ? 0 : abortGraceMs
+        patience = setTimeout(() => this.#calls.abandon(call, signal.reason), graceMs)
+      },
     }
     return new Promise<Value>((resolve, reject) => {
       this.#post(request, call)
       // Messages are not typed by the request they answer; the call's number ties the two together.
       this.#calls.add(call, { key, task, resolve: resolve as (value: WorkerResult) => void, reject })
-      if (signal.aborted) onAbort()
-      else signal.addEventListener('abort', onAbort, { once: true })
+      if (signal.aborted) listener.handleEvent()
+      else onAbort(signal, listener)
     }).finally(() => {
       clearTimeout(patience)
-      signal.removeEventListener('abort', onAbort)
+      offAbort(signal, listener)
     })
   }
 

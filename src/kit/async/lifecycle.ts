@@ -112,15 +112,18 @@ export function timerMs(ms: number): number {
 export function sleep(ms: number, signal?: AbortSignal): Promise<void> {
   if (signal?.aborted) return Promise.reject(signal.reason)
   return new Promise((resolve, reject) => {
-    const cancel = (): void => {
-      clearTimeout(timer)
-      reject(signal?.reason)
+    const listener = {
+      handleEvent: () => {
+        clearTimeout(timer)
+        if (signal) offAbort(signal, listener)
+        reject(signal?.reason)
+      },
     }
     const timer = setTimeout(() => {
-      signal?.removeEventListener('abort', cancel)
+      if (signal) offAbort(signal, listener)
       resolve()
     }, timerMs(ms))
-    signal?.addEventListener('abort', cancel, { once: true })
+    if (signal) onAbort(signal, listener)
   })
 }
 

@@ -1,7 +1,7 @@
 import { z } from 'zod'
 import type { Environment, SetupContext } from '../../env/index.ts'
 import { MillraceError } from '../../errors/index.ts'
-import { AbortScope, withAbort, thrownBy } from '../../kit/index.ts'
+import { AbortScope, offAbort, onAbort, withAbort, thrownBy } from '../../kit/index.ts'
 import { describeIssues, type Message, messageSchema, safeParse } from '../../schema/index.ts'
 import type { AgentRun } from '../agent/agent-run.ts'
 import { type AgentEnd, failedEnd } from '../result/outcome.ts'
@@ -108,11 +108,13 @@ export async function tearDown(
   const timeoutMs = Math.max(momentMs, untilMs - performance.now())
   using scope = new AbortScope(undefined, timeoutMs, () => tookLonger(`${Math.round(timeoutMs)} ms`))
   let hurry: NodeJS.Timeout | undefined
-  const onCancel = (): void => {
-    const why = tookLonger(`${momentMs} ms after the rollout was cancelled`)
-    hurry = setTimeout(() => scope.abort(why), momentMs)
+  const listener = {
+    handleEvent: () => {
+      const why = tookLonger(`${momentMs} ms after the rollout was cancelled`)
+      hurry = setTimeout(() => scope.abort(why), momentMs)
+    },
   }
-  time?.signal?.addEventListener('abort', onCancel, { once: true })
+  if (time?.signal) onAbort(time.signal, listener)
   const { task, options, rollout, servers, state } = closing
   const context = { task, options, rollout, servers, signal: scope.signal, state }
   try {
@@ -125,7 +127,7 @@ export async function tearDown(
     return thrownBy('teardown', error, 'teardown_failed')
   } finally {
     clearTimeout(hurry)
-    time?.signal?.removeEventListener('abort', onCancel)
+    if (time?.signal) offAbort(time.signal, listener)
   }
 }
 

@@ -9,7 +9,7 @@ import {
 } from '@modelcontextprotocol/server'
 import type { FastifyError, FastifyReply, FastifyRequest } from 'fastify'
 import { MillraceError } from '../../errors/index.ts'
-import { AbortScope, Resource, timerMs } from '../../kit/index.ts'
+import { AbortScope, onAbort, Resource, timerMs } from '../../kit/index.ts'
 import { refuseUnrouted } from '../http/routes.ts'
 import { HttpServer } from '../http/server.ts'
 import { EnvironmentSession, mcpServer, type ServedTools } from './environment-session.ts'
@@ -131,7 +131,7 @@ export class HttpToolServer extends HttpServer {
         throw this.closedSignal.reason
       }
       this.#sessions.set(session.id, session)
-      session.closedSignal.addEventListener('abort', () => this.#sessions.delete(session.id), { once: true })
+      onAbort(session.closedSignal, { handleEvent: () => void this.#sessions.delete(session.id) })
       return session
     } catch (error) {
       return refusal(500, refused, MillraceError.from(error, 'setup_failed').rawMessage)

@@ -1,6 +1,6 @@
 import { MillraceError } from '../../errors/index.ts'
 import { requireOptions, type RunInfo } from '../../eval/index.ts'
-import { derivedSeed, Resource } from '../../kit/index.ts'
+import { derivedSeed, onAbort, Resource } from '../../kit/index.ts'
 import type { Executor, PlannedRollout, SchedulerOptions } from '../../rollout/index.ts'
 import type { Outcome, RolloutRecord } from '../../schema/index.ts'
 import type { MetricsHub } from '../../telemetry/index.ts'
@@ -227,8 +227,7 @@ export class RolloutService extends Resource {
 
   #start(): void {
     const { failure } = this.#parts.store
-    const onStoreFailure = (): void => this.#due.stop(MillraceError.from(failure.reason, 'store_failed'))
-    failure.addEventListener('abort', onStoreFailure, { once: true })
+    onAbort(failure, { handleEvent: () => this.#due.stop(MillraceError.from(failure.reason, 'store_failed')) })
     this.#work = this.#due.run().then(
       () =>
         failure.aborted ? this.#fail(failure.reason) : this.#requests.end(new MillraceError('closed', unfinished)),

@@ -7,6 +7,7 @@ import {
   type ReplySink,
   type WireEvent,
 } from '../../apis/index.ts'
+import { offAbort, onAbort } from '../../kit/index.ts'
 import { type ApiRequest, DialectApiRequest, type StreamStep, type StreamWriter } from '../apis/dialect-api.ts'
 import { abortedError, faultError } from './faults.ts'
 import {
@@ -63,7 +64,7 @@ export class InProcessReply implements ReplyConsumer {
   constructor(host: ReplyHost, options: InProcessReplyOptions) {
     this.#options = options
     this.#reply = new PacedReply(host, { ...options, isStream: options.stream !== undefined }, this)
-    options.signal.addEventListener('abort', this)
+    onAbort(options.signal, this)
   }
 
   run(): Promise<BackendReply> {
@@ -111,7 +112,7 @@ export class InProcessReply implements ReplyConsumer {
   #settle(): void {
     this.#isSettled = true
     this.#reply.stop()
-    this.#options.signal.removeEventListener('abort', this)
+    offAbort(this.#options.signal, this)
   }
 
   /** Reports what came before a failure. If nothing did, it is a refusal, not a broken reply. */

@@ -1,6 +1,6 @@
 import { MessageChannel, type MessagePort } from 'node:worker_threads'
 import { MillraceError, type WireError } from '../../errors/index.ts'
-import { Resource, Thread, workerUrl } from '../../kit/index.ts'
+import { offAbort, onAbort, Resource, Thread, workerUrl } from '../../kit/index.ts'
 import type { Outcome } from '../../schema/index.ts'
 import { WriterFigures } from './writer-figures.ts'
 
@@ -33,12 +33,14 @@ export class StoreWriter extends Resource {
   static async start(folder: string, signal?: AbortSignal): Promise<StoreWriter> {
     signal?.throwIfAborted()
     const writer = new StoreWriter(folder)
-    const onAbort = (): void => {
-      writer.#fail(signal?.reason)
-      // Rebuilding a large file may take long; it starts again next time, so there is no need to wait for it.
-      void writer.#thread.terminate()
+    const listener = {
+      handleEvent: () => {
+        writer.#fail(signal?.reason)
+        // Rebuilding a large file may take long; it starts again next time, so there is no need to wait for it.
+        void writer.#thread.terminate()
+      },
     }
-    signal?.addEventListener('abort', onAbort, { once: true })
+    if (signal) onAbort(signal, listener)
     try {
       await writer.#ready.promise
       return writer
@@ -46,7 +48,7 @@ export class StoreWriter extends Resource {
       await writer.close()
       throw error
     } finally {
-      signal?.removeEventListener('abort', onAbort)
+      if (signal) offAbort(signal, listener)
     }
   }
 

@@ -1,6 +1,6 @@
 import { MillraceError } from '../../../errors/index.ts'
 import { evaluate, type Evaluation, type Progress, type RunInfo, type Summary } from '../../../eval/index.ts'
-import { settleHeapForRollouts } from '../../../kit/index.ts'
+import { offAbort, onAbort, settleHeapForRollouts } from '../../../kit/index.ts'
 import { type BlockedLoop, loopLag } from '../../../rollout/index.ts'
 import { rolloutsWaiting } from '../../../tools/index.ts'
 import type { Invocation } from '../../command-line/command.ts'
@@ -72,8 +72,8 @@ export async function runEvaluation(options: {
     onException: () => stop('Stopping because of an error outside of any rollout.'),
   })
   using _blocked = tellOfBlockedLoops((text) => output.note(text))
-  const onReaderGone = (): void => evaluation.stop()
-  io.stdout.readerGone.addEventListener('abort', onReaderGone, { once: true })
+  const readerListener = { handleEvent: () => evaluation.stop() }
+  onAbort(io.stdout.readerGone, readerListener)
   try {
     const started = evaluation.started.then((value) => {
       info = value
@@ -101,7 +101,7 @@ export async function runEvaluation(options: {
     }
     throw unhandled.exception ?? error
   } finally {
-    io.stdout.readerGone.removeEventListener('abort', onReaderGone)
+    offAbort(io.stdout.readerGone, readerListener)
   }
 }
 

@@ -1,5 +1,5 @@
 import { MillraceError } from '../../../errors/index.ts'
-import type { LoopLagWindow } from '../../../kit/index.ts'
+import { type LoopLagWindow, onAbort } from '../../../kit/index.ts'
 import type { WorkerStatus } from '../../../rollout/index.ts'
 import { LagWatch, type Logger } from '../../../telemetry/index.ts'
 import { exitCodes, type ExitCode } from '../../terminal/exit-codes.ts'
@@ -56,7 +56,7 @@ export class ServerLifetime implements Disposable {
   async end(): Promise<'drained' | 'stopped'> {
     const served = this.#served
     if (!served) throw new MillraceError('internal', 'nothing has begun')
-    served.failure.addEventListener('abort', () => this.#ended.resolve('stopped'), { once: true })
+    onAbort(served.failure, { handleEvent: () => this.#ended.resolve('stopped') })
     const { loops, workers } = served
     using _lag = new LagWatch({ logger: this.#logger, thresholdMs: lagThresholdMs, loops, workers })
     const how = await this.#ended.promise
