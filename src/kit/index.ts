@@ -26,6 +26,7 @@ export {
   type StreamClockLimits,
   TimeSlice,
   TurnBatches,
+  WaitList,
 } from './async/waiting.ts'
 export { type Draft, deepCopy } from './bytes/deep-copy.ts'
 export {

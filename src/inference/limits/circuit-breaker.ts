@@ -1,5 +1,5 @@
 import { MillraceError } from '../../errors/index.ts'
-import { type Backoff, backoffMs, type Semaphore, timerMs } from '../../kit/index.ts'
+import { type Backoff, backoffMs, type Semaphore, timerMs, WaitList } from '../../kit/index.ts'
 import type { RetryRule } from '../model/retry.ts'
 
 /** Proof that a request was let through. Requests that enter between two closings share one permit, so entering is free. */
@@ -21,13 +21,6 @@ interface CircuitBreakerOptions {
   /** Called when the backend answers again, whichever worker found out. */
   readonly onRecovering?: () => void
   readonly probeBackoff?: Backoff
-}
-
-interface Parked {
-  readonly resolve: (permit: BreakerPermit | undefined) => void
-  readonly reject: (reason: unknown) => void
-  readonly signal: AbortSignal
-  readonly onAbort: () => void
 }
 
 const defaultProbeBackoff: Backoff = { firstMs: 500, factor: 2, maxMs: 10_000 }
@@ -58,8 +51,7 @@ export class CircuitBreaker {
   readonly #options: CircuitBreakerOptions
   #phase: 'open' | 'closed' | 'probing' | 'recovering' = 'open'
   #isShut = false
-  // A Set iterates in insertion order, so the first is the one that has waited longest.
-  readonly #parked = new Set<Parked>()
+  readonly #parked = new WaitList<BreakerPermit | undefined>()
   #permit: BreakerPermit = { epoch: 0, isProbe: false }
   #epoch = 0
   #failures = 0
@@ -117,15 +109,7 @@ export class CircuitBreaker {
   park(signal: AbortSignal): Promise<BreakerPermit | undefined> {
     if (signal.aborted) return Promise.reject(signal.reason)
     if (this.#isShut) return Promise.reject(shutError())
-    return new Promise((resolve, reject) => {
-      const onAbort = (): void => {
-        this.#remove(parked)
-        reject(signal.reason)
-      }
-      const parked: Parked = { resolve, reject, signal, onAbort }
-      signal.addEventListener('abort', onAbort, { once: true })
-      this.#parked.add(parked)
-    })
+    return this.#parked.wait(signal)
   }
 
   /** True if the failure is excused: it lies with the backend. `cancelled`: never sent, or given up by its caller. */
@@ -147,7 +131,7 @@ export class CircuitBreaker {
   }
 
   dismiss(): void {
-    for (const parked of this.#parked) this.#letGo(parked, undefined)
+    this.#parked.resolveAll(undefined)
   }
 
   /** Another worker has closed its breaker before this backend for that long; undefined: it has reopened it. */
@@ -160,10 +144,7 @@ export class CircuitBreaker {
   shut(): void {
     this.#isShut = true
     clearTimeout(this.#timer)
-    for (const parked of this.#parked) {
-      this.#remove(parked)
-      parked.reject(shutError())
-    }
+    this.#parked.rejectAll(shutError)
   }
 
   #onOverload(retryAfterMs: number): void {
@@ -202,8 +183,7 @@ export class CircuitBreaker {
   }
 
   #sendProbe(): void {
-    const [oldest] = this.#parked
-    if (oldest) this.#letGo(oldest, this.#probe())
+    if (this.#parked.size > 0) this.#parked.resolveFirst(this.#probe())
   }
 
   #endProbe(permit: BreakerPermit, result: RetryRule['evidence'] | 'cancelled', retryAfterMs: number): boolean {
@@ -243,25 +223,11 @@ export class CircuitBreaker {
 
   #open(): void {
     this.#phase = 'open'
-    for (const parked of this.#parked) this.#letGo(parked, this.#permit)
+    this.#parked.resolveAll(this.#permit)
   }
 
   #release(): void {
-    for (const parked of this.#parked) {
-      if (this.#admitted >= this.#allowance) return
-      this.#admitted += 1
-      this.#letGo(parked, this.#permit)
-    }
-  }
-
-  #letGo(parked: Parked, permit: BreakerPermit | undefined): void {
-    this.#remove(parked)
-    parked.resolve(permit)
-  }
-
-  #remove(parked: Parked): void {
-    this.#parked.delete(parked)
-    parked.signal.removeEventListener('abort', parked.onAbort)
+    while (this.#admitted < this.#allowance && this.#parked.resolveFirst(this.#permit)) this.#admitted += 1
   }
 }
 

@@ -1,5 +1,5 @@
 import { MillraceError } from '../../errors/index.ts'
-import { timerMs } from '../../kit/index.ts'
+import { timerMs, WaitList } from '../../kit/index.ts'
 
 /** A worker's part of the rate of a model. */
 export interface RateShare {
@@ -16,12 +16,8 @@ export interface RateLimitOptions {
   readonly share?: RateShare | undefined
 }
 
-interface Waiter {
+interface WaitingCall {
   readonly tokens: number
-  readonly resolve: () => void
-  readonly reject: (reason: unknown) => void
-  readonly signal: AbortSignal
-  readonly onAbort: () => void
 }
 
 /** How much of the rate may be used at once: a whole minute's worth would allow twice the rate in the first minute. */
@@ -81,10 +77,9 @@ export class RateLimit {
   readonly #share: RateShare
   readonly #requests: Bucket | undefined
   readonly #tokens: Bucket | undefined
-  // A Set iterates in insertion order, so the first is the one that has waited longest.
-  readonly #waiters = new Set<Waiter>()
+  readonly #waiters = new WaitList<void, WaitingCall>()
   /** The first call in the queue, once it has taken what it needs, and when it may go. */
-  #booked: Waiter | undefined
+  #booked: WaitingCall | undefined
   #goesAt = 0
   #timer: NodeJS.Timeout | undefined
 
@@ -112,18 +107,14 @@ export class RateLimit {
   take(tokens: number, signal: AbortSignal): Promise<void> {
     if (signal.aborted) return Promise.reject(signal.reason)
     if (this.tryTake(tokens)) return Promise.resolve()
-    return new Promise((resolve, reject) => {
-      const onAbort = (): void => {
-        this.#remove(waiter)
-        reject(signal.reason)
-        this.#serve()
-      }
-      const waiter: Waiter = { tokens, resolve, reject, signal, onAbort }
-      signal.addEventListener('abort', onAbort, { once: true })
-      this.#waiters.add(waiter)
-      this.#countWaiting()
-      if (this.#waiters.size === 1) this.#serve()
+    const call = { tokens }
+    const goes = this.#waiters.wait(signal, call, () => {
+      if (this.#booked === call) this.#putBack(call)
+      this.#serve()
     })
+    if (this.#waiters.size === 1) this.#serve()
+    else this.#countWaiting()
+    return goes
   }
 
   /** Replaces an estimate by what was really used; 0 for a request that was not answered. */
@@ -134,45 +125,43 @@ export class RateLimit {
 
   shut(): void {
     clearTimeout(this.#timer)
-    for (const waiter of this.#waiters) {
-      this.#remove(waiter)
-      waiter.reject(new MillraceError('closed', 'the model was closed while requests waited for its rate limit'))
-    }
+    if (this.#booked) this.#putBack(this.#booked)
+    this.#waiters.rejectAll(
+      () => new MillraceError('closed', 'the model was closed while requests waited for its rate limit'),
+    )
+    this.#countWaiting()
   }
 
   #serve(): void {
     clearTimeout(this.#timer)
-    for (const waiter of this.#waiters) {
+    this.#countWaiting()
+    for (let call = this.#waiters.first; call; call = this.#waiters.first) {
       const now = performance.now()
-      if (this.#booked !== waiter) this.#book(waiter, now)
+      if (this.#booked !== call) this.#book(call, now)
       // Amounts that were put back since make the wait shorter; amounts that were taken since do not make it longer.
-      this.#goesAt = Math.min(this.#goesAt, now + this.#waitMs(waiter.tokens, now))
+      this.#goesAt = Math.min(this.#goesAt, now + this.#waitMs(call.tokens, now))
       if (this.#goesAt > now) {
         this.#timer = setTimeout(() => this.#serve(), timerMs(this.#goesAt - now))
         return
       }
       this.#booked = undefined
-      this.#remove(waiter)
-      waiter.resolve()
+      this.#waiters.resolveFirst()
+      this.#countWaiting()
     }
   }
 
-  #book(waiter: Waiter, now: number): void {
+  #book(call: WaitingCall, now: number): void {
     this.#requests?.take(1, now)
-    this.#tokens?.take(waiter.tokens, now)
-    this.#booked = waiter
+    this.#tokens?.take(call.tokens, now)
+    this.#booked = call
     this.#goesAt = Number.POSITIVE_INFINITY
   }
 
-  #remove(waiter: Waiter): void {
-    this.#waiters.delete(waiter)
-    this.#countWaiting()
-    waiter.signal.removeEventListener('abort', waiter.onAbort)
-    if (this.#booked !== waiter) return
+  #putBack(call: WaitingCall): void {
     this.#booked = undefined
     const now = performance.now()
     this.#requests?.take(-1, now)
-    this.#tokens?.take(-waiter.tokens, now)
+    this.#tokens?.take(-call.tokens, now)
   }
 
   #waitMs(tokens: number, now: number): number {

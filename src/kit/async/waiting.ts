@@ -8,8 +8,67 @@ interface SemaphoreListener {
   readonly onRelease?: () => void
 }
 
-interface Waiter extends AbortListener {
-  readonly grant: () => void
+interface Waiter<Result, Item> extends AbortListener {
+  readonly item: Item
+  readonly signal: AbortSignal | undefined
+  readonly resolve: (result: Result) => void
+  readonly reject: (reason: unknown) => void
+}
+
+/** Callers that wait, first come first served. One whose signal aborts leaves. */
+export class WaitList<Result = void, Item = void> {
+  // A Set iterates in insertion order, so the first has waited longest.
+  readonly #waiters = new Set<Waiter<Result, Item>>()
+
+  get size(): number {
+    return this.#waiters.size
+  }
+
+  /** What the caller that has waited longest waits with. */
+  get first(): Item | undefined {
+    const [first] = this.#waiters
+    return first?.item
+  }
+
+  /** The caller checks first that the signal has not aborted. `onLeave` is called when it does. */
+  wait(signal: AbortSignal | undefined, item: Item, onLeave?: () => void): Promise<Result> {
+    return new Promise((resolve, reject) => {
+      const handleEvent = (): void => {
+        // Another listener heard the same abort first and ended this wait.
+        if (!this.#remove(waiter)) return
+        reject(signal?.reason)
+        onLeave?.()
+      }
+      const waiter = { item, signal, resolve, reject, handleEvent }
+      if (signal) onAbort(signal, waiter)
+      this.#waiters.add(waiter)
+    })
+  }
+
+  /** Ends the longest wait; false if nobody waits. */
+  resolveFirst(result: Result): boolean {
+    const [first] = this.#waiters
+    if (!first) return false
+    this.#remove(first)
+    first.resolve(result)
+    return true
+  }
+
+  resolveAll(result: Result): void {
+    while (this.size > 0) this.resolveFirst(result)
+  }
+
+  rejectAll(reason: () => unknown): void {
+    for (const waiter of this.#waiters) {
+      this.#remove(waiter)
+      waiter.reject(reason())
+    }
+  }
+
+  #remove(waiter: Waiter<Result, Item>): boolean {
+    if (waiter.signal) offAbort(waiter.signal, waiter)
+    return this.#waiters.delete(waiter)
+  }
 }
 
 /**
@@ -21,8 +80,7 @@ export class Semaphore {
   #held = 0
   readonly #maxWaiting: number
   readonly #listener: SemaphoreListener
-  // A Set iterates in insertion order, so the first has waited longest.
-  readonly #waiters = new Set<Waiter>()
+  readonly #waiters = new WaitList()
 
   constructor(limit: number, maxWaiting = Number.POSITIVE_INFINITY, listener: SemaphoreListener = {}) {
     this.#limit = limit
@@ -61,26 +119,9 @@ export class Semaphore {
     if (this.#waiters.size >= this.#maxWaiting) {
       return Promise.reject(new MillraceError('overloaded', `more than ${this.#maxWaiting} are waiting already`))
     }
-    return new Promise((resolve, reject) => {
-      let isWaiting = true
-      const waiter: Waiter = {
-        grant: () => {
-          isWaiting = false
-          if (signal) offAbort(signal, waiter)
-          resolve()
-        },
-        handleEvent: () => {
-          // Another listener heard the same abort first and released a permit, which this waiter got.
-          if (!isWaiting) return
-          if (signal) offAbort(signal, waiter)
-          this.#waiters.delete(waiter)
-          reject(signal?.reason)
-        },
-      }
-      if (signal) onAbort(signal, waiter)
-      this.#waiters.add(waiter)
-      this.#listener.onWait?.()
-    })
+    const granted = this.#waiters.wait(signal)
+    this.#listener.onWait?.()
+    return granted
   }
 
   release(): void {
@@ -90,13 +131,7 @@ export class Semaphore {
   }
 
   #passOn(): void {
-    while (this.#held < this.#limit) {
-      const [waiter] = this.#waiters
-      if (!waiter) return
-      this.#waiters.delete(waiter)
-      this.#held += 1
-      waiter.grant()
-    }
+    while (this.#held < this.#limit && this.#waiters.resolveFirst()) this.#held += 1
   }
 }
 
