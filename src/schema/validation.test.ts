@@ -10,6 +10,9 @@ const schema = z.strictObject({
   either: z.union([z.number(), z.boolean()]),
   table: z.record(z.string(), z.string()),
   own: z.string().refine((text) => text === 'yes', 'say yes'),
+  even: z.number().multipleOf(2).optional(),
+  code: z.string().startsWith('a').endsWith('z').includes('m').regex(/^\w+$/).optional(),
+  mail: z.email().optional(),
 })
 const right = { name: 'a', count: 1, share: 0.5, level: 'low', either: 1, table: {}, own: 'yes' }
 
@@ -27,6 +30,12 @@ test.each([
   ['no choice', { level: 'none' }, 'level: expected one of "low"|"high"'],
   ['no alternative', { either: 'x' }, 'either: it fits none of what is allowed here'],
   ['an unknown field', { more: 1 }, 'unknown "more"; leave it out'],
+  ['no multiple', { even: 3 }, 'even: must be a multiple of 2'],
+  ['a wrong start', { code: 'bmz' }, 'code: must start with "a"'],
+  ['a wrong end', { code: 'am' }, 'code: must end with "z"'],
+  ['a part that is missing', { code: 'az' }, 'code: must include "m"'],
+  ['another pattern', { code: 'a m z' }, 'code: must match pattern /^\\w+$/'],
+  ['no address', { mail: 'me' }, 'mail: Invalid email address'],
   ['the words of an author', { own: 'no' }, 'own: say yes'],
 ])('%s is said in plain words', (_, wrong, said) => {
   const { error } = safeParse(schema, { ...right, ...wrong })

@@ -87,27 +87,35 @@ export function describeIssues(issues: readonly ValidationIssue[], given?: unkno
 
 /** One issue, without its place. Schemas leave the value out of some messages: it is added here. */
 export function describeIssue(issue: ValidationIssue, given?: unknown): string {
-  let { message } = issue
+  const { message } = issue
   if (given === undefined) return message
   const path = pathOf(issue)
   const found = valueAt(given, path)
-  // What `z.coerce` made of the text.
-  if (typeof found === 'string') message = message.replace(/NaN$/, () => quoted(found))
-  if (message.startsWith('expected one of ')) {
-    return found === undefined ? `missing; ${message}` : `${message}, got ${quoted(found)}${meant(message, found)}`
+  // `z.coerce` made no number of the text.
+  if (typeof found === 'string' && message === typeMessage('number', Number.NaN))
+    return `expected number, got ${quoted(found)}`
+  const choices = choicesOf(issue)
+  if (choices.length > 1 && message === choiceMessage(choices)) {
+    return found === undefined ? `missing; ${message}` : `${message}, got ${quoted(found)}${meant(choices, found)}`
   }
   if (message !== unfitting) return message
   return found === undefined ? `missing; found ${namesBeside(given, path)}` : `${message}, got ${kindOfValue(found)}`
+}
+
+function choicesOf(issue: ValidationIssue | z.core.$ZodIssue): z.core.util.Primitive[] {
+  return 'code' in issue && issue.code === 'invalid_value' ? issue.values : []
 }
 
 function pathOf({ path = [] }: ValidationIssue): PropertyKey[] {
   return path.map((step) => (typeof step === 'object' ? step.key : step))
 }
 
-function meant(message: string, found: unknown): string {
+function meant(choices: readonly unknown[], found: unknown): string {
   if (typeof found !== 'string') return ''
-  const choices = Array.from(message.matchAll(/"([^"]*)"/g), ([, choice = '']) => choice)
-  const near = nearestName(found, choices)
+  const near = nearestName(
+    found,
+    choices.filter((choice) => typeof choice === 'string'),
+  )
   return near === undefined ? '' : ` (did you mean "${near}"?)`
 }
 
@@ -149,8 +157,7 @@ const unitOf: Readonly<Record<string, string>> = {
 const plainMessage: z.core.$ZodErrorMap = (issue) => {
   const { joinValues } = z.core.util
   if (issue.code === 'invalid_type') return typeMessage(issue.expected, issue.input)
-  if (issue.code === 'invalid_value')
-    return `expected ${issue.values.length > 1 ? 'one of ' : ''}${joinValues(issue.values, '|')}`
+  if (issue.code === 'invalid_value') return choiceMessage(issue.values)
   if (issue.code === 'too_small') {
     const isEmpty = issue.minimum === 1 && issue.inclusive && (issue.origin === 'string' || issue.origin === 'array')
     return isEmpty
@@ -163,8 +170,18 @@ const plainMessage: z.core.$ZodErrorMap = (issue) => {
     const options: readonly unknown[] = Array.isArray(issue['options']) ? issue['options'] : []
     return options.length > 0 ? `expected ${options.map((option) => `'${String(option)}'`).join(' | ')}` : unfitting
   }
-  const said = zodsWords(issue)
-  return typeof said === 'string' ? said.replace(/^Invalid (?:string|number): /, '') : said
+  if (issue.code === 'not_multiple_of') return `must be a multiple of ${issue.divisor}`
+  if (issue.code === 'invalid_format') {
+    if (issue.format === 'starts_with') return `must start with "${String(issue['prefix'])}"`
+    if (issue.format === 'ends_with') return `must end with "${String(issue['suffix'])}"`
+    if (issue.format === 'includes') return `must include "${String(issue['includes'])}"`
+    if (issue.format === 'regex') return `must match pattern ${issue.pattern}`
+  }
+  return zodsWords(issue)
+}
+
+function choiceMessage(values: z.core.util.Primitive[]): string {
+  return `expected ${values.length > 1 ? 'one of ' : ''}${z.core.util.joinValues(values, '|')}`
 }
 
 function typeMessage(expected: string, input: unknown): string {
