@@ -9,7 +9,7 @@ import { ScriptedBackend, temporaryRuns } from 'millrace/testing'
 import { expect, test } from 'vitest'
 import { activeResources, leftSince } from '../support/kit/active-resources.ts'
 import { runningThreads, threadsSince } from '../support/kit/running-threads.ts'
-import { RewardPool, type HeavyJob } from '../../src/rollout/reward/reward-pool.ts'
+import { RewardPool, type OffloadedJob } from '../../src/rollout/reward/reward-pool.ts'
 import { loadEnvironment } from '../../src/env/index.ts'
 import { resolveModelConfig } from '../../src/inference/index.ts'
 import { StopClock } from '../../src/kit/index.ts'
@@ -83,8 +83,8 @@ async function markFile() {
 
 function heavyJob(
   task: unknown,
-  parts: Partial<Omit<HeavyJob, 'clock'>> = {},
-): HeavyJob & Disposable & { readonly clock: StopClock } {
+  parts: Partial<Omit<OffloadedJob, 'clock'>> = {},
+): OffloadedJob & Disposable & { readonly clock: StopClock } {
   const clock = new StopClock({ limitMs: 600_000, onSpent: () => {} })
   const rollout = { id: 'one', attempt: 1, sample: 0, seed: 1 }
   return {

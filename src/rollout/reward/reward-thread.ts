@@ -3,12 +3,12 @@ import { workerData } from 'node:worker_threads'
 import { loadEnvironment, scoreHeavy } from '../../env/index.ts'
 import { MillraceError } from '../../errors/index.ts'
 import { dropStartVariables, deepCopy, serveJobs } from '../../kit/index.ts'
-import type { EnvironmentModule, HeavyWork } from './reward-pool.ts'
+import type { EnvironmentModule, OffloadedWork } from './reward-pool.ts'
 
 dropStartVariables()
 const { specifier, options } = workerData as EnvironmentModule
 
-await serveJobs<HeavyWork, number | boolean>({
+await serveJobs<OffloadedWork, number | boolean>({
   errorCode: 'reward_failed',
   async start() {
     const loaded = await loadEnvironment(specifier, options).catch((error: unknown) => {
