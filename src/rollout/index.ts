@@ -27,8 +27,6 @@ export { type BlockedLoop, loopBlockedEvent, loopLag, recordBlocked } from './re
 export { callsIn, callStyleOf, recalledChildEvent, unresumableCall } from './agent/agent-calls.ts'
 export { contextEvent } from './agent/context-copy.ts'
 export {
-  type AttemptSpending,
-  journalledSpending,
   readJudgeCalls,
   readServerAnswers,
   readSessions,

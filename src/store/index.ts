@@ -31,6 +31,7 @@ export {
 export { RunStore } from './run-store.ts'
 export type { StoreStatus } from './write/writer-figures.ts'
 export type {
+  AttemptSpending,
   BareRecord,
   RolloutFacts,
   RunCounts,

@@ -128,7 +128,7 @@ test('--retry-failed keeps what the attempt had cost that only lacked its score 
   const again = await sit(runs.root, { environment: delegating(), run: { retryFailed: true } })
   expect(again).toMatchObject({ end: 'complete', cost: 4, discarded: { attempts: 1, costUsd: 3 } })
   using reader = RunReader.open(folder)
-  expect(reader.sampled('0-0', 1)).toMatchObject({ usage: { calls: 3 }, cost: 3 })
+  expect(reader.spending('0-0', 1)).toMatchObject({ usage: { calls: 3 }, cost: 3 })
 })
 
 /** Its reward asks two judges, one after the other. */

@@ -1,3 +1,5 @@
+import { rmSync } from 'node:fs'
+import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import { applyAll } from '../../../test/support/store/apply-entries.ts'
 import { nodeEntry, rolloutEntries, temporaryFolder } from '../../../test/support/store/fixtures.ts'
@@ -48,20 +50,25 @@ test('what costs nobody knows what is counted, not taken for nothing', () => {
 
 test('judges of an attempt that was cut off are in what it has cost, a child’s too', () => {
   using folder = temporaryFolder()
-  const verdict = { request: 'q', model: 'm', reply: { role: 'assistant', content: 'ok' }, ...spent }
-  const asked = (rollout: string): JournalEntry => {
+  const asked = (rollout: string, content = 'ok'): JournalEntry => {
+    const verdict = { request: 'q', model: 'm', reply: { role: 'assistant', content }, ...spent }
     return { kind: 'event', rollout, attempt: 1, name: 'judge-call', at: 1, data: JSON.stringify(verdict) }
   }
   applyAll(folder.path, [
     ...cutOff('3-0', 1),
     { kind: 'attempt-start', rollout: '3-0.a', attempt: 1, parent: '3-0', task: 9, sample: 0, at: 1 },
     asked('3-0'),
-    asked('3-0.a'),
+    // Too long for its row: it is in a file.
+    asked('3-0.a', 'o'.repeat(100_000)),
     asked('4-0'),
   ])
   using reader = RunReader.open(folder.path)
   const { unfinished } = unacceptedSpending(reader)
   expect(unfinished).toMatchObject({ attempts: 1, usage: { calls: 4, output: 40 }, costUsd: 2 })
+  rmSync(join(folder.path, 'blobs'), { recursive: true })
+  // What cannot be read is damaged, and costs nobody knows what.
+  expect(() => reader.spending('3-0', 1)).toThrow('a message of 3-0 cannot be read')
+  expect(unacceptedSpending(reader).unfinished).toMatchObject({ attempts: 1, costUsd: 0, costUnknown: 1 })
 })
 
 test('what an attempt had cost when it was cut off is part of what it costs when it ends', async () => {

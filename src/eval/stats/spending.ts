@@ -1,7 +1,14 @@
 import { roundedSum, TimeSlice } from '../../kit/index.ts'
-import { addUsage, type AttemptSpending, journalledSpending } from '../../rollout/index.ts'
+import { addUsage } from '../../rollout/index.ts'
 import { emptyUsage, outcomes, type RolloutRecord, type Usage } from '../../schema/index.ts'
-import { type BareRecord, type RolloutFacts, type RunFile, type RunReader, unlessDamaged } from '../../store/index.ts'
+import {
+  type AttemptSpending,
+  type BareRecord,
+  type RolloutFacts,
+  type RunFile,
+  type RunReader,
+  unlessDamaged,
+} from '../../store/index.ts'
 import type { Summary } from '../summary.ts'
 
 interface SpentAttempt {
@@ -83,7 +90,7 @@ function* spentAttempts(reader: RunReader): Generator<SpentAttempt, void, void> 
 }
 
 function byJournal(reader: RunReader, rollout: string, attempt: number): AttemptSpending {
-  const spending = unlessDamaged(() => journalledSpending(reader, rollout, attempt))
+  const spending = unlessDamaged(() => reader.spending(rollout, attempt))
   return spending ?? { usage: emptyUsage(), judgeUsage: emptyUsage(), cost: null }
 }
 

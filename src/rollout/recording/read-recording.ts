@@ -1,7 +1,6 @@
 import type { WireError } from '../../errors/index.ts'
 import type { RecordedSession } from '../../inference/index.ts'
-import { roundedSum } from '../../kit/index.ts'
-import { emptyUsage, outcomes, type Json, type MessageNode, type RolloutRecord } from '../../schema/index.ts'
+import { outcomes, type Json, type MessageNode, type RolloutRecord } from '../../schema/index.ts'
 import { missingMessage, type BareRecord, type RunReader, type StoredAttempt } from '../../store/index.ts'
 import type { ToolCatalogue } from '../../tools/index.ts'
 import { agentOutcomeOf, endInReplay } from '../result/outcome.ts'
@@ -14,7 +13,6 @@ import {
   serverCallEvent,
   verdictOf,
 } from './recording.ts'
-import { addUsage } from '../agent/budget.ts'
 import { contextEvent } from '../agent/context-copy.ts'
 import { resumedEvent } from '../schedule/journal-entries.ts'
 
@@ -139,22 +137,4 @@ function sinceResumed(
 ): Json[] {
   const resumedAt = reader.eventsOf(rollout, attempt, resumedEvent).at(-1)?.position ?? -1
   return reader.eventsOf(rollout, attempt, name).flatMap(({ position, data }) => (position < resumedAt ? [] : [data]))
-}
-
-export type AttemptSpending = Pick<RolloutRecord, 'usage' | 'judgeUsage' | 'cost'>
-
-/** What was spent on an attempt in all its launches, by its journal. The spending of its children is included. */
-export function journalledSpending(reader: RunReader, rollout: string, attempt: number): AttemptSpending {
-  const { usage, cost } = reader.sampled(rollout, attempt)
-  const judgeUsage = emptyUsage()
-  const costs = [cost]
-  for (const id of reader.family(rollout, attempt)) {
-    for (const verdict of readJudgeCalls(reader, id, attempt)) {
-      addUsage(judgeUsage, verdict.usage)
-      costs.push(verdict.cost)
-    }
-  }
-  const known = costs.filter((each) => each !== null)
-  const isKnown = known.length === costs.length
-  return { usage, judgeUsage, cost: isKnown ? roundedSum(known.reduce((sum, each) => sum + each, 0)) : null }
 }

@@ -9,7 +9,7 @@ import {
   type RolloutRecord,
 } from '../../schema/index.ts'
 import type { AgentRun } from '../agent/agent-run.ts'
-import type { AttemptSpending } from '../recording/read-recording.ts'
+import type { AttemptSpending } from '../../store/index.ts'
 import { StartTime } from '../schedule/journal-entries.ts'
 import { type AgentEnd, agentOutcomeBehind } from './outcome.ts'
 

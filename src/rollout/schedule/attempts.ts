@@ -1,8 +1,7 @@
 import { type ErrorCode, MillraceError } from '../../errors/index.ts'
 import { AbortSource } from '../../kit/index.ts'
 import { type Outcome, outcomes, type RolloutRecord } from '../../schema/index.ts'
-import type { Journal, RunReader } from '../../store/index.ts'
-import { type AttemptSpending, journalledSpending } from '../recording/read-recording.ts'
+import type { AttemptSpending, Journal, RunReader } from '../../store/index.ts'
 import { continued, type Recording } from '../recording/recording.ts'
 import { recordWithoutRun } from '../result/record.ts'
 import type { AttemptResult, Executor, RolloutJob } from './executor.ts'
@@ -194,7 +193,7 @@ export class RolloutAttempts {
 
   async #spending({ id, attempt }: RolloutJob): Promise<AttemptSpending> {
     await this.#options.journal.durable()
-    return journalledSpending(this.#options.reader, id, attempt)
+    return this.#options.reader.spending(id, attempt)
   }
 
   #endWithoutRun(

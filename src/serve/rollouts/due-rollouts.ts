@@ -1,7 +1,6 @@
 import { MillraceError } from '../../errors/index.ts'
 import {
   holdsGroups,
-  journalledSpending,
   type PlannedAttempt,
   type PlannedRollout,
   recordWithoutRun,
@@ -89,7 +88,7 @@ export class DueRollouts {
       task: { index: task.index, id: task.id },
       outcome: 'cancelled',
       error,
-      spent: resumed && journalledSpending(this.#reader, id, attempt),
+      spent: resumed && this.#reader.spending(id, attempt),
     })
   }
 }

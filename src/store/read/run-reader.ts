@@ -1,6 +1,14 @@
 import { join } from 'node:path'
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
-import type { Message, MessageNode, Outcome, RolloutRecord, Usage } from '../../schema/index.ts'
+import { roundedSum } from '../../kit/index.ts'
+import {
+  emptyUsage,
+  type Message,
+  type MessageNode,
+  type Outcome,
+  type RolloutRecord,
+  type Usage,
+} from '../../schema/index.ts'
 import { isCorrupt, storeFailure } from '../run/failures.ts'
 import { runFiles } from '../run/run-folder.ts'
 import { BlobStore } from '../write/blob-store.ts'
@@ -13,6 +21,7 @@ import { StoredNodes } from './stored-nodes.ts'
 import {
   attemptOf,
   type AttemptRow,
+  type AttemptSpending,
   type BareRecord,
   endedRows,
   eventOf,
@@ -51,7 +60,7 @@ export class RunReader implements Disposable {
   #endedOutcome: StatementSync | undefined
   #rolloutsOf: StatementSync | undefined
   #eventsOf: StatementSync | undefined
-  #sampled: StatementSync | undefined
+  #spending: StatementSync | undefined
 
   private constructor(folder: string, database: DatabaseSync) {
     this.folder = folder
@@ -67,6 +76,7 @@ export class RunReader implements Disposable {
     )
     this.#task = database.prepare('SELECT number AS "index", id, digest FROM task WHERE number = ?')
     this.#taskRows = new TaskRows(database, this.#blobs)
+    database.function('payload', (stored) => this.#blobs.text(stored))
   }
 
   static open(folder: string): RunReader {
@@ -140,11 +150,6 @@ export class RunReader implements Disposable {
     return statement.all(rollout).map((row) => attemptOf(row as AttemptRow, this.#blobs))
   }
 
-  family(rollout: string, attempt: number): string[] {
-    const statement = this.#database.prepare(`${familyOf} SELECT rollout FROM family`)
-    return statement.all(rollout, attempt).map((row) => row['rollout'] as string)
-  }
-
   /** As of the first step of the iteration. All their ids are held at once: there are as many as ran at once. */
   *unfinished(): Generator<UnfinishedRollout, void, void> {
     const found = this.#database
@@ -204,12 +209,16 @@ export class RunReader implements Disposable {
     }
   }
 
-  /** What the model calls of an attempt and its children took, whether it ended or not. */
-  sampled(rollout: string, attempt: number): SampledSpending {
-    const statement = (this.#sampled ??= this.#database.prepare(sampledSum))
-    const row = decoded(`a message of ${rollout}`, () => statement.get(rollout, attempt))
-    const { cost, estimated, ...usage } = row as SpendingRow
-    return { usage: estimated > 0 ? { ...usage, estimated } : usage, cost }
+  /** What was spent on an attempt and its children in all launches, whether it ended or not. */
+  spending(rollout: string, attempt: number): AttemptSpending {
+    const statement = (this.#spending ??= this.#database.prepare(spendingSum))
+    const rows = decoded(`a message of ${rollout}`, () => statement.all(rollout, attempt)) as SpendingRow[]
+    const usages = { usage: emptyUsage(), judgeUsage: emptyUsage() }
+    for (const { kind, cost: _cost, estimated, ...usage } of rows) {
+      usages[kind] = estimated > 0 ? { ...usage, estimated } : usage
+    }
+    const isKnown = rows.every(({ cost }) => cost !== null)
+    return { ...usages, cost: isKnown ? roundedSum(rows.reduce((sum, { cost }) => sum + (cost ?? 0), 0)) : null }
   }
 
   task(index: number): StoredTask | undefined {
@@ -286,33 +295,30 @@ export class RunReader implements Disposable {
   }
 }
 
-interface SampledSpending {
-  readonly usage: Usage
-  readonly cost: number | null
-}
-
-/** The start of a statement: selects a rollout (?1) in one of its attempts (?2), with all children below it. */
-const familyOf = `
+/** Sums the calls of models and of judges by a rollout (?1) in one of its attempts (?2), with all children below it. */
+const spendingSum = `
   WITH RECURSIVE family (rollout) AS (
     SELECT ?1 UNION ALL
     SELECT attempt.rollout FROM attempt JOIN family ON attempt.parent = family.rollout WHERE attempt.attempt = ?2
-  )`
-
-/** Sums what the model calls of one attempt and its children took, without reading their messages. */
-const sampledSum = `
-  ${familyOf}
-  SELECT total(meta ->> '$.call.usage.calls') AS calls,
-         total(meta ->> '$.call.usage.input') AS input,
-         total(meta ->> '$.call.usage.cachedInput') AS cachedInput,
-         total(meta ->> '$.call.usage.output') AS output,
-         total(meta ->> '$.call.usage.reasoning') AS reasoning,
-         total(meta ->> '$.call.usage.estimated') AS estimated,
-         CASE count(meta ->> '$.call.usage.calls') WHEN count(meta ->> '$.call.cost')
-           THEN total(meta ->> '$.call.cost') END AS cost
-  FROM family JOIN node ON node.rollout = family.rollout AND node.attempt = ?2`
+  ), call (kind, usage, cost) AS (
+    SELECT 'usage', meta -> '$.call.usage', meta ->> '$.call.cost'
+    FROM family JOIN node ON node.rollout = family.rollout AND node.attempt = ?2
+    UNION ALL
+    SELECT 'judgeUsage', payload(data) -> '$.usage', payload(data) ->> '$.cost'
+    FROM family JOIN event ON event.rollout = family.rollout AND event.attempt = ?2 AND event.name = 'judge-call'
+  )
+  SELECT kind,
+         total(usage ->> '$.calls') AS calls,
+         total(usage ->> '$.input') AS input,
+         total(usage ->> '$.cachedInput') AS cachedInput,
+         total(usage ->> '$.output') AS output,
+         total(usage ->> '$.reasoning') AS reasoning,
+         total(usage ->> '$.estimated') AS estimated,
+         CASE count(usage) WHEN count(cost) THEN total(cost) END AS cost
+  FROM call GROUP BY kind`
 
 // Aliases, not interfaces: only aliases can be asserted from the index signature that node:sqlite returns.
-type SpendingRow = Required<Usage> & { cost: number | null }
+type SpendingRow = Required<Usage> & { kind: 'usage' | 'judgeUsage'; cost: number | null }
 
 type UnfinishedRow = {
   rollout: string

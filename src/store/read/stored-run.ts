@@ -65,6 +65,8 @@ export interface UnacceptedAttempt {
   readonly record?: BareRecord
 }
 
+export type AttemptSpending = Pick<RolloutRecord, 'usage' | 'judgeUsage' | 'cost'>
+
 export interface StoredTask {
   readonly index: number
   readonly id: string
