@@ -59,7 +59,7 @@ describe('a request', () => {
     const headers = { 'User-Agent': 'mine', Accept: 'a/b', 'X-Session-Id': 'fixed', Authorization: 'Basic x' }
     await using backend = openBackend(server.url, { headers })
     await backend.send(ask())
-    await backend.listModels(new AbortController().signal)
+    await backend.ask('/v1/models', new AbortController().signal)
     for (const { headers: sent } of server.requests) {
       expect(sent).toMatchObject({
         'user-agent': 'mine',
@@ -426,15 +426,6 @@ describe('an abort', () => {
   })
 })
 
-test('the models a server offers', async () => {
-  await using server = await ScriptedServer.start((response) =>
-    sendJson(response, { data: [{ id: 'a' }, { id: 'b' }] }),
-  )
-  await using backend = openBackend(server.url)
-  expect(await backend.listModels(new AbortController().signal)).toEqual(['a', 'b'])
-  expect(server.requests[0]).toMatchObject({ method: 'GET', path: '/v1/models' })
-})
-
 test('a list of models that does not end is given up', async () => {
   await using server = await ScriptedServer.start((response) => {
     const more = Buffer.alloc(1024 * 1024, 'x')
@@ -445,6 +436,8 @@ test('a list of models that does not end is given up', async () => {
     send()
   })
   await using backend = openBackend(server.url)
-  await expect(backend.listModels(new AbortController().signal)).rejects.toThrow('it is larger than 8388608 bytes')
+  await expect(backend.ask('/v1/models', new AbortController().signal)).rejects.toThrow(
+    'it is larger than 8388608 bytes',
+  )
   await server.requests[0]?.closed
 })

@@ -33,9 +33,8 @@ import { countFailure } from '../model/count-tokens.ts'
 import { decodePool } from './decode-pool.ts'
 import { Connections, descriptorBudget, retryAfterMs } from '../../http/index.ts'
 import { BackendExchange, type Wire } from './exchange.ts'
-import { type ShortAnswer, shortRequest } from './short-request.ts'
+import { isMissing, type ShortAnswer, shortRequest } from './short-request.ts'
 import { PromptMemory } from './prompt-memory.ts'
-import { modelsIn } from '../server-info/probe.ts'
 import { WeightWatch, type VersionAnswer } from './weight-watch.ts'
 
 export interface HttpBackendOptions {
@@ -69,9 +68,10 @@ export class HttpBackend extends Resource implements Backend {
   readonly logprobs: LogprobsKind | undefined
   readonly api: ApiName
   readonly maxConnections: number
+  /** The path that those of all APIs begin with. */
+  readonly base: string
   readonly #connections: Connections
   readonly #origin: string
-  readonly #base: string
   readonly #query: string
   readonly #main: Endpoint
   readonly #generate: Endpoint
@@ -87,11 +87,11 @@ export class HttpBackend extends Resource implements Backend {
     const url = backendUrl(backend.url)
     const isOpenAi = isOpenAiHost(url.hostname)
     this.#origin = url.origin
-    this.#base = url.pathname.replace(/\/+$/, '')
+    this.base = url.pathname.replace(/\/+$/, '')
     this.#query = url.search
     // A part of the path may have been filled in from a variable.
     const shown = (path: string): string => shownUrl(url.origin + path, options.secrets)
-    const shownBase = shown(this.#base).slice(url.origin.length)
+    const shownBase = shown(this.base).slice(url.origin.length)
     this.name = shownBase === '/v1' ? url.host : url.host + shownBase
     this.provider = backend.engine ?? providerAt(url.hostname) ?? providerOfApi(model.api)
     this.logprobs = backend.logprobs ?? (backend.engine && usualLogprobs[backend.engine])
@@ -100,7 +100,7 @@ export class HttpBackend extends Resource implements Backend {
     this.api = model.api
     const source = {
       backend: this.name,
-      url: shown(this.#base + apiPaths[model.api]),
+      url: shown(this.base + apiPaths[model.api]),
       model: upstreamName,
       apiKeyEnv: backend.apiKeyEnv,
       lacksKey: lacksKey(backend, env),
@@ -119,15 +119,15 @@ export class HttpBackend extends Resource implements Backend {
     this.maxConnections = connections
     const shared = { requestTimeoutMs, idleTimeoutMs, prompts: new PromptMemory(), heard: this.#heard }
     const render: Endpoint['render'] = (request) => dialect.render(request)
-    const path = this.#base + dialect.path
+    const path = this.base + dialect.path
     this.#main = { path: path + this.#query, wire: { source, dialect, ...shared }, render }
-    const root = this.#base.replace(/\/v1$/, '')
+    const root = this.base.replace(/\/v1$/, '')
     const native = `${root}/generate`
     const nativeSource = { ...source, url: shown(native) }
     const reader = new GenerateReader(nativeSource)
     this.#generate = { path: native + this.#query, wire: { source: nativeSource, dialect: reader, ...shared }, render }
     // vLLM and SGLang count Chat requests at a path below their root. How other servers of Chat count is not known.
-    const counter = model.api !== 'chat' ? this.#base + countPaths[model.api] : backend.engine && `${root}/tokenize`
+    const counter = model.api !== 'chat' ? this.base + countPaths[model.api] : backend.engine && `${root}/tokenize`
     if (counter !== undefined) {
       const countSource = { ...source, url: shown(counter) }
       this.countTokens = (request) => {
@@ -163,7 +163,7 @@ export class HttpBackend extends Resource implements Backend {
   /** vLLM says the version only if it was started with its development mode. */
   async #weightInfo(path: string): Promise<VersionAnswer> {
     try {
-      const { status, document } = await this.#ask('GET', path, this.closedSignal)
+      const { status, document } = await this.ask(path, this.closedSignal)
       if (isMissing(status)) return 'none'
       if (status >= 300) return 'unknown'
       const version = isJsonObject(document) ? document['weight_version'] : undefined
@@ -185,7 +185,7 @@ export class HttpBackend extends Resource implements Backend {
     const { source } = asked
     try {
       const headers = this.#headersFor(request)
-      const answer = await this.#ask('POST', asked.path, request.signal, { ...asked, headers })
+      const answer = await this.ask(asked.path, request.signal, { ...asked, headers })
       const { document: body } = answer
       if (answer.status >= 300) {
         const reported = readReportedError(body)
@@ -238,24 +238,6 @@ export class HttpBackend extends Resource implements Backend {
     return headers
   }
 
-  /** The names of the models the server offers. Throws if it refuses the key, or fails in a way that may pass. */
-  async listModels(signal: AbortSignal): Promise<string[]> {
-    const { status, document } = await this.#ask('GET', `${this.#base}/models`, signal)
-    if (status >= 300) {
-      const reported = readReportedError(document)
-      const failure = reportedError(this.#main.wire.source, { status, reported })
-      if (failure.code === 'model_auth' || failure.retryable) throw failure
-      return []
-    }
-    return modelsIn(document).map(({ id }) => id)
-  }
-
-  /** Whether the server has an API. An empty request tells: it is refused where there is one, which costs nothing. */
-  async hasApi(api: ApiName, signal: AbortSignal): Promise<boolean> {
-    const { status } = await this.#ask('POST', this.#base + apiPaths[api], signal)
-    return !isMissing(status)
-  }
-
   protected override async onClose(): Promise<void> {
     this.#weights?.close()
     await using parts = new AsyncDisposableStack()
@@ -263,19 +245,20 @@ export class HttpBackend extends Resource implements Backend {
     parts.use(this.#connections)
   }
 
-  #ask(
-    method: 'GET' | 'POST',
+  /** Sends a request whose answer is short: a POST if it has a body. Rejects if there is no answer at all. */
+  ask(
     path: string,
     signal: AbortSignal,
     {
-      body = method === 'POST' ? '{}' : undefined,
+      body,
       headers = this.#headers,
       source = this.#main.wire.source,
       timeoutMs = shortAnswerTimeoutMs,
-    }: { body?: string | Buffer; headers?: readonly string[]; source?: Source; timeoutMs?: number } = {},
+    }: { body?: string | Buffer | undefined; headers?: readonly string[]; source?: Source; timeoutMs?: number } = {},
   ): Promise<ShortAnswer> {
-    const request = { origin: this.#origin, path: path + this.#query, method, headers, body, source, signal, timeoutMs }
-    return shortRequest(this.#connections, request)
+    const method = body === undefined ? 'GET' : 'POST'
+    const asked = { method, path: path + this.#query, headers, body, source, signal, timeoutMs } as const
+    return shortRequest(this.#connections, { origin: this.#origin, ...asked })
   }
 }
 
@@ -288,8 +271,4 @@ function connectionShare(
 ): number {
   const share = Math.floor(descriptorBudget({ workers }) / Math.max(1, backends))
   return Math.max(1, Math.min(model.maxConcurrency, share))
-}
-
-function isMissing(status: number): boolean {
-  return [404, 405, 501].includes(status)
 }

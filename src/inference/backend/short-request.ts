@@ -20,6 +20,11 @@ export interface ShortAnswer {
   readonly document: unknown
 }
 
+/** Whether an answer of this status means that the server does not have what was asked for. */
+export function isMissing(status: unknown): boolean {
+  return status === 404 || status === 405 || status === 501
+}
+
 /** Lists of models grow to a megabyte or two; all other short answers are smaller. */
 const maxBytes = 8 * 1024 * 1024
 

@@ -2,6 +2,7 @@ import type { BackendRequest, ModelRequest, Source } from '../../apis/index.ts'
 import { MillraceError } from '../../errors/index.ts'
 import { retryAfterOf } from '../../http/index.ts'
 import { sleep } from '../../kit/index.ts'
+import { isMissing } from '../backend/short-request.ts'
 import type { ModelConfig } from '../config.ts'
 import type { CallHooks } from '../model-client.ts'
 import type { BackendRoute, BackendRoutes } from './admission.ts'
@@ -93,8 +94,6 @@ function cannotCount(model: string): MillraceError {
   return new MillraceError('model_rejected', message, { data: { status: 400, param: 'model' } })
 }
 
-const lackingStatuses: ReadonlySet<unknown> = new Set([404, 405, 501])
-
 /** Older SGLang counts only plain prompts, and reports a missing `prompt` if it is sent a conversation. */
 const missesPrompt = /'missing', 'loc': \('body', 'prompt'\)/
 
@@ -104,7 +103,7 @@ export function countFailure(thrown: unknown, { backend, url, model }: Source): 
   const { status } = thrown.data
   const said = String(thrown.data['said'] ?? '')
   // A server that does not know the model also answers 404, but names the model.
-  const lacksPath = lackingStatuses.has(status) && !said.includes(model)
+  const lacksPath = isMissing(status) && !said.includes(model)
   if (!lacksPath && !missesPrompt.test(said)) return thrown
   const told = `counting tokens is not possible with this model: its server has no way to be asked. ${whoCan}`
   const message = `${url} answered ${String(status)}: it cannot be asked how many tokens a prompt has. ${whoCan}`

@@ -12,6 +12,7 @@ import { HttpBackend } from '../backend/http-backend.ts'
 import type { ModelClient } from '../model-client.ts'
 import { Model, replyFlaw } from '../model/model.ts'
 import { hasAllTokens } from '../session.ts'
+import { type Ask, modelsIn, servedApis } from './probe.ts'
 
 /** Asks for 16 tokens, because some servers refuse to be asked for a single one. */
 const request: ModelRequest = {
@@ -131,13 +132,16 @@ function refusedTokens({ name }: Backend, failure: MillraceError): MillraceError
 
 /** A 404 means that the server has another API, or no model of that name, which is usually misspelt. */
 async function notFound(backend: HttpBackend, failure: MillraceError, signal: AbortSignal): Promise<MillraceError> {
-  const { api, name, upstreamName } = backend
-  const other = await otherApi(backend, signal)
-  if (other !== undefined) {
+  const { api, base, name, upstreamName } = backend
+  const ask: Ask = (path, body) => backend.ask(path, signal, { body: body && JSON.stringify(body) })
+  const apis = await servedApis(base, ask)
+  const [other] = apis
+  if (other !== undefined && !apis.includes(api)) {
     const hint = `${name} has no ${apiPaths[api]}, but it has ${apiPaths[other]}: ${apiStep(other)}.`
     return reworded(failure, `${hint} ${failure.rawMessage}`)
   }
-  const offered = await backend.listModels(signal).catch((): string[] => [])
+  const listing = await ask(`${base}/models`).catch(() => undefined)
+  const offered = modelsIn(listing?.document).map(({ id }) => id)
   if (offered.length === 0) return failure
   const meant = offered.includes(upstreamName) ? undefined : nearestName(upstreamName, offered)
   const hint = meant === undefined ? '' : `Did you mean "${meant}"? `
@@ -159,12 +163,4 @@ function apiStep(api: ApiName): string {
 
 function reworded(failure: MillraceError, message: string): MillraceError {
   return new MillraceError(failure.code, message, { data: failure.data, cause: failure })
-}
-
-async function otherApi(backend: HttpBackend, signal: AbortSignal): Promise<ApiName | undefined> {
-  const has = (api: ApiName) => backend.hasApi(api, signal).catch(() => undefined)
-  if ((await has(backend.api)) !== false) return undefined
-  const others = (Object.keys(apiPaths) as ApiName[]).filter((api) => api !== backend.api)
-  const answers = await Promise.all(others.map(has))
-  return others.find((_api, index) => answers[index] === true)
 }

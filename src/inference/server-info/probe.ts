@@ -3,7 +3,7 @@ import { MillraceError } from '../../errors/index.ts'
 import { Connections } from '../../http/index.ts'
 import { AbortScope, type Variables } from '../../kit/index.ts'
 import { type ApiName, apiPaths, isJsonObject, type JsonObject } from '../../schema/index.ts'
-import { type ShortAnswer, shortRequest } from '../backend/short-request.ts'
+import { isMissing, type ShortAnswer, shortRequest } from '../backend/short-request.ts'
 import {
   type BackendConfig,
   backendRedaction,
@@ -65,7 +65,7 @@ export function listedModels(backend: BackendConfig, options: ProbeOptions): Pro
   return withListing(backend, options, ({ listing }) => modelsIn(listing.document))
 }
 
-type Ask = (path: string, body?: object) => Promise<ShortAnswer>
+export type Ask = (path: string, body?: object) => Promise<ShortAnswer>
 
 interface Listed {
   readonly ask: Ask
@@ -130,7 +130,7 @@ class Probe {
 
   async facts(listing: ShortAnswer, model: string | undefined): Promise<BackendFacts> {
     const listed = modelsIn(listing.document)
-    const [kind, apis] = await Promise.all([this.#kind(listing.document, listed), this.#apis()])
+    const [kind, apis] = await Promise.all([this.#kind(listing.document, listed), servedApis(this.#base, this.#ask)])
     if (apis.length === 0 && isPage(listing)) throw noApi(this.#source, String(listing.document))
     const models = kind === 'sglang' ? await this.#withContextLength(listed) : listed
     const asked = model ?? listed[0]?.id
@@ -149,15 +149,6 @@ class Probe {
     // Other servers have a version too, but their lists do not tell the length of the context.
     const tellsLength = models.some(({ contextLength }) => contextLength !== undefined)
     return tellsLength && hasText(version, 'version') ? 'vllm' : 'unknown'
-  }
-
-  /** Sends an empty request to each API. A server that has the API refuses the request, which costs nothing. */
-  async #apis(): Promise<ApiName[]> {
-    const answers = await Promise.all(apiNames.map((api) => this.#post(apiPaths[api], {})))
-    return apiNames.filter((_api, index) => {
-      const answer = answers[index]
-      return answer !== undefined && ![404, 405, 501].includes(answer.status) && !isPage(answer)
-    })
   }
 
   /** Adds the length of the context, which older versions of SGLang do not list. */
@@ -194,6 +185,15 @@ class Probe {
   #post(path: string, body: object): Promise<ShortAnswer | undefined> {
     return this.#ask(this.#base + path, body).catch(() => undefined)
   }
+}
+
+/** Sends an empty request to each API. A server that has the API refuses the request, which costs nothing. */
+export async function servedApis(base: string, ask: Ask): Promise<ApiName[]> {
+  const answers = await Promise.all(apiNames.map((api) => ask(base + apiPaths[api], {}).catch(() => undefined)))
+  return apiNames.filter((_api, index) => {
+    const answer = answers[index]
+    return answer !== undefined && !isMissing(answer.status) && !isPage(answer)
+  })
 }
 
 export function engineOf(kind: BackendKind): EngineName | undefined {
