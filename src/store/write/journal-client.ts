@@ -190,6 +190,7 @@ export class JournalClient extends Resource implements Journal {
     if (!batch) return
     if (batch === this.#tail) this.#tail = undefined
     this.#sent = batch
+    // Copied, not transferred: their token arrays are those of the nodes, which are read again after they are recorded.
     this.#port.postMessage(batch.entries)
   }
 
