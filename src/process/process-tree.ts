@@ -3,7 +3,7 @@ import { MillraceError } from '../errors/index.ts'
 import { sleep } from '../kit/index.ts'
 import type { ProcessGuard } from './process-guard.ts'
 
-const lookEveryMs = 10
+const lookEveryMs = 50
 const killLimitMs = 10_000
 const hasProc = existsSync('/proc/self')
 
