@@ -19,7 +19,7 @@ import type { TokenArrays } from './tokens/token-scanner.ts'
 
 export interface DialectOptions {
   readonly source: Source
-  /** The name that the model's replies are recorded under. Sealed reasoning is sent back only to the model that wrote it. */
+  /** The name that the model's replies are recorded under. Signed reasoning is sent back only to the model that wrote it. */
   readonly modelName: string
   readonly upstreamName: string
   /** Whether replies are streamed if the request does not say. */
@@ -163,13 +163,13 @@ export const messageJson = jsonCache((message: Message) => JSON.stringify(messag
 
 const replies = new WeakMap<Message, { readonly model: string; readonly original: OriginalReply }>()
 
-/** Keeps the original of the call's reply, if it is a sealed one, with the message that was read from it. */
-export function keepSealed(message: Message, { model, original }: Pick<CallRecord, 'model' | 'original'>): void {
+/** Keeps the original of the call's reply, if it is a signed one, with the message that was read from it. */
+export function keepSignedReply(message: Message, { model, original }: Pick<CallRecord, 'model' | 'original'>): void {
   if (original) replies.set(message, { model, original })
 }
 
-/** The original reply of a message, if it is a sealed one of this model: no other model could open it. */
-export function sealedReply(message: Message, model: string): OriginalReply | undefined {
+/** The original reply of a message, if it is a signed one of this model: no other model could open it. */
+export function signedReply(message: Message, model: string): OriginalReply | undefined {
   const found = replies.get(message)
   return found?.model === model ? found.original : undefined
 }
@@ -178,22 +178,23 @@ export function sealedReply(message: Message, model: string): OriginalReply | un
  * Whether a reply holds reasoning that is signed or encrypted. Its server takes such reasoning back only unchanged and in
  * its place; Anthropic's and Gemini's servers refuse to continue after a tool call without it.
  */
-export function isSealed({ api, output }: OriginalReply): boolean {
+export function isSigned({ api, output }: OriginalReply): boolean {
   if (!isNestedWithin(maxOriginalDepth, output)) return false
-  if (api === 'chat') return output.some((message) => sealsIn(message).some((seal) => isJsonObject(seal)))
+  if (api === 'chat')
+    return output.some((message) => signaturesIn(message).some((signature) => isJsonObject(signature)))
   const reasoning = output.filter(({ type }) => {
     return type === 'thinking' || type === 'redacted_thinking' || type === 'reasoning'
   })
-  return reasoning.length > 0 && reasoning.every(hasSeal)
+  return reasoning.length > 0 && reasoning.every(hasSignature)
 }
 
-/** Whether reasoning carries its own content. Without a seal the server would look for the item in its store, in vain. */
-function hasSeal({ type, signature, encrypted_content: encrypted }: JsonObject): boolean {
-  const seal = signature ?? encrypted
-  return type === 'redacted_thinking' || (typeof seal === 'string' && seal !== '')
+/** Whether reasoning carries its own content. Without a signature the server would look for the item in its store, in vain. */
+function hasSignature({ type, signature, encrypted_content: encrypted }: JsonObject): boolean {
+  const content = signature ?? encrypted
+  return type === 'redacted_thinking' || (typeof content === 'string' && content !== '')
 }
 
-export function sealsIn({ tool_calls: calls }: JsonObject): (Json | undefined)[] {
+export function signaturesIn({ tool_calls: calls }: JsonObject): (Json | undefined)[] {
   if (!isJsonList(calls)) return []
   return calls.flatMap((call) => (isJsonObject(call) && call['custom'] === undefined ? [call['extra_content']] : []))
 }

@@ -30,7 +30,7 @@ export interface DraftCall {
   /** The text that a custom tool of Chat is called with; undefined for functions. */
   input?: string
   /** The `extra_content` of the call, which its server wants to see again: Gemini's signature of the thought that led to it. */
-  seal?: Json
+  signature?: Json
   /** The call's rank among the calls: the server's own number, or the order in which it began. */
   number: number
   isTold: boolean
@@ -72,10 +72,10 @@ export class ReplyDraft {
     return this.#calls.some(({ input }) => input !== undefined)
   }
 
-  /** The seals of the function calls, in order; undefined if no call has one. */
-  get seals(): readonly (Json | undefined)[] | undefined {
-    if (!this.#calls.some(({ seal }) => seal !== undefined)) return undefined
-    return this.#calls.filter(({ input }) => input === undefined).map(({ seal }) => seal)
+  /** The signatures of the function calls, in order; undefined if no call has one. */
+  get signatures(): readonly (Json | undefined)[] | undefined {
+    if (!this.#calls.some(({ signature }) => signature !== undefined)) return undefined
+    return this.#calls.filter(({ input }) => input === undefined).map(({ signature }) => signature)
   }
 
   addOther(part: OtherPart): void {

@@ -9,7 +9,7 @@ export function sessionUnknown(id: string): MillraceError {
   return new MillraceError('session_not_found', message, { data: { status: 404 } })
 }
 
-export function sessionSealed(id: string, why: SessionEndReason): MillraceError {
+export function sessionEnded(id: string, why: SessionEndReason): MillraceError {
   const how = why === 'expired' ? 'expired: nobody used it for as long as its ttlSeconds, so it' : 'has ended and'
   const message = `session ${id} ${how} takes nothing more; start another one`
   return new MillraceError('session_ended', message, { data: { status: 410, session: id } })

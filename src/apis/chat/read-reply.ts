@@ -76,7 +76,7 @@ export function readReasoning(draft: ReplyDraft, message: JsonObject): string | 
 /** Adds a whole call or the next piece of one to the draft, and returns the text that its arguments grew by. */
 export function readToolCall(
   call: DraftCall,
-  { id, custom, extra_content: seal, function: called }: JsonObject,
+  { id, custom, extra_content: signature, function: called }: JsonObject,
 ): string {
   if (call.id === '' && typeof id === 'string') call.id = id
   if (isJsonObject(custom)) {
@@ -85,7 +85,7 @@ export function readToolCall(
     call.input = (call.input ?? '') + (typeof input === 'string' ? input : '')
     return ''
   }
-  if (isJsonObject(seal)) call.seal = seal
+  if (isJsonObject(signature)) call.signature = signature
   if (!isJsonObject(called)) return ''
   const { name, arguments: given } = called
   // The name comes once, with the first piece. A server that repeats it does not mean to append.
@@ -175,8 +175,8 @@ export class ChatExtras {
   /** Keeps the reply as its server wrote it (`whole`, or from the pieces) if the message cannot hold all of it. */
   keepIn(draft: ReplyDraft, whole?: object): void {
     const extras: JsonObject | undefined = this.#fields
-    const { seals, thinksInContent } = draft
-    if (!extras && !draft.hasCustomCalls && !seals && !thinksInContent && !hasOtherParts(whole)) return
+    const { signatures, thinksInContent } = draft
+    if (!extras && !draft.hasCustomCalls && !signatures && !thinksInContent && !hasOtherParts(whole)) return
     const audio = extras?.['audio']
     if (audio !== undefined) draft.addOther({ type: 'other', api: 'chat', value: { audio } })
     draft.original = { api: 'chat', output: [whole ? { ...whole } : { ...wordsOf(draft), ...extras }] }
@@ -191,7 +191,7 @@ function hasOtherParts(whole: { readonly content?: unknown } | undefined): boole
 
 /** A message that came in pieces, written as its server would have written it whole. */
 function wordsOf(draft: ReplyDraft): JsonObject {
-  const message = withSeals(chatMessage(draft.message()), draft.seals)
+  const message = withSignatures(chatMessage(draft.message()), draft.signatures)
   if (!draft.thinksInContent) return message
   const { reasoning_content: _thought, ...said } = message
   return { ...said, content: thoughtfulContent(draft.reasoning, draft.content) }
@@ -251,13 +251,13 @@ export function thoughtfulContent(thought: string, text: string | null): JsonObj
 }
 
 /** The message with each function call's `extra_content`, which its server wants to see again. */
-export function withSeals(message: JsonObject, seals: readonly (Json | undefined)[] = []): JsonObject {
+export function withSignatures(message: JsonObject, signatures: readonly (Json | undefined)[] = []): JsonObject {
   const { tool_calls: calls } = message
-  if (seals.length === 0 || !isJsonList(calls)) return message
-  const sealed: Json[] = []
+  if (signatures.length === 0 || !isJsonList(calls)) return message
+  const signed: Json[] = []
   for (const [index, call] of calls.entries()) {
-    const seal = seals[index]
-    sealed.push(seal === undefined || !isJsonObject(call) ? call : { ...call, extra_content: seal })
+    const signature = signatures[index]
+    signed.push(signature === undefined || !isJsonObject(call) ? call : { ...call, extra_content: signature })
   }
-  return { ...message, tool_calls: sealed }
+  return { ...message, tool_calls: signed }
 }

@@ -18,8 +18,8 @@ import {
   jsonCache,
   messageJson,
   samplingTail,
-  sealedReply,
-  sealsIn,
+  signedReply,
+  signaturesIn,
   type StreamAssembler,
   type TokenRequest,
   tokenRequestOf,
@@ -27,7 +27,7 @@ import {
 } from '../client-side.ts'
 import { ReplyDraft } from '../reply-draft.ts'
 import type { TokenArrays } from '../tokens/token-scanner.ts'
-import { chatMessage, readChatReply, thoughtfulContent, withSeals } from './read-reply.ts'
+import { chatMessage, readChatReply, thoughtfulContent, withSignatures } from './read-reply.ts'
 import { ChatStream } from './read-stream.ts'
 
 /**
@@ -97,7 +97,7 @@ export class ChatDialect implements Dialect {
   }
 
   #isPlain(message: AssistantMessage): boolean {
-    return !this.#movesReasoning(message) && !message.others && !sealedReply(message, this.#options.modelName)
+    return !this.#movesReasoning(message) && !message.others && !signedReply(message, this.#options.modelName)
   }
 
   #movesReasoning({ reasoning_content: reasoning }: AssistantMessage): boolean {
@@ -107,10 +107,10 @@ export class ChatDialect implements Dialect {
 
   #rewrite(message: Message): JsonObject {
     if (message.role !== 'assistant') return chatGiven(message, this.#wording)
-    const sealed = sealedReply(message, this.#options.modelName)
+    const signed = signedReply(message, this.#options.modelName)
     const sent = this.#movesReasoning(message) ? this.#withoutReasoning(message) : chatMessage(message)
-    const [own] = sealed?.api === 'chat' ? sealed.output : []
-    return own ? withSeals(sent, sealsIn(own)) : sent
+    const [own] = signed?.api === 'chat' ? signed.output : []
+    return own ? withSignatures(sent, signaturesIn(own)) : sent
   }
 
   #withoutReasoning(message: AssistantMessage): JsonObject {

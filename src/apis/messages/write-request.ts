@@ -19,7 +19,7 @@ import {
   jsonCache,
   refuseInExtra,
   samplingTail,
-  sealedReply,
+  signedReply,
   type StreamAssembler,
   unsayable,
   type Wording,
@@ -48,7 +48,7 @@ export class MessagesDialect implements Dialect {
   readonly #options: DialectOptions
   readonly #wording: Wording
   readonly #head: string
-  readonly #blocks = jsonCache((message: Message) => this.#sealed(message) ?? blocksJson(message, this.#wording))
+  readonly #blocks = jsonCache((message: Message) => this.#signed(message) ?? blocksJson(message, this.#wording))
   readonly #tools = jsonCache(toolsJson)
 
   constructor(options: DialectOptions) {
@@ -104,9 +104,9 @@ export class MessagesDialect implements Dialect {
     return `${system === '' ? '' : `,"system":[${system}]`},"messages":[${turns}]`
   }
 
-  #sealed(message: Message): string | undefined {
+  #signed(message: Message): string | undefined {
     const { sendReasoning, modelName } = this.#options
-    const reply = sendReasoning ? sealedReply(message, modelName) : undefined
+    const reply = sendReasoning ? signedReply(message, modelName) : undefined
     return reply?.api === 'messages' ? ownBlocks(reply.output, message) : undefined
   }
 

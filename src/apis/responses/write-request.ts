@@ -21,7 +21,7 @@ import {
   foreignPart,
   jsonCache,
   samplingTail,
-  sealedReply,
+  signedReply,
   type StreamAssembler,
   type Wording,
 } from '../client-side.ts'
@@ -96,13 +96,13 @@ export class ResponsesDialect implements Dialect {
   }
 
   #itemsJson(message: Message): string {
-    const items = this.#sealed(message) ?? inputItems(message, this.#sendReasoning, this.#wording)
+    const items = this.#signed(message) ?? inputItems(message, this.#sendReasoning, this.#wording)
     return items.map((item) => JSON.stringify(item)).join(',')
   }
 
-  #sealed(message: Message): readonly Json[] | undefined {
+  #signed(message: Message): readonly Json[] | undefined {
     const { sendReasoning, modelName } = this.#options
-    const reply = sendReasoning ? sealedReply(message, modelName) : undefined
+    const reply = sendReasoning ? signedReply(message, modelName) : undefined
     return reply?.api === 'responses' ? reply.output : undefined
   }
 

@@ -4,7 +4,7 @@ import { MillraceError } from '../../errors/index.ts'
 import { ArraySet } from '../../kit/index.ts'
 import type { Message, ToolCall } from '../../schema/index.ts'
 import type { JournalClient, RunStore } from '../../store/index.ts'
-import { draining, sessionDamaged, sessionSealed, sessionUnknown, tooMuch, unpriced, usedUp } from '../errors.ts'
+import { draining, sessionDamaged, sessionEnded, sessionUnknown, tooMuch, unpriced, usedUp } from '../errors.ts'
 import { gatewayEvents, type InteractionOutcome } from '../events.ts'
 import { type Caller, limitReached, OpenSession, type SessionMemory } from '../sessions/session-memory.ts'
 import type { GatewayModel, GatewayModels, HostedTools } from '../models.ts'
@@ -131,8 +131,8 @@ export class Requests {
     const found = this.#parts.openSessions.find(caller, id)
     if (!found) throw sessionUnknown(id)
     // A session that has not ended, but is not among the open sessions either, could not be read when the gateway started.
-    if (!(found instanceof OpenSession)) throw found.end ? sessionSealed(id, found.end.why) : sessionDamaged(id)
-    if (found.ending) throw sessionSealed(id, found.ending)
+    if (!(found instanceof OpenSession)) throw found.end ? sessionEnded(id, found.end.why) : sessionDamaged(id)
+    if (found.ending) throw sessionEnded(id, found.ending)
     return found
   }
 
@@ -209,7 +209,7 @@ export class Requests {
       await this.#readCalls(unread, calls, held)
     }
     // Checked only now, because the session may have ended while something was read.
-    if (session.ending) throw sessionSealed(session.id, session.ending)
+    if (session.ending) throw sessionEnded(session.id, session.ending)
     const isRetry = call.retryCount > 0 && match.known === messages.length
     const repeated = isRetry ? this.#repeat(incoming, request, match.end.seq, held) : undefined
     if (repeated) {

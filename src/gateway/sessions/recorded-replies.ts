@@ -1,8 +1,8 @@
 import {
   type DialectRequest,
-  isSealed,
+  isSigned,
   type ItemOrigin,
-  keepSealed,
+  keepSignedReply,
   type ReplyMemory,
   type ServerDialect,
 } from '../../apis/index.ts'
@@ -143,10 +143,10 @@ export async function conversationTo(
   return { messages: messages.toReversed(), hasInstructions: (reply && replyIn(reply)?.hasInstructions) === true }
 }
 
-/** Keeps sealed reasoning with its message: a backend that wrote it can then be sent it again. */
+/** Keeps signed reasoning with its message: a backend that wrote it can then be sent it again. */
 function keepReasoning(node: MessageNode): void {
   const call = replyIn(node)
-  if (call?.original && isSealed(call.original)) keepSealed(node.message, call)
+  if (call?.original && isSigned(call.original)) keepSignedReply(node.message, call)
 }
 
 /** How the reply of that name was lost, if one was. Names of lost replies are not kept in memory. */

@@ -9,7 +9,7 @@ import {
   type SessionStart,
   type StoredSession,
 } from '../../store/index.ts'
-import { adminsOnly, sessionSealed, sessionUnknown, tooMuch } from '../errors.ts'
+import { adminsOnly, sessionEnded, sessionUnknown, tooMuch } from '../errors.ts'
 import { gatewayEvents } from '../events.ts'
 import { type Caller, keyDigest, newSessionKey, OpenSession, type SessionTally } from './session-memory.ts'
 import type { GatewayModels } from '../models.ts'
@@ -164,10 +164,10 @@ export class Sessions {
 
   async end(caller: Caller, id: string): Promise<SessionView> {
     const found = this.#findManaged(caller, id)
-    if (found instanceof OpenSession) return seenBy(caller, await this.seal(found, 'ended'))
+    if (found instanceof OpenSession) return seenBy(caller, await this.endOnce(found, 'ended'))
     if (!found.end) {
       // Callers that ask meanwhile wait for the same end.
-      const ending = this.#endingUnread.get(id) ?? this.#sealUnread(found).finally(() => this.#endingUnread.delete(id))
+      const ending = this.#endingUnread.get(id) ?? this.#endUnread(found).finally(() => this.#endingUnread.delete(id))
       this.#endingUnread.set(id, ending)
       await ending
     }
@@ -227,12 +227,12 @@ export class Sessions {
   }
 
   /** Ends the session, once for all callers. If that fails the session is open as before, and may be ended again. */
-  seal(session: OpenSession, why: SessionEndReason): Promise<SessionView> {
+  endOnce(session: OpenSession, why: SessionEndReason): Promise<SessionView> {
     const { id } = session
     session.ending ??= why
     const ending =
       this.#ending.get(id) ??
-      this.#seal(session, session.ending)
+      this.#endOnce(session, session.ending)
         .catch((error: unknown) => {
           session.ending = undefined
           throw error
@@ -242,12 +242,12 @@ export class Sessions {
     return ending
   }
 
-  async #seal(session: OpenSession, why: SessionEndReason): Promise<SessionView> {
+  async #endOnce(session: OpenSession, why: SessionEndReason): Promise<SessionView> {
     const { id } = session
     const end = { at: Date.now(), why }
     const tally = await this.#parts.openSessions.useReadable(session, async (memory) => {
       const running = Array.from(session.running)
-      for (const request of running) request.abort(sessionSealed(id, why))
+      for (const request of running) request.abort(sessionEnded(id, why))
       // The aborted requests still record how they ended.
       await Promise.all(running.map((request) => request.ended))
       await versionsRecorded(session)
@@ -263,7 +263,7 @@ export class Sessions {
   }
 
   /** Ends a session that is not among the open sessions, because its options could not be read. Without damage it is just being started. */
-  async #sealUnread(stored: StoredSession): Promise<void> {
+  async #endUnread(stored: StoredSession): Promise<void> {
     const { id } = stored
     const tally = await this.#parts.openSessions.count(id)
     readableSummary(stored, tally)
