@@ -34,7 +34,7 @@ const canary = Object.fromEntries(places.map((place) => [place, `${coreOf(place)
 >
 
 /** Everything that left a process or is in a folder, and which secrets are in it. */
-class Findings {
+class Leaks {
   readonly texts = new Map<string, string>()
 
   add(where: string, text: string): void {
@@ -75,7 +75,7 @@ interface Scene extends AsyncDisposable {
   readonly env: Readonly<Record<string, string>>
   readonly echo: ScriptedServer
   readonly collector: ScriptedServer
-  readonly found: Findings
+  readonly found: Leaks
   /** Runs a command to its end; all that it says is looked at. */
   readonly run: (...words: readonly string[]) => Promise<string>
   /** The same for a command that only reads runs, in this process. */
@@ -114,7 +114,7 @@ async function openScene(): Promise<Scene> {
     judge: { upstreamName: 'm', maxTries: 1, backends: [{ url: 'http://judge.test/v1', apiKeyEnv: 'JUDGE_KEY' }] },
   }
   await writeFile(join(cwd, 'models.json'), JSON.stringify(models))
-  const found = new Findings()
+  const found = new Leaks()
   const kept = owned.move()
   return {
     cwd,

@@ -10,7 +10,12 @@ import { BackendWatch } from '../../src/serve/gateway/backend-directory.ts'
 import { descriptorBudget } from '../../src/http/descriptor-budget.ts'
 import { LateServer } from '../support/inference/late-server.ts'
 import { ScriptedServer, sendJson, type Handler } from '../support/inference/scripted-server.ts'
-import { findModels, type Finding, type FindModelsOptions, type GatewayServerOptions } from '../../src/serve/index.ts'
+import {
+  findModels,
+  type ProbeResult,
+  type FindModelsOptions,
+  type GatewayServerOptions,
+} from '../../src/serve/index.ts'
 import { readRunFile, runFolder } from '../../src/store/index.ts'
 import { authorized, startGateway } from '../support/gateway/gateway-process.ts'
 import { asked, TestGateway } from '../support/gateway/test-gateway.ts'
@@ -30,13 +35,13 @@ test('a gateway comes up before its only backend, and serves what that lists onc
   const before = activeResources()
   {
     await using late = await LateServer.start()
-    const heard: Finding[] = []
+    const heard: ProbeResult[] = []
     const faults: MillraceError[] = []
     await using gateway = await gatewayFor(
       { backends: [late.url] },
       {
         aliases: { 'gpt-4o': 'sim' },
-        onBackend: (finding) => heard.push(finding),
+        onBackend: (result) => heard.push(result),
         onFault: (error) => faults.push(error),
       },
     )
@@ -121,14 +126,14 @@ test('a backend that comes back with other models is taken in anew, and what it 
     aliases: { agent: 'old', other: 'new' },
     awaited: 1,
   })
-  const heard: Finding[] = []
+  const heard: ProbeResult[] = []
   await using _watch = new BackendWatch({
     directory,
     listMs: 20,
-    onProblem: (finding) => heard.push(finding),
-    onAnswer: (finding) => {
+    onProblem: (result) => heard.push(result),
+    onAnswer: (result) => {
       open.gateway.offer({ models: directory.models, facts: directory.facts })
-      heard.push(finding)
+      heard.push(result)
     },
   })
   const ask = async (model: string): Promise<number | undefined> =>
@@ -159,10 +164,10 @@ test('a backend that takes the key no more is noticed, and gets no requests unti
     signal: new AbortController().signal,
   })
   await using open = await OpenGateway.open({ models: directory.models })
-  const heard: Finding[] = []
-  const takeIn = (finding: Finding): void => {
+  const heard: ProbeResult[] = []
+  const takeIn = (result: ProbeResult): void => {
     open.gateway.offer({ models: directory.models, facts: directory.facts })
-    heard.push(finding)
+    heard.push(result)
   }
   await using _watch = new BackendWatch({ directory, listMs: 20, onProblem: takeIn, onAnswer: takeIn })
   const ask = async (model: string): Promise<number | undefined> =>
@@ -251,9 +256,9 @@ test('a backend whose first reply takes too long for the probe is asked again fo
     }),
   )
   const { directory } = await findModels({ backends: [server.url], env: {}, signal: new AbortController().signal })
-  expect(directory.findings).toMatchObject([{ facts: { kind: 'vllm', tokenFields: undefined } }])
-  const heard: Finding[] = []
-  const hear = (finding: Finding): void => void heard.push(finding)
+  expect(directory.probeResults).toMatchObject([{ facts: { kind: 'vllm', tokenFields: undefined } }])
+  const heard: ProbeResult[] = []
+  const hear = (result: ProbeResult): void => void heard.push(result)
   await using _watch = new BackendWatch({ directory, listMs: 20, onProblem: hear, onAnswer: hear })
   await expect.poll(() => heard).toMatchObject([{ facts: { tokenFields: { ids: true, logprobs: true } } }])
   expect(questions).toBe(9)
@@ -285,10 +290,10 @@ test('a gateway that must not poll stays ready, whatever becomes of its backend'
 
 test('ready says why none of the backends can be used', async () => {
   await using late = await LateServer.start()
-  const heard: Finding[] = []
+  const heard: ProbeResult[] = []
   await using gateway = await gatewayFor(
     { backends: [late.url], model: 'nobody' },
-    { onBackend: (finding) => heard.push(finding) },
+    { onBackend: (result) => heard.push(result) },
   )
   await using backend = await SimulatorServer.start({ models: 'sim' })
   late.put(backend.url)
@@ -311,13 +316,13 @@ test('while a backend is waited for, a slip in a name that is known is still tol
 
 test('whoever throws on hearing of a backend is no problem of that backend', async () => {
   await using late = await LateServer.start()
-  const heard: Finding[] = []
+  const heard: ProbeResult[] = []
   const faults: MillraceError[] = []
   await using gateway = await gatewayFor(
     { backends: [late.url] },
     {
-      onBackend: (finding) => {
-        heard.push(finding)
+      onBackend: (result) => {
+        heard.push(result)
         throw new Error('the log is full')
       },
       onFault: (error) => faults.push(error),

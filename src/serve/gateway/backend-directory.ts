@@ -13,7 +13,7 @@ import {
   apiConflict,
   type BackendProbe,
   factsOf,
-  type Finding,
+  type ProbeResult,
   type FindModelsOptions,
   gatewayDefaults,
   isUnusable,
@@ -28,7 +28,7 @@ const builtIn = 'sim'
 
 interface AskedBackend {
   readonly probe: BackendProbe
-  finding: Finding
+  result: ProbeResult
   /** What it last said it is, while a refused key, or no answer, is all that it has said since. */
   facts: BackendFacts | undefined
   isReachable: boolean
@@ -60,8 +60,8 @@ export class BackendDirectory {
     const urls = options.backends.filter((backend) => backend !== builtIn)
     refuseMisspelt(urls)
     const ask = async (probe: BackendProbe): Promise<AskedBackend> => {
-      const finding = await probe.run(signal)
-      return { probe, finding, facts: finding.facts, isReachable: !finding.problem }
+      const result = await probe.run(signal)
+      return { probe, result, facts: result.facts, isReachable: !result.problem }
     }
     const [given, others] = await Promise.all([
       Promise.all(urls.map((url) => ask(probeAt(url, options)))),
@@ -82,39 +82,39 @@ export class BackendDirectory {
     const { usable } = this
     return this.#models().map((config, place) => {
       const best = usable[place]
-      return withEngines(best && best.backends.length > 0 ? best : config, this.findings)
+      return withEngines(best && best.backends.length > 0 ? best : config, this.probeResults)
     })
   }
 
   /** The same without backends that are of no use. */
   get usable(): readonly ModelConfig[] {
     const { known, given, others } = this.#parts
-    return this.#models().map((config) => withoutUnusable(config, findingsOf(known.includes(config) ? others : given)))
+    return this.#models().map((config) => withoutUnusable(config, resultsOf(known.includes(config) ? others : given)))
   }
 
   /** What is wrong with those that are of no use until somebody does something about it. */
   get unusable(): readonly MillraceError[] {
-    return this.findings.filter(isUnusable).flatMap(({ problem }) => problem ?? [])
+    return this.probeResults.filter(isUnusable).flatMap(({ problem }) => problem ?? [])
   }
 
   /** Whether a request that is sent now would find a backend. */
   isReachable(isActive: (backend: string) => boolean): boolean {
     if (this.#parts.known.some(({ simulator }) => simulator !== undefined)) return true
     return this.#asked.some(
-      (asked) => !isUnusable(asked.finding) && (asked.isReachable || isActive(asked.finding.backend)),
+      (asked) => !isUnusable(asked.result) && (asked.isReachable || isActive(asked.result.backend)),
     )
   }
 
   get facts(): Readonly<Record<string, ModelFacts>> {
-    return factsOf(this.#models(), this.findings)
+    return factsOf(this.#models(), this.probeResults)
   }
 
-  get findings(): readonly Finding[] {
-    return findingsOf(this.#asked)
+  get probeResults(): readonly ProbeResult[] {
+    return resultsOf(this.#asked)
   }
 
   get awaited(): readonly number[] {
-    return this.findings.flatMap(({ problem }, place) => (problem ? [place] : []))
+    return this.probeResults.flatMap(({ problem }, place) => (problem ? [place] : []))
   }
 
   get unlisted(): number {
@@ -124,18 +124,18 @@ export class BackendDirectory {
 
   /** Whether a backend has answered but did not say which facts about tokens its replies have, as when it was too busy. */
   lacksTokenFields(place: number): boolean {
-    const { facts } = this.#at(place).finding
+    const { facts } = this.#at(place).result
     return facts !== undefined && facts.apis.includes('chat') && facts.tokenFields === undefined
   }
 
   /** Whether one that has answered lists other models by now, or refuses our key. No list, or an empty one, tells nothing. */
   async saysOtherwise(place: number, signal: AbortSignal): Promise<boolean> {
     const asked = this.#at(place)
-    const { probe, finding } = asked
+    const { probe, result } = asked
     try {
-      const listed = await probe.list(finding, signal)
+      const listed = await probe.list(result, signal)
       asked.isReachable = true
-      return listed.length > 0 && !isDeepStrictEqual(namesOf(listed), namesOf(finding.facts?.models ?? []))
+      return listed.length > 0 && !isDeepStrictEqual(namesOf(listed), namesOf(result.facts?.models ?? []))
     } catch (error) {
       signal.throwIfAborted()
       // A backend that limits our rate has the key, and answers later.
@@ -145,22 +145,22 @@ export class BackendDirectory {
   }
 
   /** What the backend says now; undefined if it had answered and cannot for a while: then what it said holds. */
-  async askAgain(place: number, signal: AbortSignal): Promise<Finding | undefined> {
+  async askAgain(place: number, signal: AbortSignal): Promise<ProbeResult | undefined> {
     const asked = this.#at(place)
-    const finding = await asked.probe.run(signal)
-    asked.isReachable = !finding.problem
-    if (finding.problem?.retryable && !asked.finding.problem) return undefined
-    const { backend, facts, serves } = finding
-    asked.finding = finding
-    if (!finding.problem?.retryable && !isRefusedKey(finding.problem)) asked.facts = facts
+    const result = await asked.probe.run(signal)
+    asked.isReachable = !result.problem
+    if (result.problem?.retryable && !asked.result.problem) return undefined
+    const { backend, facts, serves } = result
+    asked.result = result
+    if (!result.problem?.retryable && !isRefusedKey(result.problem)) asked.facts = facts
     // Perhaps a router, whose own backends are not there yet.
     const isEmpty = !serves && facts?.models.length === 0
     const problem = this.#clash() ?? (isEmpty ? nothingServed([backend]) : undefined)
     if (problem) {
-      asked.finding = { backend, ...(serves && { serves }), problem }
+      asked.result = { backend, ...(serves && { serves }), problem }
       asked.facts = undefined
     }
-    return asked.finding
+    return asked.result
   }
 
   #at(place: number): AskedBackend {
@@ -174,7 +174,7 @@ export class BackendDirectory {
     return [...known, ...servedModels(this.#listed, options)]
   }
 
-  get #listed(): readonly Finding[] {
+  get #listed(): readonly ProbeResult[] {
     return this.#parts.given.map(listedBy)
   }
 
@@ -186,14 +186,14 @@ export class BackendDirectory {
   }
 }
 
-function findingsOf(asked: readonly AskedBackend[]): readonly Finding[] {
-  return asked.map(({ finding }) => finding)
+function resultsOf(asked: readonly AskedBackend[]): readonly ProbeResult[] {
+  return asked.map(({ result }) => result)
 }
 
 /** Names stay known when a key is not taken any more: whoever asks is told so, and no other model is asked instead. */
-function listedBy({ finding, facts }: AskedBackend): Finding {
-  if (!facts) return finding
-  const { backend, serves } = finding
+function listedBy({ result, facts }: AskedBackend): ProbeResult {
+  if (!facts) return result
+  const { backend, serves } = result
   return { backend, facts, ...(serves && { serves }) }
 }
 
@@ -237,7 +237,7 @@ function nothingServed(urls: readonly string[]): MillraceError {
 export interface FoundModels {
   readonly models: readonly ModelConfig[]
   readonly facts: Readonly<Record<string, ModelFacts>>
-  readonly findings: readonly Finding[]
+  readonly probeResults: readonly ProbeResult[]
   /** With it a server asks those again that have not answered. */
   readonly directory: BackendDirectory
 }
@@ -245,8 +245,8 @@ export interface FoundModels {
 /** Asks every backend what it is, and makes the models of what they answer. Throws if one refuses our key. */
 export async function findModels(options: FindModelsOptions): Promise<FoundModels> {
   const directory = await BackendDirectory.begin(options)
-  const { models, facts, findings } = directory
-  return { models, facts, findings, directory }
+  const { models, facts, probeResults } = directory
+  return { models, facts, probeResults, directory }
 }
 
 /** A server that loads a model takes minutes, one that is only a little late must not be noticed. */
@@ -260,8 +260,8 @@ const maxTokenQuestions = 12
 interface BackendWatchOptions {
   readonly directory: BackendDirectory
   /** Hears of one that has answered, or serves others than before; the directory knows already what. */
-  readonly onAnswer: (finding: Finding) => void
-  readonly onProblem: (finding: Finding) => void
+  readonly onAnswer: (result: ProbeResult) => void
+  readonly onProblem: (result: ProbeResult) => void
   readonly listMs?: number
   /** Whether a backend has or just had requests. It is not asked then: some servers break off a reply for another request. */
   readonly isActive?: (backend: string, withinMs: number) => boolean
@@ -277,7 +277,7 @@ export class BackendWatch extends Resource {
   constructor(options: BackendWatchOptions) {
     super()
     this.#options = options
-    this.#watching = Promise.all(options.directory.findings.map((_finding, place) => this.#watch(place)))
+    this.#watching = Promise.all(options.directory.probeResults.map((_result, place) => this.#watch(place)))
   }
 
   protected async onClose(): Promise<void> {
@@ -289,14 +289,14 @@ export class BackendWatch extends Resource {
       await this.#follow(place)
     } catch (error) {
       if (this.isClosed) return
-      const backend = this.#options.directory.findings[place]?.backend ?? ''
+      const backend = this.#options.directory.probeResults[place]?.backend ?? ''
       this.#options.onProblem({ backend, problem: MillraceError.from(error, 'internal') })
     }
   }
 
   async #follow(place: number): Promise<void> {
     const { directory, onAnswer, onProblem, listMs = defaultListMs, isActive, polls = true } = this.#options
-    const found = (): Finding | undefined => directory.findings[place]
+    const found = (): ProbeResult | undefined => directory.probeResults[place]
     let known = found()?.problem?.rawMessage
     let tries = 0
     let tokenQuestions = 0
@@ -309,12 +309,12 @@ export class BackendWatch extends Resource {
       if (tries === 0 && isActive?.(found()?.backend ?? '', listMs)) continue
       if (lacksTokens) tokenQuestions += 1
       else if (tries === 0 && !(await directory.saysOtherwise(place, this.closedSignal))) continue
-      const finding = await directory.askAgain(place, this.closedSignal)
-      if (!finding) continue
-      const problem = finding.problem?.rawMessage
+      const result = await directory.askAgain(place, this.closedSignal)
+      if (!result) continue
+      const problem = result.problem?.rawMessage
       if (lacksTokens && directory.lacksTokenFields(place)) continue
-      if (!finding.problem) onAnswer(finding)
-      else if (problem !== known) onProblem(finding)
+      if (!result.problem) onAnswer(result)
+      else if (problem !== known) onProblem(result)
       known = problem
     }
   }

@@ -5,7 +5,7 @@ import {
   defaultTenant,
   findModels,
   GatewayServer,
-  type Finding,
+  type ProbeResult,
   requireAdminKeys,
   type GatewayConfig,
   type TenantKey,
@@ -16,7 +16,7 @@ import { type FlagValues, given } from '../../command-line/flags.ts'
 import { defaultGatewayPort, type GatewayFlags } from './gateway-command.ts'
 import type { ExitCode } from '../../terminal/exit-codes.ts'
 import { readGatewayConfig } from './gateway-config-file.ts'
-import { findingLines, tokensText } from './backend-table.ts'
+import { backendLines, tokensText } from './backend-table.ts'
 import type { CommandIo } from '../../terminal/io.ts'
 import { keyIn, usageError } from '../../command-line/flag-value.ts'
 import { runsRoot } from '../../stored-runs/stored-run.ts'
@@ -56,8 +56,8 @@ export async function runGateway({ flags }: Invocation<GatewayFlags>, io: Comman
       secrets: [...secrets, ...keys.map(({ key }) => key)],
       signal: lifetime.signal,
     }).finally(() => clearTimeout(asking))
-    for (const line of findingLines(found, io.stdout, secrets)) void io.stdout.line(line)
-    for (const finding of found.findings) if (finding.problem) logBackend(logger, finding, secrets)
+    for (const line of backendLines(found, io.stdout, secrets)) void io.stdout.line(line)
+    for (const result of found.probeResults) if (result.problem) logBackend(logger, result, secrets)
     await using server = await GatewayServer.open({
       ...found,
       ...(config && { aliases: config.aliases, hostedTools: config.hostedTools }),
@@ -73,7 +73,7 @@ export async function runGateway({ flags }: Invocation<GatewayFlags>, io: Comman
       onRequest: (request) => logger.requestEnded(request),
       onAlarm: (session, alarms) => logger.lines.warn({ session, alarms }, 'a session ended with a record of no use'),
       onDrift: (drift) => logger.lines.warn(drift, 'prompts do not begin with the tokens of the turn before'),
-      onBackend: (finding) => logBackend(logger, finding, secrets),
+      onBackend: (result) => logBackend(logger, result, secrets),
       onLimitChange: (change) => logLimitChange(logger, change),
       onFault: (error) => logger.lines.error({ err: error }, 'a request failed'),
       signal: lifetime.signal,
@@ -107,7 +107,7 @@ function keysOf(flags: Flags, config: GatewayConfig | undefined, io: CommandIo):
 /** Logs a backend's new answer. A backend with a problem is asked again, but a person may have to act. */
 function logBackend(
   { lines }: Logger,
-  { backend: url, facts, problem, serves }: Finding,
+  { backend: url, facts, problem, serves }: ProbeResult,
   secrets: readonly string[],
 ): void {
   const backend = shownUrl(url, secrets)
