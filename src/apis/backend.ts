@@ -25,7 +25,7 @@ export type ResponseFormat =
     }
 
 /** The part of a client's body that is sent as it is, where its conversation is filled in. */
-export interface OwnWords {
+export interface ClientBodyParts {
   /** The messages that are filled in, those that the client did not write itself. */
   readonly messages: readonly Message[]
   /** The items that follow those messages in `input`. */
@@ -51,7 +51,7 @@ export interface ModelRequest {
   /** How many choices `body` asks for, if that is more than one. Only the first is read; the others are the client's. */
   readonly choices?: number
   /** What a client wrote in the API of this model. It is sent in place of what the other fields say: only Responses has that. */
-  readonly own?: OwnWords
+  readonly own?: ClientBodyParts
   /** Set if `body` is in SGLang's own API, which its servers have beside the others. */
   readonly bodyApi?: 'generate'
   /** The client's headers that concern the body (the version of the API, betas), by lower-case name. */

@@ -200,12 +200,12 @@ export function signaturesIn({ tool_calls: calls }: JsonObject): (Json | undefin
 }
 
 /** The API that a request is written in, and the server that it goes to. */
-export interface Wording {
+export interface RequestTarget {
   readonly api: 'Chat Completions' | 'Responses' | 'Messages'
   readonly source: Source
 }
 
-export function unsayable({ api, source }: Wording, what: string, param: string): MillraceError {
+export function unsupportedError({ api, source }: RequestTarget, what: string, param: string): MillraceError {
   const step = 'Leave it out, or use a model that is asked in another API.'
   return new MillraceError(
     'model_rejected',
@@ -214,8 +214,8 @@ export function unsayable({ api, source }: Wording, what: string, param: string)
   )
 }
 
-export function foreignPart(wording: Wording, { api, value }: OtherPart): MillraceError {
-  return unsayable(wording, `a part of the ${api} API (${nameOf(value)})`, 'messages')
+export function unsupportedPart(target: RequestTarget, { api, value }: OtherPart): MillraceError {
+  return unsupportedError(target, `a part of the ${api} API (${nameOf(value)})`, 'messages')
 }
 
 function nameOf(value: unknown): string {

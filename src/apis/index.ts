@@ -24,7 +24,7 @@ export type {
   BackendRequest,
   LaterVersion,
   ModelRequest,
-  OwnWords,
+  ClientBodyParts,
   PartialReply,
   RawReply,
   ReplyDelta,

@@ -241,7 +241,7 @@ export class Unsupported {
   readonly isTranslated: boolean
   readonly names: string[] = []
   /** The names among them that stand for a part of the conversation which only the provider has. */
-  readonly held: string[] = []
+  readonly providerContent: string[] = []
   /** The names that are left out, each kind once: of `tools[0].async` and `tools[1].async` there is `tools[].async`. */
   readonly dropped: string[] = []
   readonly hosted: string[] = []
@@ -254,9 +254,9 @@ export class Unsupported {
     addTo(this.names, name)
   }
 
-  addHeld(name: string): void {
+  addProviderContent(name: string): void {
     this.add(name)
-    addTo(this.held, name)
+    addTo(this.providerContent, name)
   }
 
   /** Adds a setting of what only the client's provider does, or one that has no effect. */
@@ -285,7 +285,7 @@ export class Unsupported {
    */
   listIn(request: RequestDraft): void {
     if (this.isTranslated && isUnmeetable(request)) this.add('tool_choice without a tool that can be called')
-    if (this.held.length > 0) request.held = this.held
+    if (this.providerContent.length > 0) request.providerContent = this.providerContent
     if (this.dropped.length > 0) request.dropped = this.dropped
     if (this.hosted.length > 0) request.hosted = this.hosted
   }

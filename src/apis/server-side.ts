@@ -17,7 +17,7 @@ import type { ToolNames } from './responses/tool-names.ts'
 export interface ServerDialect {
   readonly api: ClientApi
   /** Reads a parsed body. Throws `model_rejected` (with `data.status` 400 and `data.param`) if it is not valid. */
-  read(body: JsonObject, before?: SaidBefore): DialectRequest
+  read(body: JsonObject, before?: ReadContext): DialectRequest
   /** How tokens of a prompt are counted, if the API can do that. */
   readonly counting?: CountingDialect
   whole(head: ReplyHead, reply: BackendReply): Record<string, unknown>
@@ -38,7 +38,7 @@ export interface CountingServerDialect extends ServerDialect {
   readonly counting: CountingDialect
 }
 
-export interface SaidBefore {
+export interface ReadContext {
   /**
    * The API of the model's backend. If it is another one than the client's, the request is read for translation: what has a
    * counterpart there is turned into it, and hints are left out. Without it, the request is read for its own API.
@@ -96,7 +96,7 @@ export interface DialectRequest extends Pick<
   /** Responses: the client's names of tools whose functions are called differently. Only if the request is translated. */
   readonly toolNames?: ToolNames
   /** Names of parts of the conversation that only the provider has: refused if the session is recorded. */
-  readonly held?: readonly string[]
+  readonly providerContent?: readonly string[]
   /** The body, whose fields a reply may repeat; without messages that were read before. */
   readonly body: JsonObject
 }

@@ -136,7 +136,7 @@ function quoted(value: unknown): string {
 /** Of a value that none of several schemas takes: the schema says no more. */
 const unfitting = 'it fits none of what is allowed here'
 
-const zodsWords = z.locales.en().localeError
+const zodMessage = z.locales.en().localeError
 const unitOf: Readonly<Record<string, string>> = {
   string: 'characters',
   array: 'items',
@@ -163,7 +163,7 @@ const plainMessage: z.core.$ZodErrorMap = (issue) => {
     const options: readonly unknown[] = Array.isArray(issue['options']) ? issue['options'] : []
     return options.length > 0 ? `expected ${options.map((option) => `'${String(option)}'`).join(' | ')}` : unfitting
   }
-  const said = zodsWords(issue)
+  const said = zodMessage(issue)
   return typeof said === 'string' ? said.replace(/^Invalid (?:string|number): /, '') : said
 }
 

@@ -96,12 +96,12 @@ async function expectBroken({ simulator, gateway, pair, fault, stream }: BrokenC
   )
   const [emitted] = await emittedIn(simulator, session.id)
   for (const row of rows) {
-    expect(wordsOf(row).length).toBeGreaterThan(0)
+    expect(modelText(row).length).toBeGreaterThan(0)
     if (upstream === 'chat') expect(emitted?.ids.slice(0, row.ids?.length)).toEqual(Array.from(row.ids ?? []))
   }
 }
 
-function wordsOf({ messages }: SampleRow): string {
+function modelText({ messages }: SampleRow): string {
   const last = messages.at(-1)
   return last?.role === 'assistant' ? `${last.reasoning_content ?? ''}${last.content ?? ''}` : ''
 }
@@ -188,7 +188,7 @@ test.each(pairs)('$api over $upstream: a client that goes away ends the reply at
       { discarded: 'client_gone', finishReason: null },
     ])
     // Of the whole one it is only known that there was something.
-    expect(rows.map(wordsOf)).toEqual([expect.stringMatching(/^Let/), ''])
+    expect(rows.map(modelText)).toEqual([expect.stringMatching(/^Let/), ''])
   }
   expect(await leftSince(before)).toEqual([])
 })

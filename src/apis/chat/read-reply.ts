@@ -179,7 +179,7 @@ export class ChatExtras {
     if (!extras && !draft.hasCustomCalls && !signatures && !thinksInContent && !hasOtherParts(whole)) return
     const audio = extras?.['audio']
     if (audio !== undefined) draft.addOther({ type: 'other', api: 'chat', value: { audio } })
-    draft.original = { api: 'chat', output: [whole ? { ...whole } : { ...wordsOf(draft), ...extras }] }
+    draft.original = { api: 'chat', output: [whole ? { ...whole } : { ...wholeMessage(draft), ...extras }] }
   }
 }
 
@@ -190,7 +190,7 @@ function hasOtherParts(whole: { readonly content?: unknown } | undefined): boole
 }
 
 /** A message that came in pieces, written as its server would have written it whole. */
-function wordsOf(draft: ReplyDraft): JsonObject {
+function wholeMessage(draft: ReplyDraft): JsonObject {
   const message = withSignatures(chatMessage(draft.message()), draft.signatures)
   if (!draft.thinksInContent) return message
   const { reasoning_content: _thought, ...said } = message

@@ -38,7 +38,7 @@ import {
   unknownFields,
   Unsupported,
 } from '../request-fields.ts'
-import type { DialectRequest, RequestDraft, SaidBefore } from '../server-side.ts'
+import type { DialectRequest, RequestDraft, ReadContext } from '../server-side.ts'
 import { thoughtIn } from './read-reply.ts'
 
 /** Fields that, unless they are empty, have a meaning in this API alone. */
@@ -74,7 +74,7 @@ const knownFields: ReadonlySet<string> = new Set([
   'store',
 ])
 
-export function readChatRequest(body: JsonObject, before?: SaidBefore): DialectRequest {
+export function readChatRequest(body: JsonObject, before?: ReadContext): DialectRequest {
   const unsupported = new Unsupported('chat', before?.backendApi)
   const choices = optionalInteger(body, 'n') ?? 1
   if (choices < 1 || choices > maxChoices) throw rejected('n', `must be a whole number from 1 to ${maxChoices}`)

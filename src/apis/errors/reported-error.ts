@@ -5,7 +5,7 @@ import type { Source } from './reply-errors.ts'
 
 /** How many characters of a server's error go into our message, and into its data. */
 const maxQuotedChars = 300
-const maxSaidChars = 4096
+const maxReportedChars = 4096
 
 interface ReportedError {
   /** Machine-readable: `code` and `type` of OpenAI and its imitators, joined. */
@@ -77,7 +77,7 @@ export function reportedError(
     value === undefined ? undefined : redaction.text(value, maxQuotedChars)
   const [saidType, param] = [shortText(reported.saidType), shortText(reported.param)]
   const saidCode = typeof reported.saidCode === 'number' ? reported.saidCode : shortText(reported.saidCode)
-  const said = cut(redaction.text(reported.message, maxSaidChars + 1), maxSaidChars)
+  const said = cut(redaction.text(reported.message, maxReportedChars + 1), maxReportedChars)
   const quoted = said === '' ? '' : `: ${cut(said, maxQuotedChars)}`
   const answer = status === undefined ? 'reported an error' : `answered ${status}`
   const message = `${source.url} ${answer}${quoted}. ${nextStep(code, source, reported, wantsTokens)}`

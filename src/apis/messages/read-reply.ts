@@ -99,7 +99,7 @@ function blockPlace({ type, signature, citations }: JsonObject): MessagePlace | 
   return type === 'tool_use' ? 'call' : undefined
 }
 
-type SaidSoFar = Pick<ReplyDraft, 'content' | 'reasoning'>
+type DraftText = Pick<ReplyDraft, 'content' | 'reasoning'>
 
 /** One block of a stream. Text that goes into the message is not kept twice: the block only knows where it stands there. */
 export class StreamedBlock {
@@ -112,7 +112,7 @@ export class StreamedBlock {
   /** Fields that came in pieces and that a message has no place for: a signature, citations. */
   #rest: Record<string, Json> | undefined
 
-  constructor(start: JsonObject, call: number | undefined, before: SaidSoFar) {
+  constructor(start: JsonObject, call: number | undefined, before: DraftText) {
     this.start = start
     this.call = call
     this.#from = this.#textIn(before).length
@@ -158,7 +158,7 @@ export class StreamedBlock {
     return written === '' ? this.shape : { ...this.shape, input: JSON.parse(inputJson(written)) as Json }
   }
 
-  #textIn({ content, reasoning }: SaidSoFar): string {
+  #textIn({ content, reasoning }: DraftText): string {
     return this.start['type'] === 'thinking' ? reasoning : (content ?? '')
   }
 }

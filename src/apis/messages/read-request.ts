@@ -35,7 +35,7 @@ import {
   unknownFields,
   Unsupported,
 } from '../request-fields.ts'
-import type { DialectRequest, RequestDraft, SaidBefore } from '../server-side.ts'
+import type { DialectRequest, RequestDraft, ReadContext } from '../server-side.ts'
 import { writtenArguments } from '../tool-input.ts'
 
 const ownFields = ['container', 'compaction'] as const
@@ -83,7 +83,7 @@ const serviceTiers: ReadonlyMap<string, string> = new Map([
 const lowBudget = 2048
 const mediumBudget = 8192
 
-export function readMessagesRequest(body: JsonObject, before?: SaidBefore): DialectRequest {
+export function readMessagesRequest(body: JsonObject, before?: ReadContext): DialectRequest {
   refuseThread(body)
   const unsupported = new Unsupported('messages', before?.backendApi)
   const request: RequestDraft = {
@@ -122,7 +122,7 @@ function noteEdits(body: JsonObject, unsupported: Unsupported): void {
 }
 
 /** Reads a request to count tokens. There is no reply, so `max_tokens` may be missing and is ignored. */
-export function readCountedMessages(body: JsonObject, before?: SaidBefore): DialectRequest {
+export function readCountedMessages(body: JsonObject, before?: ReadContext): DialectRequest {
   return { ...readMessagesRequest({ ...body, max_tokens: 1 }, before), stream: false, body }
 }
 

@@ -15,14 +15,14 @@ import {
   type Dialect,
   type DialectOptions,
   fieldsJson,
-  foreignPart,
+  unsupportedPart,
   jsonCache,
   refuseInExtra,
   samplingTail,
   signedReply,
   type StreamAssembler,
-  unsayable,
-  type Wording,
+  unsupportedError,
+  type RequestTarget,
 } from '../client-side.ts'
 import { ReplyDraft } from '../reply-draft.ts'
 import type { TokenArrays } from '../tokens/token-scanner.ts'
@@ -46,14 +46,14 @@ export class MessagesDialect implements Dialect {
   readonly path = apiPaths.messages
   readonly hasTokens = false
   readonly #options: DialectOptions
-  readonly #wording: Wording
+  readonly #target: RequestTarget
   readonly #head: string
-  readonly #blocks = jsonCache((message: Message) => this.#signed(message) ?? blocksJson(message, this.#wording))
+  readonly #blocks = jsonCache((message: Message) => this.#signed(message) ?? blocksJson(message, this.#target))
   readonly #tools = jsonCache(toolsJson)
 
   constructor(options: DialectOptions) {
     this.#options = options
-    this.#wording = { api: 'Messages', source: options.source }
+    this.#target = { api: 'Messages', source: options.source }
     this.#head = `{"model":${JSON.stringify(options.upstreamName)}`
   }
 
@@ -126,7 +126,7 @@ export class MessagesDialect implements Dialect {
 
   #outputConfig({ reasoningEffort: effort }: Sampling, format: ResponseFormat | undefined): JsonObject {
     if (format?.kind === 'json_object') {
-      throw unsayable(this.#wording, 'response_format json_object (without a schema)', 'response_format')
+      throw unsupportedError(this.#target, 'response_format json_object (without a schema)', 'response_format')
     }
     if (!format && effort === undefined) return {}
     return { output_config: { effort, format: format && { type: 'json_schema', schema: format.schema } } }
@@ -158,21 +158,21 @@ function placeOf({ role }: Message): 'system' | 'user' | 'assistant' {
 }
 
 /** The content blocks of a message as JSON, separated by commas; empty if it says nothing. */
-function blocksJson(message: Message, wording: Wording): string {
+function blocksJson(message: Message, target: RequestTarget): string {
   if (message.role === 'assistant') return assistantBlocks(message)
-  return message.role === 'tool' ? toolResult(message, wording) : contentBlocks(message.content, wording)
+  return message.role === 'tool' ? toolResult(message, target) : contentBlocks(message.content, target)
 }
 
-function contentBlocks(content: string | readonly ContentPart[], wording: Wording): string {
+function contentBlocks(content: string | readonly ContentPart[], target: RequestTarget): string {
   if (typeof content === 'string') return textBlock(content)
-  return joined(content.map((part) => partBlock(part, wording)))
+  return joined(content.map((part) => partBlock(part, target)))
 }
 
-function partBlock(part: ContentPart, wording: Wording): string {
+function partBlock(part: ContentPart, target: RequestTarget): string {
   if (part.type === 'text') return textBlock(part.text)
-  if (part.type === 'image_url') return imageBlock(part.image_url.url, wording)
+  if (part.type === 'image_url') return imageBlock(part.image_url.url, target)
   if (part.api === 'messages') return JSON.stringify(part.value)
-  throw foreignPart(wording, part)
+  throw unsupportedPart(target, part)
 }
 
 /** A block of text, or nothing if the text has no visible character: models write such texts, and the API refuses them. */
@@ -180,11 +180,11 @@ function textBlock(text: string): string {
   return /\S/.test(text) ? JSON.stringify({ type: 'text', text }) : ''
 }
 
-function imageBlock(url: string, wording: Wording): string {
+function imageBlock(url: string, target: RequestTarget): string {
   if (/^https?:/i.test(url)) return JSON.stringify({ type: 'image', source: { type: 'url', url } })
   // Only the head is matched: the data may be megabytes long.
   const [head, mediaType] = /^data:([^;,]+);base64,/i.exec(url) ?? []
-  if (head === undefined) throw unsayable(wording, `an image at "${url.slice(0, 40)}"`, 'messages')
+  if (head === undefined) throw unsupportedError(target, `an image at "${url.slice(0, 40)}"`, 'messages')
   const data = url.slice(head.length)
   return JSON.stringify({ type: 'image', source: { type: 'base64', media_type: mediaType, data } })
 }
@@ -214,8 +214,8 @@ function withInput({ input: _input, ...block }: JsonObject, { function: { argume
   return `${JSON.stringify(block).slice(0, -1)},"input":${inputJson(written)}}`
 }
 
-function toolResult({ tool_call_id: id, content, is_error: isError }: ToolMessage, wording: Wording): string {
-  const blocks = contentBlocks(content, wording)
+function toolResult({ tool_call_id: id, content, is_error: isError }: ToolMessage, target: RequestTarget): string {
+  const blocks = contentBlocks(content, target)
   const said = blocks === '' ? '' : `,"content":[${blocks}]`
   return `{"type":"tool_result","tool_use_id":${JSON.stringify(id)}${said}${isError ? ',"is_error":true' : ''}}`
 }

@@ -16,13 +16,13 @@ import {
   unknownFields,
   Unsupported,
 } from '../request-fields.ts'
-import type { DialectRequest, ReplyMemory, RequestDraft, SaidBefore } from '../server-side.ts'
+import type { DialectRequest, ReplyMemory, RequestDraft, ReadContext } from '../server-side.ts'
 import { ItemReader } from './read-items.ts'
 import { readToolChoice, readTools } from './read-tools.ts'
 import type { ToolNames } from './tool-names.ts'
 
 /** Fields that stand for earlier parts of the conversation, or for a prompt before it, which only the provider has. */
-const heldFields = ['conversation', 'prompt'] as const
+const providerContentFields = ['conversation', 'prompt'] as const
 
 /** Fields that ask the server for more than one plain reply. */
 const serverSideFields = ['top_logprobs', 'context_management'] as const
@@ -57,14 +57,14 @@ const knownFields: ReadonlySet<string> = new Set([
   'store',
   'background',
   'truncation',
-  ...heldFields,
+  ...providerContentFields,
   ...serverSideFields,
   ...ownLabels,
   'max_tool_calls',
   ...chatFields,
 ])
 
-export function readResponsesRequest(body: JsonObject, before?: SaidBefore): DialectRequest {
+export function readResponsesRequest(body: JsonObject, before?: ReadContext): DialectRequest {
   const unsupported = new Unsupported('responses', before?.backendApi)
   const { tools, toolNames } = readTools(body, unsupported)
   const request: RequestDraft = {
@@ -178,7 +178,7 @@ function noteIncluded(body: JsonObject, unsupported: Unsupported): void {
 }
 
 function noteServerSide(body: JsonObject, unsupported: Unsupported): void {
-  for (const key of heldFields) if (!isAbsent(body[key])) unsupported.addHeld(key)
+  for (const key of providerContentFields) if (!isAbsent(body[key])) unsupported.addProviderContent(key)
   for (const key of serverSideFields) if (!isEmpty(body[key]) && body[key] !== 0) unsupported.add(key)
   unsupported.addLabels(body, ownLabels)
   if (!isAbsent(body['max_tool_calls'])) unsupported.addDropped('max_tool_calls')

@@ -237,7 +237,7 @@ export interface Credit {
 export const unknownCredit: Credit = { reward: null, return: null }
 
 interface Rewards {
-  readonly said: readonly StoredReward[]
+  readonly rewards: readonly StoredReward[]
   readonly main: ReadonlySet<Tree>
   /** The factor by which a later reward counts less per step, from 0 to 1. */
   readonly discount: number
@@ -248,17 +248,17 @@ interface Rewards {
  * to its own. A return is the reward plus the discounted mean of the returns of the branches that follow; branches without a return are
  * left out of the mean.
  */
-export function worthOf(
+export function creditOf(
   interactions: readonly Interaction[],
-  { said: rewards, main, discount }: Rewards,
+  { rewards, main, discount }: Rewards,
 ): ReadonlyMap<Interaction, Credit> {
-  const said = new Map(rewards.map(({ node, value }) => [node, value]))
+  const rewardOf = new Map(rewards.map(({ node, value }) => [node, value]))
   const credit = new Map<Interaction, Credit>()
   // Children come after their parents, so going backwards needs no recursion: their returns are already there.
   for (const interaction of interactions.toReversed()) {
     const { node, children, tree } = interaction
     const isLast = children.length === 0 && main.has(tree)
-    const reward = sumOf([said.get(node.seq), isLast ? said.get(null) : undefined])
+    const reward = sumOf([rewardOf.get(node.seq), isLast ? rewardOf.get(null) : undefined])
     const later = meanOf(children.map((child) => credit.get(child)?.return ?? null))
     credit.set(interaction, { reward, return: sumOf([reward, later === null ? null : discount * later]) })
   }

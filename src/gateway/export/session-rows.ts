@@ -15,7 +15,7 @@ import {
   type Tree,
   type WholeNodes,
   withTokens,
-  worthOf,
+  creditOf,
 } from './conversation.ts'
 import { interactionRows, lostRow, type Row } from './row.ts'
 import { lostMergedRow, mergedRows } from './merged-rows.ts'
@@ -62,12 +62,12 @@ export class SessionRows implements AsyncIterable<Row> {
     const shared = sessionFacts(session)
     const { main, interactions, lost } = await exportedReplies(this.#recorded, this.#options)
     const factsOf: FactsOfRow = ({ tree }) => ({ ...shared, ...tree.facts(main.has(tree)) })
-    const worth = worthOf(interactions, { said: rewards, main, discount })
+    const credit = creditOf(interactions, { rewards, main, discount })
     const complete = this.#counted(withTokens(interactions, nodes))
     let isEmpty = true
     for await (const row of rows === 'merged'
-      ? mergedRows(factsOf, complete, worth, this.#options)
-      : interactionRows(factsOf, complete, worth)) {
+      ? mergedRows(factsOf, complete, credit, this.#options)
+      : interactionRows(factsOf, complete, credit)) {
       if (row.main) isEmpty = false
       yield row
     }
@@ -122,7 +122,7 @@ async function exportedReplies(
 /** The number of replies that are remembered. A prompt that continues an older reply begins a conversation. */
 const maxRemembered = 256
 
-interface Said {
+interface EarlierReply {
   readonly seq: number
   readonly length: number
   readonly digest: string
@@ -136,26 +136,26 @@ async function continuedPrompts(
   const before = new Map<number, number>()
   const due = new Set(bareNodes.filter(({ call }) => call?.api === 'generate').map(({ seq }) => seq))
   if (due.size < 2) return before
-  const said: Said[] = []
+  const earlier: EarlierReply[] = []
   for await (const { seq, tokens } of nodes()) {
     if (!due.delete(seq) || !tokens?.promptIds) continue
     const { promptIds, ids } = tokens
-    const last = longestBeginning(promptIds, said)
+    const last = longestBeginning(promptIds, earlier)
     if (last) before.set(seq, last.seq)
-    if (said.length === maxRemembered) said.shift()
-    said.push({ seq, length: promptIds.length + ids.length, digest: digestOf(promptIds, ids) })
+    if (earlier.length === maxRemembered) earlier.shift()
+    earlier.push({ seq, length: promptIds.length + ids.length, digest: digestOf(promptIds, ids) })
     if (due.size === 0) break
   }
   return before
 }
 
 /** The longest reply that the prompt begins with. The prompt is hashed only once, however many replies there are. */
-function longestBeginning(prompt: Int32Array, said: readonly Said[]): Said | undefined {
+function longestBeginning(prompt: Int32Array, earlier: readonly EarlierReply[]): EarlierReply | undefined {
   const reading = createHash('sha256')
   let read = 0
-  let longest: Said | undefined
+  let longest: EarlierReply | undefined
   let digest = ''
-  for (const each of said.toSorted((one, other) => one.length - other.length)) {
+  for (const each of earlier.toSorted((one, other) => one.length - other.length)) {
     if (each.length > prompt.length) break
     if (each.length > read) {
       reading.update(bytesOf(prompt.subarray(read, each.length)))

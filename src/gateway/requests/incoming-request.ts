@@ -121,7 +121,7 @@ export class IncomingRequest {
     const dialect = countsOnly ? this.counting : this.dialect
     const request = dialect.read(members, { replies, messages: continued?.known, backendApi })
     this.request = request
-    if (isRecorded) refuseHeld(request)
+    if (isRecorded) refuseProviderContent(request)
     const model = api === 'generate' ? models.findSglang(request.model) : models.find(request.model)
     this.model = model
     if (isRecorded || !model.takesChoices) refuseChoices(request)
@@ -186,8 +186,8 @@ export function refuseUnsupportedEarlier(earlier: readonly Message[], model: Gat
 const engineSession = 'session_params'
 
 /** Refuses references to content that only the provider has, because a record must hold all that was said. */
-function refuseHeld({ held = [], body }: DialectRequest): void {
-  const names = body[engineSession] ? [...held, engineSession] : held
+function refuseProviderContent({ providerContent = [], body }: DialectRequest): void {
+  const names = body[engineSession] ? [...providerContent, engineSession] : providerContent
   const [param] = names
   if (param === undefined) return
   const message = `a session records whole conversations, and only the provider has what these stand for: ${names.join(', ')}. Send what was said instead, or ask without a session.`

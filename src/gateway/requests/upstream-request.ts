@@ -1,4 +1,4 @@
-import type { DialectRequest, ModelRequest, OwnWords, ReplySink, ServerDialect } from '../../apis/index.ts'
+import type { DialectRequest, ModelRequest, ClientBodyParts, ReplySink, ServerDialect } from '../../apis/index.ts'
 import type { MillraceError } from '../../errors/index.ts'
 import { membersEnd, nonSpace, quote, valueEnd } from '../../kit/index.ts'
 import {
@@ -118,7 +118,7 @@ export class UpstreamRequest {
     const { traceparent, bodyHeaders } = this.#incoming.call
     const { tools, toolChoice, responseFormat, parallelToolCalls, choices } = request
     const stream = this.#isStream
-    const own = this.#ownWords()
+    const own = this.#clientBodyParts()
     // The scanner takes long token lists out of the answer, so it is not used for a client that asked for them itself.
     const isForClient = body !== undefined && asksForTokens(request)
     return {
@@ -156,8 +156,8 @@ export class UpstreamRequest {
 
   /** Whether anything is added for the record: Responses and Messages have no fields for it. */
   get #isForRecord(): boolean {
-    const hasWords = this.#isGenerate || this.dialect.api === 'chat'
-    return this.#parts.isRecorded && hasWords && this.#way !== 'plain'
+    const hasTokenFields = this.#isGenerate || this.dialect.api === 'chat'
+    return this.#parts.isRecorded && hasTokenFields && this.#way !== 'plain'
   }
 
   get #isAdding(): boolean {
@@ -198,7 +198,7 @@ export class UpstreamRequest {
   }
 
   /** What of the client's body goes along as it is, where the body itself does not. */
-  #ownWords(): OwnWords | undefined {
+  #clientBodyParts(): ClientBodyParts | undefined {
     const { body, messages, request } = this
     if (body !== undefined || !this.isSameApi) return undefined
     const { model: _ours, input, previous_response_id: _before, ...fields } = request.body

@@ -1,6 +1,6 @@
 import { MillraceError } from '../../../errors/index.ts'
 import { causesOf, type Redaction } from '../../../kit/index.ts'
-import { wordsOf } from '../transports/call-failure.ts'
+import { errorText } from '../transports/call-failure.ts'
 import type { CallFailure, ServerCall, ServerEnding } from '../transports/pending-calls.ts'
 import type { Connection } from './connection.ts'
 
@@ -129,17 +129,17 @@ export class SessionErrors {
   text(error: unknown): string {
     let text = ''
     for (const cause of causesOf(error)) {
-      const words = cause instanceof MillraceError ? cause.rawMessage : this.#foreignWords(cause)
+      const message = cause instanceof MillraceError ? cause.rawMessage : this.#foreignText(cause)
       // Many errors repeat their cause in their own words.
-      if (!text.includes(words)) text += text === '' ? words : `: ${words}`
+      if (!text.includes(message)) text += text === '' ? message : `: ${message}`
     }
     return this.#redaction.text(text || String(error))
   }
 
   /** The text is redacted before it is cut: a cut could leave half a secret that nothing finds. */
-  #foreignWords(error: Error): string {
+  #foreignText(error: Error): string {
     // A redacted error of ours has its code before its words.
-    const words = this.#redaction.text(wordsOf(error).replace(/^\[\w+\] /, ''))
-    return words.length > maxForeignChars ? `${words.slice(0, maxForeignChars)}…` : words
+    const message = this.#redaction.text(errorText(error).replace(/^\[\w+\] /, ''))
+    return message.length > maxForeignChars ? `${message.slice(0, maxForeignChars)}…` : message
   }
 }
