@@ -33,7 +33,7 @@ export interface DraftCall {
   signature?: Json
   /** The call's rank among the calls: the server's own number, or the order in which it began. */
   number: number
-  isTold: boolean
+  isReported: boolean
 }
 
 export class ReplyDraft {
@@ -87,7 +87,7 @@ export class ReplyDraft {
       throw malformedReply(this.source, `it has a tool call number ${index}`)
     }
     while (this.#calls.length <= index) {
-      this.#calls.push({ id: '', name: '', arguments: '', number: this.#calls.length, isTold: false })
+      this.#calls.push({ id: '', name: '', arguments: '', number: this.#calls.length, isReported: false })
     }
     return this.#calls[index] as DraftCall
   }

@@ -87,7 +87,7 @@ export class PoolWorker {
   #look: AbortController | undefined
   #blockedBy: string | undefined
   #isStartGivenUp = false
-  #toldServers = 0
+  #reportedServers = 0
 
   constructor(options: PoolWorkerOptions) {
     const { id, open, supervision, start, journal, lease } = options
@@ -133,8 +133,8 @@ export class PoolWorker {
 
   /** Tells the worker which tool servers were open on any worker, if that is new. They are never fewer than before. */
   tellOpened(servers: ReadonlySet<string>): void {
-    if (this.#toldServers >= servers.size || (this.#phase !== 'ready' && this.#phase !== 'draining')) return
-    this.#toldServers = servers.size
+    if (this.#reportedServers >= servers.size || (this.#phase !== 'ready' && this.#phase !== 'draining')) return
+    this.#reportedServers = servers.size
     this.#channel.post({ kind: 'servers-opened', servers: [...servers] })
   }
 

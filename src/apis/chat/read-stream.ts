@@ -133,7 +133,7 @@ export class ChatStream implements StreamAssembler {
       const piece = readToolCall(drafted, call)
       // A sink is not told of custom tools: only a client that speaks Chat itself can have asked for one.
       if (!event || drafted.input !== undefined) continue
-      if (drafted.isTold) event.sayArguments(index, piece)
+      if (drafted.isReported) event.sayArguments(index, piece)
       else this.#tellBeginning(event, index)
     }
   }
@@ -142,7 +142,7 @@ export class ChatStream implements StreamAssembler {
   #tellBeginning(event: EventDraft, index: number): void {
     const call = this.#draft.toolCall(index)
     if (call.name === '') return
-    call.isTold = true
+    call.isReported = true
     // The sink is told this id, so it stays, even if the server sends one later.
     if (call.id === '') call.id = this.#draft.syntheticId(index)
     event.beginCall(index, call)

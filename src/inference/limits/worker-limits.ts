@@ -118,8 +118,8 @@ export class LeasedLimit implements LimitFeedback {
   #isRecalled = false
   /** Leased permits that were not in use at the last tick. */
   #idle = 0
-  #toldWanted = 0
-  #toldActive = false
+  #reportedWanted = 0
+  #reportedActive = false
   /** Replies and refusals that the owner has not been told of. */
   #answered = 0
   #refusals: number[] = []
@@ -175,7 +175,7 @@ export class LeasedLimit implements LimitFeedback {
     const idle = this.#leased - this.permits.held
     const returned = Math.min(this.#idle, idle)
     this.#idle = idle - returned
-    const hasChanged = this.permits.waiting !== this.#toldWanted || this.#isActive !== this.#toldActive
+    const hasChanged = this.permits.waiting !== this.#reportedWanted || this.#isActive !== this.#reportedActive
     if (hasChanged || returned > 0 || this.#answered > 0) this.#report(returned)
   }
 
@@ -215,13 +215,13 @@ export class LeasedLimit implements LimitFeedback {
     this.#nextReport = undefined
     this.#leased -= returned
     if (!this.#isRecalled) this.permits.resize(this.#leased)
-    this.#toldWanted = this.permits.waiting
-    this.#toldActive = this.#isActive
+    this.#reportedWanted = this.permits.waiting
+    this.#reportedActive = this.#isActive
     this.#send({
       limit: this.#index,
       leased: this.#leased,
-      wanted: this.#toldWanted,
-      isActive: this.#toldActive,
+      wanted: this.#reportedWanted,
+      isActive: this.#reportedActive,
       returned,
       answered: this.#answered,
       refusals: this.#refusals,

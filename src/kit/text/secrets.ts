@@ -42,13 +42,13 @@ export class Redaction {
 
   /** The error itself if nothing in it is secret; else a new one with its message redacted. */
   error(error: Error): Error {
-    const told = Array.from(causesOf(error), toldBy)
-    if (told.every((text) => text !== undefined && this.text(text) === text)) return error
+    const texts = Array.from(causesOf(error), textOf)
+    if (texts.every((text) => text !== undefined && this.text(text) === text)) return error
     return new Error(this.text(error.message))
   }
 }
 
-function toldBy(error: Error): string | undefined {
+function textOf(error: Error): string | undefined {
   try {
     return `${error.stack} ${JSON.stringify(error)}`
   } catch {

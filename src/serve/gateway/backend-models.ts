@@ -124,8 +124,8 @@ export function factsOf(
       const known = probeResults.filter(({ backend }) => urls.has(backend))
       // In other APIs than Chat nobody asks for tokens, whatever the backend would tell in that one.
       const tokens = api === 'chat' ? known.flatMap((result) => capturesOf(result, upstreamName)) : []
-      const lengths = known.flatMap(({ facts: told }) =>
-        (told?.models ?? []).flatMap(({ id, contextLength }) =>
+      const lengths = known.flatMap(({ facts: probed }) =>
+        (probed?.models ?? []).flatMap(({ id, contextLength }) =>
           id === upstreamName && contextLength !== undefined ? [contextLength] : [],
         ),
       )

@@ -33,7 +33,7 @@ export class StandInSession implements KeptSession {
     return this.#opened.promise
   }
 
-  beginHold(): void {
+  beginLease(): void {
     this.holds += 1
   }
 

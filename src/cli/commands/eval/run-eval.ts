@@ -71,7 +71,7 @@ export async function runEvaluation(options: {
     onFirstRejection: (text) => output.note(text),
     onException: () => stop('Stopping because of an error outside of any rollout.'),
   })
-  using _blocked = tellOfBlockedLoops((text) => output.note(text))
+  using _blocked = reportBlockedLoops((text) => output.note(text))
   const onReaderGone = (): void => evaluation.stop()
   io.stdout.readerGone.addEventListener('abort', onReaderGone, { once: true })
   try {
@@ -169,19 +169,19 @@ function withoutFlag(words: readonly string[], flag: string): string[] {
 }
 
 /** How many functions are reported. More of them are one pattern, and `millrace doctor` lists them all. */
-const maxTold = 5
+const maxReported = 5
 
 /** Reports each function that blocked an event loop, once. Listens until disposed. */
-export function tellOfBlockedLoops(tell: (text: string) => void): Disposable {
-  const told = new Set<string>()
+export function reportBlockedLoops(report: (text: string) => void): Disposable {
+  const reported = new Set<string>()
   return loopLag.subscribe((blocked) => {
     const { blockedBy = 'something that could not be named' } = blocked
     // The line depends on when the stack was taken; the function is the same.
     const key = blockedBy.replace(/:\d+\)$/, ')')
-    if (told.size === maxTold || told.has(key)) return
-    told.add(key)
-    const isLast = told.size === maxTold
-    tell(`${sentence(blockedBy, blocked)}${isLast ? ' Others are not told of: see millrace doctor.' : ''}`)
+    if (reported.size === maxReported || reported.has(key)) return
+    reported.add(key)
+    const isLast = reported.size === maxReported
+    report(`${sentence(blockedBy, blocked)}${isLast ? ' Others are not told of: see millrace doctor.' : ''}`)
   })
 }
 

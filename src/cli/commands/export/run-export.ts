@@ -49,10 +49,10 @@ async function writeChunks(chunks: Chunks, output: string | undefined, io: Comma
     return
   }
   let written = ''
-  const told = async function* (): AsyncGenerator<string | Uint8Array> {
+  const counted = async function* (): AsyncGenerator<string | Uint8Array> {
     written = yield* chunks
   }
-  const where = await writeOutputFile(told(), { name: output, flag: '-o', cwd: io.cwd })
+  const where = await writeOutputFile(counted(), { name: output, flag: '-o', cwd: io.cwd })
   void io.stderr.line(`wrote ${written} to ${where}`)
 }
 

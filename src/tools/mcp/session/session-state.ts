@@ -10,16 +10,16 @@ type FailedAttempt = CallFailure & { readonly connection: Connection }
 export class CallAttempts {
   readonly call: ServerCall
   /** The hold of the rollout that made the call: by the time the call ends, another rollout may hold the session. */
-  readonly hold: SessionState
+  readonly lease: SessionState
   readonly limitMs: number
   readonly #startedAt = performance.now()
   #failed: readonly FailedAttempt[] = []
   #waitedMs = 0
   #waitStartedAt = 0
 
-  constructor(call: ServerCall, hold: SessionState, limitMs: number) {
+  constructor(call: ServerCall, lease: SessionState, limitMs: number) {
     this.call = call
-    this.hold = hold
+    this.lease = lease
     this.limitMs = limitMs
   }
 
@@ -64,22 +64,22 @@ export class CallAttempts {
 /** Whether the rollout that holds a session has told its server anything, so that a restart would lose it. */
 export class SessionState {
   /** The newest connection on which a call may have run. */
-  #toldGeneration: number | undefined
+  #lastGeneration: number | undefined
 
   /** Whether a restart now would make the server forget something. */
-  get hasToldAnything(): boolean {
-    return this.#toldGeneration !== undefined
+  get hasRunCalls(): boolean {
+    return this.#lastGeneration !== undefined
   }
 
   /** Whether the server behind this connection does not know what an earlier one was told. */
-  isForgottenBy(generation: number): boolean {
-    return this.#toldGeneration !== undefined && generation > this.#toldGeneration
+  isUnknownTo(generation: number): boolean {
+    return this.#lastGeneration !== undefined && generation > this.#lastGeneration
   }
 
   /** A call that may have run on this connection has ended. */
-  tell(generation: number): void {
+  noteCall(generation: number): void {
     // A call may end on an older connection after others have ended on the next.
-    if (this.#toldGeneration === undefined || generation > this.#toldGeneration) this.#toldGeneration = generation
+    if (this.#lastGeneration === undefined || generation > this.#lastGeneration) this.#lastGeneration = generation
   }
 }
 

@@ -100,7 +100,7 @@ export class ProcessPool extends Resource implements SessionSource {
   }
 
   #lend(pooled: PooledSession, onEvent: ServerEventListener | undefined): HeldSession {
-    pooled.session.beginHold()
+    pooled.session.beginLease()
     pooled.events.holder = onEvent
     return { session: pooled.session, giveBack: (use) => this.#takeBack(pooled, use) }
   }

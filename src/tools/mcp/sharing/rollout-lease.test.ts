@@ -21,7 +21,7 @@ function leaseOf(policy: ServerPolicy, answer: () => ServerAnswer): RolloutLease
     catalogue: undefined,
     isOpen: true,
     open: () => Promise.reject(new Error('it is open')),
-    beginHold: () => {},
+    beginLease: () => {},
     call: async () => answer(),
     close: () => Promise.resolve(),
   }

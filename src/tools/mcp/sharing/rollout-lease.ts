@@ -28,7 +28,7 @@ export interface ServerPolicy {
   readonly onRestart: 'fail' | 'tell'
 }
 
-interface Hold extends ServerPolicy {
+interface HeldLease extends ServerPolicy {
   readonly held: HeldSession
   isUsed: boolean
   running: number
@@ -41,7 +41,7 @@ interface Hold extends ServerPolicy {
 
 export class RolloutLease implements ServerLease {
   readonly failures: readonly ServerFailure[]
-  readonly #holds = new Map<string, Hold>()
+  readonly #holds = new Map<string, HeldLease>()
   readonly #known: KnownCatalogues
   #givenBack: Promise<void> | undefined
 
@@ -62,29 +62,29 @@ export class RolloutLease implements ServerLease {
 
   async call(server: string, call: ServerCall): Promise<ServerAnswer> {
     if (this.#givenBack) throw new MillraceError('closed', `the rollout has given back its tool server "${server}"`)
-    const hold = this.#holds.get(server)
-    if (!hold) return this.#withoutServer(server)
-    hold.isUsed = true
-    hold.running += 1
+    const lease = this.#holds.get(server)
+    if (!lease) return this.#withoutServer(server)
+    lease.isUsed = true
+    lease.running += 1
     try {
-      const answer = await this.#answer(server, hold, call)
+      const answer = await this.#answer(server, lease, call)
       // Also for a server that the rollout can do without: if what it was told is lost, the rollout's work is not what it seems.
-      if (answer.detail.sessionRestarted && hold.onRestart === 'fail') throw forgotten(call, answer.detail)
+      if (answer.detail.sessionRestarted && lease.onRestart === 'fail') throw forgotten(call, answer.detail)
       return answer
     } finally {
-      hold.running -= 1
+      lease.running -= 1
     }
   }
 
-  async #answer(server: string, hold: Hold, call: ServerCall): Promise<ServerAnswer> {
+  async #answer(server: string, lease: HeldLease, call: ServerCall): Promise<ServerAnswer> {
     try {
-      const answer = await hold.held.session.call({ ...call, onAway: (why) => startWait(hold, call.onAway?.(why)) })
-      if (answer.detail.timedOut) hold.isLeftBusy = true
+      const answer = await lease.held.session.call({ ...call, onAway: (why) => startWait(lease, call.onAway?.(why)) })
+      if (answer.detail.timedOut) lease.isLeftBusy = true
       return answer
     } catch (error) {
-      if (call.signal.aborted) hold.isLeftBusy = true
-      if (hold.isRequired || !(error instanceof MillraceError) || error.code !== 'tool_infra') throw error
-      if (error.data['sessionRestarted'] && hold.onRestart === 'fail') throw error
+      if (call.signal.aborted) lease.isLeftBusy = true
+      if (lease.isRequired || !(error instanceof MillraceError) || error.code !== 'tool_infra') throw error
+      if (error.data['sessionRestarted'] && lease.onRestart === 'fail') throw error
       return unavailable(server, error)
     }
   }
@@ -103,24 +103,24 @@ export class RolloutLease implements ServerLease {
   [Symbol.asyncDispose](): Promise<void> {
     if (!this.#givenBack) {
       this.#givenBack = Promise.resolve()
-      for (const hold of this.#holds.values()) hold.held.giveBack(useOf(hold))
+      for (const lease of this.#holds.values()) lease.held.giveBack(useOf(lease))
     }
     return this.#givenBack
   }
 }
 
 /** Counts the rollout as one that waits, as long as any of its calls does. */
-function startWait(hold: Hold, resume: (() => void) | undefined): () => void {
-  hold.awaiting += 1
-  if (hold.awaiting === 1) hold.waiting.count += 1
+function startWait(lease: HeldLease, resume: (() => void) | undefined): () => void {
+  lease.awaiting += 1
+  if (lease.awaiting === 1) lease.waiting.count += 1
   return () => {
-    hold.awaiting -= 1
-    if (hold.awaiting === 0) hold.waiting.count -= 1
+    lease.awaiting -= 1
+    if (lease.awaiting === 0) lease.waiting.count -= 1
     resume?.()
   }
 }
 
-function useOf({ isUsed, running, isLeftBusy }: Hold): SessionUse {
+function useOf({ isUsed, running, isLeftBusy }: HeldLease): SessionUse {
   if (running > 0 || isLeftBusy) return 'busy'
   return isUsed ? 'used' : 'unused'
 }

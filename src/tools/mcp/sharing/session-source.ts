@@ -11,7 +11,7 @@ export interface KeptSession {
   readonly isOpen: boolean
   open(signal?: AbortSignal): Promise<ToolCatalogue>
   /** Another rollout holds the session from now on: earlier restarts do not concern it. */
-  beginHold(): void
+  beginLease(): void
   call(call: ServerCall): Promise<ServerAnswer>
   close(): Promise<void>
 }
