@@ -27,8 +27,8 @@ export class MetricsHub {
   }
 
   /** Counts an attempt that went down with its worker. */
-  rolloutLost({ verdict }: Pick<Extract<AttemptResult, { kind: 'lost' }>, 'verdict'>): void {
-    this.#registry.series('rolloutsLost', verdict).add()
+  rolloutLost({ disposition }: Pick<Extract<AttemptResult, { kind: 'lost' }>, 'disposition'>): void {
+    this.#registry.series('rolloutsLost', disposition).add()
   }
 
   async text(): Promise<string> {

@@ -91,7 +91,7 @@ export type AttemptResult =
   /** The agent did not repeat what the journal holds: the rollout must start over as a new attempt. */
   | { readonly kind: 'diverged'; readonly why: string }
   /** The worker died. `again` costs the rollout none of its retries; the executor bounds how often it says that. */
-  | { readonly kind: 'lost'; readonly why: string; readonly verdict: 'again' | 'worker_lost' | 'poisoned' }
+  | { readonly kind: 'lost'; readonly why: string; readonly disposition: 'again' | 'worker_lost' | 'poisoned' }
 
 /** A whole group to be scored together. Only members that may carry a reward are in it. */
 export interface GroupJob {

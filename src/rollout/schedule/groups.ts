@@ -20,7 +20,7 @@ export function holdsGroups({ size, policy, isScored }: GroupRules): boolean {
   return isScored || (size > 1 && policy !== 'keep')
 }
 
-type GroupVerdict =
+type GroupDecision =
   | { readonly kind: 'score' | 'void'; readonly members: readonly HeldMember[] }
   | { readonly kind: 'replace'; readonly failed: readonly HeldMember[] }
 
@@ -48,8 +48,8 @@ export class GroupKeeper {
     if (times > 0) this.#replaced.set(rollout, times)
   }
 
-  /** Takes an ended member; returns the verdict if it was the last one of its group. */
-  add(member: HeldMember): GroupVerdict | undefined {
+  /** Takes an ended member; returns the decision if it was the last one of its group. */
+  add(member: HeldMember): GroupDecision | undefined {
     const { index } = member.record.task
     const members = this.#held.get(index) ?? []
     members.push(member)

@@ -158,7 +158,7 @@ const unrecordedEnds: Record<string, (attempt: number, cancel: () => void) => Re
   env_error: () => Promise.reject(new Error('nobody had thought of it')),
   agent_error: () => Promise.resolve({ kind: 'diverged', why: 'it says so itself' }),
   poisoned: (attempt) => {
-    return Promise.resolve({ kind: 'lost', why: 'it died', verdict: attempt === 1 ? 'again' : 'poisoned' })
+    return Promise.resolve({ kind: 'lost', why: 'it died', disposition: attempt === 1 ? 'again' : 'poisoned' })
   },
   cancelled: (_attempt, cancel) => {
     cancel()

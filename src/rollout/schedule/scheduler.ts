@@ -174,16 +174,16 @@ export class Scheduler {
   }
 
   async #endMember(member: HeldMember, groups: GroupKeeper): Promise<void> {
-    const verdict = groups.add(member)
-    if (!verdict) {
+    const decision = groups.add(member)
+    if (!decision) {
       this.#options.journal.append(attemptEnd(member, true))
       return
     }
-    if (verdict.kind === 'replace') return await this.#replace(verdict.failed, member)
-    if (verdict.kind === 'void') voidGroup(verdict.members)
-    else await this.#scoreGroup(verdict.members, member.terms.task)
+    if (decision.kind === 'replace') return await this.#replace(decision.failed, member)
+    if (decision.kind === 'void') voidGroup(decision.members)
+    else await this.#scoreGroup(decision.members, member.terms.task)
     if (this.#stopping.signal.aborted) this.#hasLeftWork = true
-    else await this.#settle(verdict.members)
+    else await this.#settle(decision.members)
   }
 
   async #replace(failed: readonly HeldMember[], last: HeldMember): Promise<void> {
