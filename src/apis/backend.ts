@@ -150,7 +150,7 @@ export interface Backend extends AsyncDisposable {
   readonly provider?: string
   readonly logprobs?: LogprobsKind | undefined
   /** When the first bytes of a reply last came, by `performance.now()`. If missing, only whole replies are signs of life. */
-  readonly heardAt?: number
+  readonly lastByteAt?: number
   send(request: BackendRequest): Promise<BackendReply>
   /** How many tokens a request's prompt has. One try, like `send`; nothing is sampled. Missing if the backend cannot count. */
   readonly countTokens?: ((request: BackendRequest) => Promise<number>) | undefined

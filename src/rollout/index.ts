@@ -17,7 +17,7 @@ export { InlineExecutor, type InlineExecutorOptions, judgePermits } from './sche
 export { askJudge, questionDigest } from './agent/judge.ts'
 export {
   isReply,
-  NotedServers,
+  RecordedServers,
   type RecordedAnswer,
   type RecordedVerdict,
   type Recording,

@@ -141,8 +141,8 @@ async function openScene(): Promise<Scene> {
 /** Asserts that these secrets reached a server, and that none of all is in anything that was found. */
 function expectNoLeaks({ echo, collector, found }: Scene, sent: readonly (typeof places)[number][]): void {
   found.add('spans', collector.requests.map(({ body }) => body).join('\n'))
-  const heard = JSON.stringify(echo.requests.map(({ path, headers }) => [path, headers]))
-  expect(sent.filter((place) => !formsOf(place).some((form) => heard.includes(form)))).toEqual([])
+  const received = JSON.stringify(echo.requests.map(({ path, headers }) => [path, headers]))
+  expect(sent.filter((place) => !formsOf(place).some((form) => received.includes(form)))).toEqual([])
   expect(found.leaks()).toEqual([])
 }
 

@@ -122,11 +122,11 @@ test.each(pairs)('$api over $upstream: what breaks before the client saw any of 
   const session = await gateway.startSession()
   const talk = new Talk(gateway, session, voices[api])
   talk.user('Try again if you must.')
-  const heard = [await talk.ask({ stream: true }), await talk.ask({ stream: false })]
+  const received = [await talk.ask({ stream: true }), await talk.ask({ stream: false })]
   expect(server.requests).toHaveLength(4)
   const rows = await samplesOf(gateway, session.id)
   expect(rows.map(({ interaction, discarded }) => ({ interaction, discarded }))).toEqual(
-    heard.map(({ id }) => ({ interaction: id, discarded: null })),
+    received.map(({ id }) => ({ interaction: id, discarded: null })),
   )
 })
 

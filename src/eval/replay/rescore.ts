@@ -5,7 +5,7 @@ import { AbortScope, closeAll, Resource, Semaphore, TimeSlice } from '../../kit/
 import {
   askJudge,
   ModelSet,
-  NotedServers,
+  RecordedServers,
   questionDigest,
   readJudgeCalls,
   readServerAnswers,
@@ -239,10 +239,10 @@ class RunningRescore implements Rescoring {
 
 /** The recorded answers of tool servers; read on the first call, which most rewards never make. */
 function recordedServers(reader: RunReader, { id, attempt }: RolloutRecord): ServerCalls {
-  let noted: NotedServers | undefined
+  let noted: RecordedServers | undefined
   return {
     call: (server, call) => {
-      noted ??= new NotedServers(unopenedServers, {
+      noted ??= new RecordedServers(unopenedServers, {
         journal: { append: () => {} },
         rollout: id,
         attempt,

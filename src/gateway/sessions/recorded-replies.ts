@@ -191,7 +191,7 @@ export async function replayReply(options: ReplayOptions): Promise<RequestEnd> {
 
 async function sendRecorded(options: ReplayOptions): Promise<RequestEnd> {
   const { sessions, journal, session, seq, client, dialect, request } = options
-  // The reply, or that it counts as heard, may not be in the store yet.
+  // The reply, or that it counts as delivered, may not be in the store yet.
   await journal.durable()
   // Tokens are read only for clients that want them.
   const node = request.wantsTokenIds ? await nodeWithTokens(sessions, session, seq) : sessions.bareNode(session, seq)

@@ -54,7 +54,7 @@ export interface Wire extends StreamClockLimits {
   readonly dialect: AnswerReader
   readonly prompts: PromptMemory
   /** When the first bytes of a reply last came; shared by all endpoints of a backend. */
-  readonly heard: { at: number }
+  readonly lastByte: { at: number }
 }
 
 interface BackendExchangeCall {
@@ -176,7 +176,7 @@ export class BackendExchange implements Dispatcher.DispatchHandler {
   onResponseData(_controller: Controller, chunk: Buffer): void {
     if (this.#isOffWire) return
     if (this.#bytes === 0 && this.#status < 300) {
-      this.#wire.heard.at = performance.now()
+      this.#wire.lastByte.at = performance.now()
       // A stream is recognised whatever its content type says, because the official clients do not look at that either.
       if (this.#body && looksLikeEvents(chunk)) this.#beginStream()
     }

@@ -40,17 +40,17 @@ test.each(makers)('%s tells those who listen, once', (_name, make) => {
 
 test('listeners may leave while they are told', () => {
   const source = new AbortSource()
-  const heard: string[] = []
+  const received: string[] = []
   const first: AbortListener = {
     handleEvent: () => {
-      heard.push('first')
+      received.push('first')
       offAbort(source.signal, first)
     },
   }
   onAbort(source.signal, first)
-  onAbort(source.signal, { handleEvent: () => heard.push('second') })
+  onAbort(source.signal, { handleEvent: () => received.push('second') })
   source.abort('end')
-  expect(heard).toEqual(['first', 'second'])
+  expect(received).toEqual(['first', 'second'])
 })
 
 class Probe extends Resource {

@@ -24,7 +24,7 @@ import {
 import type { CallingToolCall, ServerCalls, ToolOutputs } from '../../tools/index.ts'
 import { checkChildRequest, checkJudgeRequest } from './checks.ts'
 import type { LiveRollout, RunServices } from '../environment/live-rollout.ts'
-import { NotedServers } from '../recording/recording.ts'
+import { RecordedServers } from '../recording/recording.ts'
 
 /** A copy that can be written down. A value that is no JSON is refused here, where its author sees it. */
 function plainJson(name: string, value: Json): Json {
@@ -89,7 +89,7 @@ export class LiveContext implements Context {
     this.task = liveRollout.task
     this.options = liveRollout.options
     const { servers } = liveRollout.tools
-    this.servers = servers instanceof NotedServers ? servers.heardBy(this.#onServerAway) : servers
+    this.servers = servers instanceof RecordedServers ? servers.withOnAway(this.#onServerAway) : servers
     this.outputs = liveRollout.outputs
     this.#scope = scope
     this.#askedBy = askedBy

@@ -274,11 +274,11 @@ export class RolloutService extends Resource {
 
 function dueRollouts(
   { resolved, seed, store, executor, keepChanges }: ServiceParts,
-  heard: Pick<SchedulerOptions, 'onAttemptStart' | 'onSettled' | 'onLeft' | 'onAttemptLost'>,
+  listeners: Pick<SchedulerOptions, 'onAttemptStart' | 'onSettled' | 'onLeft' | 'onAttemptLost'>,
 ): DueRollouts {
   const { environment, model, concurrency, retries, group } = resolved.config
   return new DueRollouts({
-    ...heard,
+    ...listeners,
     onGroupScore: keepChanges,
     onAttemptEnd: () => {},
     labels: { environment: environment.name, model },

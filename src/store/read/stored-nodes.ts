@@ -8,7 +8,7 @@ import { type NodeMeta, promptAfter, type PromptBase, PromptBases, restoreExpert
 import { storedMessage } from './conversations.ts'
 
 export interface BareNode extends MessageNode {
-  /** Whether this is a complete reply, heard or not, without all the tokens that training needs. */
+  /** Whether this is a complete reply, delivered or not, without all the tokens that training needs. */
   readonly lacksTokens: boolean
 }
 
@@ -111,7 +111,7 @@ export class StoredNodes {
   #bare(row: StoredRow): { meta: NodeMeta; node: MessageNode } {
     const meta = row.meta === null ? noMeta : (JSON.parse(row.meta) as NodeMeta)
     const { tool, tools } = meta
-    const { call, discarded } = heard(meta)
+    const { call, discarded } = callOf(meta)
     const node: MessageNode = {
       seq: row.seq,
       parent: row.parent,
@@ -153,7 +153,7 @@ function decodedNode<Node>(rollout: string, { seq }: StoredRow, decode: () => No
 }
 
 /** A complete reply that no client got counts as discarded. */
-function heard(meta: NodeMeta): Pick<MessageNode, 'call' | 'discarded'> {
+function callOf(meta: NodeMeta): Pick<MessageNode, 'call' | 'discarded'> {
   const { call, undelivered } = meta
   return call && undelivered ? { discarded: { ...call, why: 'client_gone' } } : meta
 }
