@@ -121,7 +121,7 @@ export class ServerProcess extends Resource {
 
   /** Ends the server's input; then asks it, with its group, to terminate; then kills it, with all that it started. */
   protected async onClose(): Promise<void> {
-    this.#process.gate.destroy()
+    this.#process.resumePipe.destroy()
     this.#noteTree()
     this.stdin.end()
     if (!(await within(this.#process.exited, this.#closeGraceMs))) {

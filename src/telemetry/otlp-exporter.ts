@@ -41,7 +41,7 @@ export class OtlpExporter extends Resource {
   readonly #path: string
   readonly #head: string
   readonly #queue = new RingQueue<string>()
-  readonly #givenUp = new AbortController()
+  readonly #closing = new AbortController()
   #timer: NodeJS.Timeout | undefined
   #sending: Promise<void> | undefined
 
@@ -70,7 +70,7 @@ export class OtlpExporter extends Resource {
 
   protected async onClose(): Promise<void> {
     clearTimeout(this.#timer)
-    const patience = setTimeout(() => this.#givenUp.abort(), closeGraceMs)
+    const patience = setTimeout(() => this.#closing.abort(), closeGraceMs)
     try {
       await this.#sending
       if (this.#queue.size > 0) await this.#sendAll()
@@ -128,7 +128,7 @@ export class OtlpExporter extends Resource {
         body,
         headersTimeout: timeoutMs,
         bodyTimeout: timeoutMs,
-        signal: this.#givenUp.signal,
+        signal: this.#closing.signal,
       })
       const rejected = await rejectedIn(response)
       if (response.statusCode < 300) return { kind: 'taken', rejected }

@@ -93,7 +93,7 @@ test('one that is given up while it is being filled tells the worker to end, and
   )
   let isFilled = false
   const filled = slot.fill().then(() => (isFilled = true))
-  expect(slot.giveUp()).toBeUndefined()
+  expect(slot.release()).toBeUndefined()
   started.resolve(puppet.worker)
   await expect.poll(() => puppet.received).toContainEqual({ kind: 'close' })
   await nextTurn()

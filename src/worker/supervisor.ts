@@ -170,7 +170,7 @@ export abstract class WorkerSupervisor extends Resource {
         return this.#slots.length + 1 + index
       })
       this.#requireRoomAt(missing)
-      for (const slot of this.#slots.splice(size)) this.#retire(slot.giveUp())
+      for (const slot of this.#slots.splice(size)) this.#retire(slot.release())
       await this.#addSlots(missing)
     })
   }

@@ -86,7 +86,7 @@ export class PoolWorker {
   #silentMs = 0
   #look: AbortController | undefined
   #blockedBy: string | undefined
-  #isStartGivenUp = false
+  #isStartAborted = false
   #reportedServers = 0
 
   constructor(options: PoolWorkerOptions) {
@@ -197,7 +197,7 @@ export class PoolWorker {
     const { replaceAfterMs, startTimeoutMs } = this.#options.supervision
     this.#ageMs += elapsedMs
     if (this.#phase === 'starting') {
-      if (this.#ageMs > startTimeoutMs && !this.#isStartGivenUp) void this.#giveUpStart()
+      if (this.#ageMs > startTimeoutMs && !this.#isStartAborted) void this.#abortStart()
       return
     }
     const wasSilent = this.#isSilent
@@ -294,8 +294,8 @@ export class PoolWorker {
   }
 
   /** Ends a worker that does not get ready, and says what it is stuck in; if that cannot be told, which module it loads. */
-  async #giveUpStart(): Promise<void> {
-    this.#isStartGivenUp = true
+  async #abortStart(): Promise<void> {
+    this.#isStartAborted = true
     const { start, supervision } = this.#options
     const blockedBy = await this.#blockedIn(new AbortController().signal)
     if (this.#phase !== 'starting') return

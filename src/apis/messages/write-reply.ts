@@ -114,7 +114,7 @@ class MessagesReplyStream implements ReplyStreamWriter {
   #open: BlockKind | undefined
   #call: OpenCall | undefined
   /** Held back until the open call is whole: a backend may write two calls at once, but an ended block counts as whole. */
-  #held: ReplyDelta[] = []
+  #buffered: ReplyDelta[] = []
 
   constructor(head: ReplyHead) {
     this.#head = head
@@ -126,11 +126,11 @@ class MessagesReplyStream implements ReplyStreamWriter {
 
   delta(delta: ReplyDelta): WireEvent[] {
     if (this.#isInTheWay(delta)) {
-      this.#held.push(delta)
+      this.#buffered.push(delta)
       return []
     }
     const events = this.#write(delta)
-    return this.#held.length > 0 && isComplete(this.#call) ? [...events, ...this.#release()] : events
+    return this.#buffered.length > 0 && isComplete(this.#call) ? [...events, ...this.#release()] : events
   }
 
   repeat(output: readonly JsonObject[], message: AssistantMessage): WireEvent[] {
@@ -148,7 +148,7 @@ class MessagesReplyStream implements ReplyStreamWriter {
   end(reply: BackendReply): WireEvent[] {
     const events: WireEvent[] = []
     // Nothing more comes, so the open call is as whole as it gets.
-    while (this.#held.length > 0) events.push(...this.#release())
+    while (this.#buffered.length > 0) events.push(...this.#release())
     return [
       ...events,
       ...this.#closeBlock(),
@@ -160,14 +160,14 @@ class MessagesReplyStream implements ReplyStreamWriter {
   #isInTheWay(delta: ReplyDelta): boolean {
     if (!this.#call) return false
     const isOfIt = delta.kind === 'arguments' && delta.index === this.#call.index
-    return !isOfIt && (this.#held.length > 0 || !isComplete(this.#call))
+    return !isOfIt && (this.#buffered.length > 0 || !isComplete(this.#call))
   }
 
   #release(): WireEvent[] {
-    const held = this.#held
-    this.#held = []
+    const buffered = this.#buffered
+    this.#buffered = []
     this.#call = undefined
-    return held.flatMap((delta) => this.delta(delta))
+    return buffered.flatMap((delta) => this.delta(delta))
   }
 
   #write(delta: ReplyDelta): WireEvent[] {

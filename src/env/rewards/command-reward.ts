@@ -103,7 +103,7 @@ async function runCommand({ file, args, cwd, env, input, signal, ...command }: C
   const program = await spawnSuspended({ command: file, args, cwd }, env).catch((error: NodeJS.ErrnoException) => {
     throw rewardFailed(`${file} ${error.code === 'ENOENT' ? unstartable : error.message}`, error)
   })
-  const { pid, stdin, stdout, stderr, gate } = program
+  const { pid, stdin, stdout, stderr, resumePipe } = program
   const guard = ProcessGuard.ofThisThread
   const output: Buffer[] = []
   let outputBytes = 0
@@ -149,7 +149,7 @@ async function runCommand({ file, args, cwd, env, input, signal, ...command }: C
   } finally {
     if (!hasExited) sendSignal(-pid, 'SIGKILL')
     // A process that left the group could hold the pipes open forever.
-    for (const pipe of [stdin, stdout, stderr, gate]) pipe.destroy()
+    for (const pipe of [stdin, stdout, stderr, resumePipe]) pipe.destroy()
   }
 }
 

@@ -35,7 +35,7 @@ import { type LiveCall, LiveCount, LiveRequest, type WaitRules } from './live-re
 import { Recording } from './recording.ts'
 import { UpstreamRequest, type UpstreamRequestParts } from './upstream-request.ts'
 
-interface HeldSession {
+interface ReadSession {
   readonly session: OpenSession
   readonly memory: SessionMemory
 }
@@ -168,18 +168,18 @@ export class Requests {
     await this.#ask(incoming, new LiveCount({ upstream, counting, client, waitRules: this.#waitRules }))
   }
 
-  async #readCounted(incoming: IncomingRequest, held: HeldSession): Promise<UpstreamRequestParts> {
-    held.session.touch()
+  async #readCounted(incoming: IncomingRequest, opened: ReadSession): Promise<UpstreamRequestParts> {
+    opened.session.touch()
     const parsed = incoming.parse()
-    const replies = await this.#recalled(incoming, parsed, held)
+    const replies = await this.#recalled(incoming, parsed, opened)
     const { request, model } = incoming.read(parsed, this.#parts.models, {
       replies,
       hostedTools: this.#parts.hostedTools,
     })
-    const earlier = await this.#earlierThan(request, { incoming, model, held })
+    const earlier = await this.#earlierThan(request, { incoming, model, opened })
     const messages = earlier?.messages ?? request.messages
     const filledIn = filledInto(request, replies)
-    return { request, model, messages, sessionId: held.session.id, filledIn, isRecorded: false }
+    return { request, model, messages, sessionId: opened.session.id, filledIn, isRecorded: false }
   }
 
   async #inSession(incoming: IncomingRequest, session: OpenSession): Promise<void> {
@@ -188,15 +188,15 @@ export class Requests {
   }
 
   /** Answers a request in a session: finds the known part of its conversation, and records the rest and the reply. */
-  async #answer(incoming: IncomingRequest, held: HeldSession): Promise<void> {
-    const { session, memory } = held
+  async #answer(incoming: IncomingRequest, opened: ReadSession): Promise<void> {
+    const { session, memory } = opened
     const { call, client } = incoming
     const parsed = incoming.parse(memory.lastBody)
     const { continued } = parsed
-    const replies = await this.#recalled(incoming, parsed, held)
+    const replies = await this.#recalled(incoming, parsed, opened)
     const aids = { replies, isRecorded: true, hostedTools: this.#parts.hostedTools } as const
     const { request, model } = incoming.read(parsed, this.#parts.models, aids)
-    const earlier = await this.#earlierThan(request, { incoming, model, held })
+    const earlier = await this.#earlierThan(request, { incoming, model, opened })
     const messages = earlier?.messages ?? request.messages
     const before = earlier ? earlier.known : continued?.end
     const calls = new Map<number, readonly ToolCall[]>()
@@ -206,19 +206,19 @@ export class Requests {
       match = memory.tree.match(messages, before, request.replyNames)
       const unread = Array.from(match.respelled.values(), ({ seq }) => seq).filter((seq) => !calls.has(seq))
       if (unread.length === 0) break
-      await this.#readCalls(unread, calls, held)
+      await this.#readCalls(unread, calls, opened)
     }
     // Checked only now, because the session may have ended while something was read.
     if (session.ending) throw sessionEnded(session.id, session.ending)
     const isRetry = call.retryCount > 0 && match.known === messages.length
-    const repeated = isRetry ? this.#repeat(incoming, request, match.end.seq, held) : undefined
+    const repeated = isRetry ? this.#repeat(incoming, request, match.end.seq, opened) : undefined
     if (repeated) {
       session.touch()
       const end = await repeated
       this.#onEnd(incoming, end.answer.kind === 'complete' ? 'repeated' : outcomeOf(end), end)
       return
     }
-    this.#refuseBeyondLimits(incoming, model, held)
+    this.#refuseBeyondLimits(incoming, model, opened)
     const { maxMessages } = this.#parts.bounds
     if (memory.tree.size + messages.length - match.known > maxMessages) throw usedUp('maxMessages', maxMessages)
     // A client that continues a reply has got it. Nothing follows an undelivered reply, so only the last known node can be one.
@@ -247,7 +247,7 @@ export class Requests {
     await this.#ask(incoming, new LiveRequest({ upstream, client, record, waitRules: this.#waitRules }))
   }
 
-  #refuseBeyondLimits({ call }: IncomingRequest, model: GatewayModel, { session, memory }: HeldSession): void {
+  #refuseBeyondLimits({ call }: IncomingRequest, model: GatewayModel, { session, memory }: ReadSession): void {
     const { limits } = session.data
     if (limits.maxCost !== undefined && !model.client.price) throw unpriced(model.name)
     // The first of several choices is refused already if there is no room for all of them.
@@ -258,7 +258,7 @@ export class Requests {
   async #readCalls(
     unread: readonly number[],
     calls: Map<number, readonly ToolCall[]>,
-    { session, memory }: HeldSession,
+    { session, memory }: ReadSession,
   ): Promise<void> {
     await this.#parts.openSessions.readable(session, memory)
     for (const seq of unread) {
@@ -271,7 +271,7 @@ export class Requests {
   async #recalled(
     { call }: IncomingRequest,
     { members }: ParsedBody,
-    { session, memory }: HeldSession,
+    { session, memory }: ReadSession,
   ): Promise<RecalledReplies | undefined> {
     if (call.api !== 'responses') return undefined
     const replies = new RecalledReplies(memory.tree)
@@ -283,11 +283,11 @@ export class Requests {
 
   async #earlierThan(
     request: DialectRequest,
-    asked: { readonly incoming: IncomingRequest; readonly model: GatewayModel; readonly held: HeldSession },
+    asked: { readonly incoming: IncomingRequest; readonly model: GatewayModel; readonly opened: ReadSession },
   ): Promise<EarlierMessages | undefined> {
     const { previousReplyId: replyId } = request
     if (replyId === undefined) return undefined
-    const { session, memory } = asked.held
+    const { session, memory } = asked.opened
     const { api } = asked.incoming.call
     const { sessions } = this.#parts.store.reader
     await this.#parts.openSessions.readable(session, memory)
@@ -306,7 +306,7 @@ export class Requests {
     { call, client, dialect }: IncomingRequest,
     request: DialectRequest,
     leaf: number,
-    { session, memory }: HeldSession,
+    { session, memory }: ReadSession,
   ): Promise<RequestEnd> | undefined {
     const recent = memory.recent.retried(requestKey(call, leaf, request.body), (seq) => memory.isUndelivered(seq))
     if (recent?.kind === 'running') return recent.running.join(client, request)
@@ -359,8 +359,8 @@ function filledInto(
 function outcomeOf({ answer, status }: RequestEnd): InteractionOutcome {
   if (answer.kind !== 'broken') return answer.kind
   const isUnwanted = answer.error.code === 'cancelled' || answer.error.code === 'session_ended'
-  const isGivenUp = answer.reply ? answer.reply.status === 'aborted' : status === goneStatus
-  return isGivenUp && isUnwanted ? 'abandoned' : 'failed'
+  const isAborted = answer.reply ? answer.reply.status === 'aborted' : status === goneStatus
+  return isAborted && isUnwanted ? 'abandoned' : 'failed'
 }
 
 function requireDisk({ failure, pressure }: Pick<JournalClient, 'failure' | 'pressure'>): void {

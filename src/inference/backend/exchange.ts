@@ -188,12 +188,12 @@ export class BackendExchange implements Dispatcher.DispatchHandler {
     } else if (this.#status < 300 || this.#bytes <= maxErrorBytes || this.#body?.length === 0) {
       this.#body?.push(chunk)
       this.#turnBytes += chunk.length
-      if (this.#turnBytes >= maxTurnBytes) this.#takeBreath()
+      if (this.#turnBytes >= maxTurnBytes) this.#yieldToLoop()
     }
   }
 
   /** Lets the loop turn before reading on: Node reads a full socket up to 32 times in one turn, which is 2 MB of a long reply. */
-  #takeBreath(): void {
+  #yieldToLoop(): void {
     this.#turnBytes = 0
     this.#controller?.pause()
     setImmediate(() => {
@@ -230,7 +230,7 @@ export class BackendExchange implements Dispatcher.DispatchHandler {
     if (this.#firstTokenMs === undefined && this.#assembler?.hasOutput) {
       this.#firstTokenMs = performance.now() - this.#startedAt
     }
-    if (this.#feed?.isHeld) this.#pause()
+    if (this.#feed?.isPaused) this.#pause()
     else this.#clock.onPiece()
   }
 
@@ -247,7 +247,7 @@ export class BackendExchange implements Dispatcher.DispatchHandler {
   }
 
   #goOn(): void {
-    const isWanted = this.#state === 'sent' && !this.#feed?.isHeld
+    const isWanted = this.#state === 'sent' && !this.#feed?.isPaused
     if (!this.#isPaused || !isWanted) return
     this.#isPaused = false
     this.#clock.goOn()
@@ -302,7 +302,7 @@ export class BackendExchange implements Dispatcher.DispatchHandler {
     this.#settle()
     if (isOnWire && this.#controller && !this.#controller.aborted) this.#controller.abort(abandoned)
     try {
-      this.#feed?.breakOff()
+      this.#feed?.passPartial()
     } finally {
       this.#call.reject(reason)
     }

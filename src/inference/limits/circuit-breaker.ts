@@ -147,7 +147,7 @@ export class CircuitBreaker {
   }
 
   dismiss(): void {
-    for (const parked of this.#parked) this.#letGo(parked, undefined)
+    for (const parked of this.#parked) this.#admit(parked, undefined)
   }
 
   /** Another worker has closed its breaker before this backend for that long; undefined: it has reopened it. */
@@ -203,7 +203,7 @@ export class CircuitBreaker {
 
   #sendProbe(): void {
     const [oldest] = this.#parked
-    if (oldest) this.#letGo(oldest, this.#probe())
+    if (oldest) this.#admit(oldest, this.#probe())
   }
 
   #endProbe(permit: BreakerPermit, result: RetryRule['evidence'] | 'cancelled', retryAfterMs: number): boolean {
@@ -243,18 +243,18 @@ export class CircuitBreaker {
 
   #open(): void {
     this.#phase = 'open'
-    for (const parked of this.#parked) this.#letGo(parked, this.#permit)
+    for (const parked of this.#parked) this.#admit(parked, this.#permit)
   }
 
   #release(): void {
     for (const parked of this.#parked) {
       if (this.#admitted >= this.#allowance) return
       this.#admitted += 1
-      this.#letGo(parked, this.#permit)
+      this.#admit(parked, this.#permit)
     }
   }
 
-  #letGo(parked: Parked, permit: BreakerPermit | undefined): void {
+  #admit(parked: Parked, permit: BreakerPermit | undefined): void {
     this.#remove(parked)
     parked.resolve(permit)
   }

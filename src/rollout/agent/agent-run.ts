@@ -163,7 +163,7 @@ export class AgentRun implements AgentContext, ContextHost, CallsHost, TimeHost 
     this.#options.model.endSession(this.id)
     // A child is over now. A rollout's reward is still to come, and may ask judges and children.
     if (this.#options.parent) this.requests.close()
-    else this.requests.giveUp()
+    else this.requests.abortRequests()
   }
 
   /** Turns and calls that an agent did not wait for must not spend more, nor work on a state that is scored and torn down. */

@@ -156,7 +156,7 @@ export class AgentTime implements CallHooks {
   #hook: Hook | undefined
   #lastSent: SentCall | undefined
   /** Why the agent waits for the model, if a backend has failed since the last call was sent. */
-  #heldUpBy: MillraceError | undefined
+  #waitsBecauseOf: MillraceError | undefined
   /** Why calls of this agent, or of a child of it, wait for tool servers: one reason for each call. */
   readonly #awayBecause: MillraceError[] = []
 
@@ -205,7 +205,7 @@ export class AgentTime implements CallHooks {
   }
 
   onParked(error: MillraceError): void {
-    this.#heldUpBy = error
+    this.#waitsBecauseOf = error
     this.#parent?.onParked(error)
   }
 
@@ -230,7 +230,7 @@ export class AgentTime implements CallHooks {
 
   onSend(call: SentCall): void {
     this.#lastSent = call
-    this.#heldUpBy = undefined
+    this.#waitsBecauseOf = undefined
     this.#parent?.onSend(call)
   }
 
@@ -247,7 +247,9 @@ export class AgentTime implements CallHooks {
     const serverAway = this.#awayBecause.at(-1)
     // During `setup` the clock stands still as well, without a wait for the model.
     const waitsForModel = isWaiting && this.#hook !== 'setup' && !serverAway
-    this.scope.abort(timeoutError(what, { lastSent, doing, waitsForModel, heldUpBy: this.#heldUpBy, serverAway }))
+    this.scope.abort(
+      timeoutError(what, { lastSent, doing, waitsForModel, waitsBecauseOf: this.#waitsBecauseOf, serverAway }),
+    )
   }
 }
 
@@ -258,20 +260,20 @@ export function timeoutError(
     lastSent,
     doing,
     waitsForModel,
-    heldUpBy,
+    waitsBecauseOf,
     serverAway,
   }: {
     readonly lastSent: SentCall | undefined
     readonly doing: string | undefined
     readonly waitsForModel: boolean
-    readonly heldUpBy: MillraceError | undefined
+    readonly waitsBecauseOf: MillraceError | undefined
     readonly serverAway?: MillraceError | undefined
   },
 ): MillraceError {
   const where = doing === undefined ? '' : `, in ${doing}`
   if (what === 'wall') {
-    const why = heldUpBy
-      ? ` because a backend had failed: ${heldUpBy.rawMessage}`
+    const why = waitsBecauseOf
+      ? ` because a backend had failed: ${waitsBecauseOf.rawMessage}`
       : ': for a limit, or for a backend that is overloaded or gone'
     const forModel = waitsForModel ? `, while it waited for the model${why}` : ''
     const waiting = serverAway ? `, while it waited for a tool server that is away: ${serverAway.rawMessage}` : forModel

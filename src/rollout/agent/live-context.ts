@@ -191,7 +191,7 @@ export class PendingRequests {
   async run<Result>(signal: AbortSignal, ask: (signal: AbortSignal) => Promise<Result>): Promise<Result> {
     using scope = new AbortScope(signal)
     // Code that nobody waits for may still ask after the end; its request is given up at once.
-    if (this.#isOver) scope.abort(givenUp())
+    if (this.#isOver) scope.abort(abandonedError())
     this.#underWay.add(scope)
     try {
       return await ask(scope.signal)
@@ -200,16 +200,16 @@ export class PendingRequests {
     }
   }
 
-  giveUp(): void {
-    for (const scope of this.#underWay) scope.abort(givenUp())
+  abortRequests(): void {
+    for (const scope of this.#underWay) scope.abort(abandonedError())
   }
 
   close(): void {
     this.#isOver = true
-    this.giveUp()
+    this.abortRequests()
   }
 }
 
-function givenUp(): MillraceError {
+function abandonedError(): MillraceError {
   return new MillraceError('cancelled', 'the one who asked for it has ended')
 }

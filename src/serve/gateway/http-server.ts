@@ -119,7 +119,7 @@ export class GatewayHttpServer extends HttpServer {
   }
 
   get figures(): ServerFigures {
-    return { ...this.#admission.figures, bodyBytes: this.#intake.heldBytes }
+    return { ...this.#admission.figures, bodyBytes: this.#intake.bufferedBytes }
   }
 }
 

@@ -6,7 +6,7 @@ import { thrownBy, TimeSlice } from '../../kit/index.ts'
 import { closedObject, describeIssues, safeParse, type Sampling, samplingSchema, validate } from '../../schema/index.ts'
 import type { CodecPool } from '../codec/codec-pool.ts'
 import { type DecodedBody, maxJsonDepth, type RecordForm, recordForms } from '../codec/rollout-json.ts'
-import { type HeldBody, parseJson } from '../http/body.ts'
+import { type BufferedBody, parseJson } from '../http/body.ts'
 import { namedSchemas } from '../http/openapi.ts'
 import { rolloutStates } from './known-request.ts'
 
@@ -38,13 +38,13 @@ export interface PostedRequest {
 }
 
 /** A large one is taken apart on another thread, now that all of it is here: a slow client must not keep a thread waiting. */
-async function decoded(body: HeldBody, codec: CodecPool): Promise<DecodedBody> {
+async function decoded(body: BufferedBody, codec: CodecPool): Promise<DecodedBody> {
   if (body.length > maxInlineBytes) return await codec.decode(body.parts)
   return { head: body.length === 0 ? undefined : parseJson(body.bytes, maxJsonDepth), tasks: undefined }
 }
 
 /** What a body asks for. Its parts must not be used afterwards. */
-export async function postedRequest(body: HeldBody, codec: CodecPool): Promise<PostedRequest> {
+export async function postedRequest(body: BufferedBody, codec: CodecPool): Promise<PostedRequest> {
   const { head, tasks: texts } = await decoded(body, codec)
   const checked = safeParse(rolloutBodySchema, head)
   if (!checked.success) throw misfit(describeIssues(checked.error.issues))

@@ -167,7 +167,7 @@ describe('summaryText', () => {
       lastSent,
       doing: undefined,
       waitsForModel: false,
-      heldUpBy: undefined,
+      waitsBecauseOf: undefined,
     })
     const summary = sampleSummary({
       outcomes: { ...sampleSummary().outcomes, infra_timeout: 1 },

@@ -86,7 +86,7 @@ async function showRollout(given: string, { found, reader, io, asJson }: ShownRu
   const shown = attempts.find(({ attempt }) => attempt === accepted?.attempt) ?? attempts.at(-1)
   if (!shown) throw new MillraceError('internal', `${rollout} was found and is not there`)
   const others = attempts.filter(({ attempt }) => attempt !== accepted?.attempt)
-  const givenUp = givenUpAttempts(reader, others)
+  const givenUp = abandonedAttempts(reader, others)
   const transcript: Transcript = {
     rollout,
     record: accepted ?? shown.end?.record,
@@ -120,7 +120,7 @@ function brief({ attempt, startedAt, end, discarded }: StoredAttempt, givenUp: s
 }
 
 /** Why attempts were abandoned, by their numbers. Their rollout was started over. */
-function givenUpAttempts(reader: RunReader, attempts: readonly StoredAttempt[]): ReadonlyMap<number, string> {
+function abandonedAttempts(reader: RunReader, attempts: readonly StoredAttempt[]): ReadonlyMap<number, string> {
   const reasons = new Map<number, string>()
   for (const { rollout, attempt } of attempts) {
     const events = unlessDamaged(() => reader.eventsOf(rollout, attempt, 'attempt-abandoned')) ?? []

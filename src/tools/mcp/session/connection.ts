@@ -139,7 +139,7 @@ export class Connection {
 
   /** Makes a call. The outcome never rejects. */
   call(call: ServerCall, timeoutMs: number): Promise<CallOutcome> {
-    const pending = new PendingCall(call, timeoutMs, this.#giveUp)
+    const pending = new PendingCall(call, timeoutMs, this.#abandon)
     this.#pending.add(pending, this.#server)
     const { id } = pending
     const params = {
@@ -159,7 +159,7 @@ export class Connection {
     return pending.outcome
   }
 
-  readonly #giveUp = (pending: PendingCall, why: 'timeout' | 'aborted'): void => {
+  readonly #abandon = (pending: PendingCall, why: 'timeout' | 'aborted'): void => {
     // A call that still waits for a socket need not be cancelled at the server.
     const wasSent = pending.request?.isSent ?? true
     if (!this.#settle(pending, why === 'timeout' ? { kind: why, wasSent } : { kind: why }) || !wasSent) return
