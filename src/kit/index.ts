@@ -80,7 +80,7 @@ export {
 export { makeFolders, onFirstUse, packageVersion } from './text/files.ts'
 export { HostCheck, isLoopback } from './text/host-check.ts'
 export { interpolate, type Variables } from './text/interpolate.ts'
-export { headerSecrets, redactedMark, Redaction, Secret, urlSecrets, withoutUrlSecrets } from './text/secrets.ts'
+export { headerSecrets, redactedPlaceholder, Redaction, Secret, urlSecrets, withoutUrlSecrets } from './text/secrets.ts'
 export { andList, nearestName, nearestNames, pathText, unknownField } from './text/suggest.ts'
 export { causesOf, describeThrown, placeOfError, thrownBy } from './text/user-errors.ts'
 export { nameBlockedThread } from './threads/blocked-thread.ts'

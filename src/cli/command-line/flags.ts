@@ -19,7 +19,7 @@ export interface FlagSpec {
 
 export type FlagTable = Readonly<Record<string, FlagSpec>>
 
-/** A family of flags whose names only the environment or the backend knows: `--env.<option>`. */
+/** A group of flags whose names only the environment or the backend knows: `--env.<option>`. */
 export interface PrefixSpec {
   readonly value: string
   readonly group: string

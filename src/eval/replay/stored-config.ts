@@ -53,7 +53,7 @@ export function readStoredConfig(reader: RunReader): StoredRunConfig {
   )
 }
 
-/** Removes redacted values: secrets are not kept with a run, and the mark must not be sent in their place. */
+/** Removes redacted values: secrets are not kept with a run, and the placeholder must not be sent in their place. */
 function withoutRedacted(model: ModelConfig): ModelConfig {
   const backends = model.backends.map((backend) => ({
     ...backend,
@@ -71,7 +71,7 @@ function addressWithoutRedacted(address: string): string {
   return url.href
 }
 
-/** Refuses redacted options: with the mark in place of a secret an environment would run, and give other results. */
+/** Refuses redacted options: with a placeholder for a secret an environment would run, and give other results. */
 function refuseRedacted(options: Readonly<Record<string, unknown>>, run: string): void {
   const missing = Object.keys(options).filter((name) => isRedacted(JSON.stringify(options[name]) ?? ''))
   if (missing.length === 0) return

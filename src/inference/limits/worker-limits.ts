@@ -22,7 +22,7 @@ export interface BreakerEvent {
 /** What a worker is started with, so that it can open its end of the limits. */
 export interface LimitsHandle {
   readonly shapes: readonly LimitShape[]
-  readonly parties: number
+  readonly leaseholders: number
   readonly isReplacement: boolean
   readonly breakers: readonly (readonly BreakerEvent[])[]
   readonly workers: number
@@ -48,7 +48,7 @@ export interface GrantMessage {
   readonly granted: number
   /** Whether permits are to go back as soon as they are free: others have fewer and wait, or more are out than may be. */
   readonly isRecalled: boolean
-  readonly parties: number
+  readonly leaseholders: number
   readonly breakers: readonly BreakerEvent[]
 }
 
@@ -127,13 +127,13 @@ export class LeasedLimit implements LimitFeedback {
 
   constructor(
     index: number,
-    { parties, isReplacement, breakers }: LimitsHandle,
+    { leaseholders, isReplacement, breakers }: LimitsHandle,
     send: (message: LeaseMessage) => void,
   ) {
     this.#index = index
     this.#send = send
     this.#firstNews = breakers[index] ?? []
-    this.rate = { parties, waiting: 0, startsEmpty: isReplacement }
+    this.rate = { leaseholders, waiting: 0, startsEmpty: isReplacement }
     this.permits = new Semaphore(0, Number.POSITIVE_INFINITY, {
       onWait: () => this.reportSoon(),
       onRelease: () => {
@@ -158,8 +158,8 @@ export class LeasedLimit implements LimitFeedback {
     this.reportSoon()
   }
 
-  receive({ granted, isRecalled, parties, breakers }: GrantMessage): void {
-    this.rate.parties = parties
+  receive({ granted, isRecalled, leaseholders, breakers }: GrantMessage): void {
+    this.rate.leaseholders = leaseholders
     this.#leased += granted
     this.#isRecalled = isRecalled
     // Granted permits go to calls that wait, even while permits that come free are recalled.

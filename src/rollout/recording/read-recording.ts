@@ -168,7 +168,7 @@ export function journalledSpending(reader: RunReader, rollout: string, attempt: 
   const { usage, cost } = reader.sampled(rollout, attempt)
   const judgeUsage = emptyUsage()
   const costs = [cost]
-  for (const id of reader.family(rollout, attempt)) {
+  for (const id of reader.withDescendants(rollout, attempt)) {
     for (const verdict of readJudgeCalls(reader, id, attempt)) {
       addUsage(judgeUsage, verdict.usage)
       costs.push(verdict.cost)

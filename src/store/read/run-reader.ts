@@ -140,8 +140,8 @@ export class RunReader implements Disposable {
     return statement.all(rollout).map((row) => attemptOf(row as AttemptRow, this.#blobs))
   }
 
-  family(rollout: string, attempt: number): string[] {
-    const statement = this.#database.prepare(`${familyOf} SELECT rollout FROM family`)
+  withDescendants(rollout: string, attempt: number): string[] {
+    const statement = this.#database.prepare(`${descendants} SELECT rollout FROM tree`)
     return statement.all(rollout, attempt).map((row) => row['rollout'] as string)
   }
 
@@ -292,15 +292,15 @@ interface SampledSpending {
 }
 
 /** The start of a statement: selects a rollout (?1) in one of its attempts (?2), with all children below it. */
-const familyOf = `
-  WITH RECURSIVE family (rollout) AS (
+const descendants = `
+  WITH RECURSIVE tree (rollout) AS (
     SELECT ?1 UNION ALL
-    SELECT attempt.rollout FROM attempt JOIN family ON attempt.parent = family.rollout WHERE attempt.attempt = ?2
+    SELECT attempt.rollout FROM attempt JOIN tree ON attempt.parent = tree.rollout WHERE attempt.attempt = ?2
   )`
 
 /** Sums what the model calls of one attempt and its children took, without reading their messages. */
 const sampledSum = `
-  ${familyOf}
+  ${descendants}
   SELECT total(meta ->> '$.call.usage.calls') AS calls,
          total(meta ->> '$.call.usage.input') AS input,
          total(meta ->> '$.call.usage.cachedInput') AS cachedInput,
@@ -309,7 +309,7 @@ const sampledSum = `
          total(meta ->> '$.call.usage.estimated') AS estimated,
          CASE count(meta ->> '$.call.usage.calls') WHEN count(meta ->> '$.call.cost')
            THEN total(meta ->> '$.call.cost') END AS cost
-  FROM family JOIN node ON node.rollout = family.rollout AND node.attempt = ?2`
+  FROM tree JOIN node ON node.rollout = tree.rollout AND node.attempt = ?2`
 
 // Aliases, not interfaces: only aliases can be asserted from the index signature that node:sqlite returns.
 type SpendingRow = Required<Usage> & { cost: number | null }

@@ -173,8 +173,8 @@ describe('summaryText', () => {
       outcomes: { ...sampleSummary().outcomes, infra_timeout: 1 },
       reasons: { infra_timeout: rawMessage },
     })
-    const words = summaryText(summary, frame).replaceAll(/[│\s]+/g, ' ')
-    expect(words).toContain(rawMessage)
+    const args = summaryText(summary, frame).replaceAll(/[│\s]+/g, ' ')
+    expect(args).toContain(rawMessage)
   })
 
   it('names what tools threw, the first of each kind', () => {

@@ -26,7 +26,7 @@ export async function runFork(invocation: ForkInvocation, io: CommandIo): Promis
   })
   using output = openOutput(invocation.flags, io, evaluation)
   using _exit = exitNotice(io, 'What has ended is kept, and the same command goes on.')
-  return await runEvaluation({ evaluation, output, io, words: invocation.words, command: 'fork' })
+  return await runEvaluation({ evaluation, output, io, args: invocation.args, command: 'fork' })
 }
 
 async function forkOptions(invocation: ForkInvocation, root: string, io: CommandIo): Promise<ForkOptions> {
