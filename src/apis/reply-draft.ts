@@ -214,23 +214,23 @@ export function finishReasonOf(said: string, hasToolCalls: boolean): FinishReaso
   return meaning ?? (hasToolCalls ? 'tool_calls' : 'stop')
 }
 
-/** The places of a message for what a model wrote, in the order in which they are written when the message is sent again. */
-const places = ['thought', 'text', 'call'] as const
+/** The parts of a message that a model writes, in the order in which they are written when the message is sent again. */
+const messageParts = ['thought', 'text', 'call'] as const
 
-export type MessagePlace = (typeof places)[number]
+export type MessagePart = (typeof messageParts)[number]
 
-/** Whether our own message can hold all pieces of a reply and their order. `placeOf`: the place of a piece, if it has one. */
+/** Whether our own message can hold all pieces of a reply and their order. `partOf`: the part that a piece belongs to, if any. */
 export function isLossless(
   pieces: readonly JsonObject[],
-  placeOf: (piece: JsonObject) => MessagePlace | undefined,
+  partOf: (piece: JsonObject) => MessagePart | undefined,
 ): boolean {
   let last = -1
   for (const piece of pieces) {
-    const place = placeOf(piece)
-    if (place === undefined) return false
-    const order = places.indexOf(place)
+    const part = partOf(piece)
+    if (part === undefined) return false
+    const order = messageParts.indexOf(part)
     // A message may have several calls; a second thought or text would be merged with the first.
-    if (order < last || (order === last && place !== 'call')) return false
+    if (order < last || (order === last && part !== 'call')) return false
     last = order
   }
   return true
@@ -263,7 +263,7 @@ export class SyntheticIds {
   }
 
   /** The id of the call at this place, counted from the end of the messages. */
-  at(place: number): string {
+  at(part: number): string {
     for (; this.#known < this.#messages.length; this.#known += 1) {
       const message = this.#messages[this.#known]
       for (const { id } of (message?.role === 'assistant' && message.tool_calls) || []) {
@@ -271,7 +271,7 @@ export class SyntheticIds {
         if (number !== undefined) this.#next = Math.max(this.#next, Number(number) + 1)
       }
     }
-    return `call_${this.#next + place}`
+    return `call_${this.#next + part}`
   }
 }
 

@@ -56,7 +56,7 @@ export {
   scoreHeavy,
   type ScoreResult,
   scoreRollout,
-  type ScoringPlace,
+  type ScoringHooks,
 } from './rewards/score-rollout.ts'
 export { type InvalidTask, type TaskItem, taskName, TaskStream, type ValidTask } from './tasks/task-stream.ts'
 export { summariseContext, type SummariseContextOptions } from './context/summarise-context.ts'

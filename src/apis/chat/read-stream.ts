@@ -17,7 +17,7 @@ export class ChatStream implements StreamAssembler {
   readonly #draft: ReplyDraft
   readonly #wantsTokens: boolean
   readonly #extras = new ChatExtras()
-  readonly #places: CallPlaces
+  readonly #indexes: CallIndexes
   #hasPieces = false
   /** The numbers of the other choices that are yet to finish. */
   readonly #unfinished: Set<unknown>
@@ -25,7 +25,7 @@ export class ChatStream implements StreamAssembler {
 
   constructor(draft: ReplyDraft, wantsTokens: boolean, choices = 1) {
     this.#draft = draft
-    this.#places = new CallPlaces(draft)
+    this.#indexes = new CallIndexes(draft)
     this.#wantsTokens = wantsTokens
     this.#unfinished = new Set(Array.from({ length: choices - 1 }, (_, index) => index + 1))
   }
@@ -128,7 +128,7 @@ export class ChatStream implements StreamAssembler {
     for (const call of delta['tool_calls'] as readonly unknown[]) {
       if (!isJsonObject(call)) continue
       this.hasOutput = true
-      const index = this.#places.placeOf(call)
+      const index = this.#indexes.indexOf(call)
       const drafted = draft.toolCall(index)
       const piece = readToolCall(drafted, call)
       // A sink is not told of custom tools: only a client that speaks Chat itself can have asked for one.
@@ -156,7 +156,7 @@ export class ChatStream implements StreamAssembler {
  * reply. Some servers give every call the same number: then a new call begins with another name, together with another id or
  * after the call before is whole. Some servers give no numbers: then a new id also begins a call.
  */
-class CallPlaces {
+class CallIndexes {
   readonly #draft: ReplyDraft
   readonly #byNumber = new Map<unknown, number>()
   /** The ids that the server gave the calls; empty for a call without one. */
@@ -166,32 +166,32 @@ class CallPlaces {
     this.#draft = draft
   }
 
-  placeOf(piece: JsonObject): number {
+  indexOf(piece: JsonObject): number {
     const id = textOrNothing(piece['id']) ?? ''
     const isNumbered = piece['index'] !== undefined && piece['index'] !== null
     const known = isNumbered ? this.#byNumber.get(piece['index']) : this.#unnumbered(id)
     const isNew = known === undefined || this.#isAnother(known, id, piece['function'])
-    const place = isNew ? this.#draft.toolCallCount : known
-    if (isNew && isNumbered) this.#byNumber.set(piece['index'], place)
-    if (isNew && typeof piece['index'] === 'number') this.#draft.toolCall(place).number = piece['index']
-    this.#ids[place] ||= id
-    return place
+    const index = isNew ? this.#draft.toolCallCount : known
+    if (isNew && isNumbered) this.#byNumber.set(piece['index'], index)
+    if (isNew && typeof piece['index'] === 'number') this.#draft.toolCall(index).number = piece['index']
+    this.#ids[index] ||= id
+    return index
   }
 
   /** A new id begins a call; a piece without an id belongs to the last call. */
   #unnumbered(id: string): number | undefined {
-    const place = id === '' ? this.#draft.toolCallCount - 1 : this.#ids.indexOf(id)
-    return place === -1 ? undefined : place
+    const index = id === '' ? this.#draft.toolCallCount - 1 : this.#ids.indexOf(id)
+    return index === -1 ? undefined : index
   }
 
   /**
    * Whether a piece begins another call. Only a piece with a name can, and a new id alone never does: a server may give each
    * piece of one call an id of its own, or repeat the name in each piece, or both.
    */
-  #isAnother(place: number, id: string, called: unknown): boolean {
+  #isAnother(index: number, id: string, called: unknown): boolean {
     const { name, arguments: written } = isJsonObject(called) ? called : {}
-    const before = this.#draft.toolCall(place)
-    const idBefore = this.#ids[place]
+    const before = this.#draft.toolCall(index)
+    const idBefore = this.#ids[index]
     if (textOrNothing(name) === undefined || before.name === '' || (id !== '' && id === idBefore)) return false
     const isNamedAnew = name !== before.name
     // The pieces of one call never change both the name and the id.

@@ -3,7 +3,7 @@ import { isJsonList, isJsonObject, type Json, type JsonObject } from '../../sche
 import type { BackendReply } from '../backend.ts'
 import { malformedReply } from '../errors/reply-errors.ts'
 import { reportedIn } from '../errors/reported-error.ts'
-import { isLossless, type MessagePlace, type ReplyDraft, textOrNothing, tokenCount } from '../reply-draft.ts'
+import { isLossless, type MessagePart, type ReplyDraft, textOrNothing, tokenCount } from '../reply-draft.ts'
 import { hasInexactInput, inputJson } from '../tool-input.ts'
 
 /** Reads a whole reply. `text` is the JSON of the body, for numbers that no double can hold. */
@@ -93,7 +93,7 @@ export function messagesReply(draft: ReplyDraft): BackendReply {
 export const betweenThoughts = '\n\n'
 
 /** The place of our own message that holds all of a block; undefined if none does. */
-function blockPlace({ type, signature, citations }: JsonObject): MessagePlace | undefined {
+function blockPart({ type, signature, citations }: JsonObject): MessagePart | undefined {
   if (type === 'thinking') return typeof signature === 'string' && signature !== '' ? undefined : 'thought'
   if (type === 'text') return isJsonList(citations) && citations.length > 0 ? undefined : 'text'
   return type === 'tool_use' ? 'call' : undefined
@@ -165,7 +165,7 @@ export class StreamedBlock {
 
 /** Keeps a reply's blocks as they came if the message has no place for all of them. Only the message has exact inputs. */
 function keepBlocks(draft: ReplyDraft, blocks: readonly JsonObject[]): void {
-  if (isLossless(blocks, blockPlace)) return
+  if (isLossless(blocks, blockPart)) return
   for (const block of blocks) {
     const isKnown = block['type'] === 'text' || block['type'] === 'thinking' || block['type'] === 'tool_use'
     if (!isKnown) draft.addOther({ type: 'other', api: 'messages', value: block })
@@ -176,7 +176,7 @@ function keepBlocks(draft: ReplyDraft, blocks: readonly JsonObject[]): void {
 /** Keeps the blocks of a stream, by the same rule. */
 export function keepStreamedBlocks(draft: ReplyDraft, streamed: readonly StreamedBlock[]): void {
   const shapes = streamed.map(({ shape }) => shape)
-  if (isLossless(shapes, blockPlace)) return
+  if (isLossless(shapes, blockPart)) return
   const blocks = streamed.map((block) => block.whole(draft))
   keepBlocks(draft, blocks)
 }

@@ -90,7 +90,7 @@ export class MessagesDialect implements Dialect {
     for (const message of messages) {
       const blocks = this.#blocks(message)
       if (blocks === '') continue
-      const place = placeOf(message)
+      const place = sideOf(message)
       if (place === 'system') {
         system += system === '' ? blocks : `,${blocks}`
       } else if (place === side) {
@@ -152,7 +152,7 @@ function toolChoiceJson(choice: ToolChoice | undefined, parallel: boolean | unde
   return `,"tool_choice":${JSON.stringify(isSingle ? { ...chosen, disable_parallel_tool_use: true } : chosen)}`
 }
 
-function placeOf({ role }: Message): 'system' | 'user' | 'assistant' {
+function sideOf({ role }: Message): 'system' | 'user' | 'assistant' {
   if (role === 'assistant') return role
   return role === 'system' || role === 'developer' ? 'system' : 'user'
 }

@@ -6,7 +6,7 @@ import type { CountingServerDialect, ReplyHead, ReplyStreamWriter, WireEvent } f
 import { readResponsesRequest, wantsEncryptedReasoning } from './read-request.ts'
 import {
   EventList,
-  type ItemPlace,
+  type ItemPosition,
   repeatItem,
   StreamedCall,
   type StreamedItem,
@@ -82,9 +82,9 @@ class ResponsesReplyStream implements ReplyStreamWriter {
         if (delta.text !== '') this.#message().add('refusal', delta.text)
         break
       case 'tool-call': {
-        const place = this.#nextPlace(itemName(this.#head, 'fc', delta.index))
+        const position = this.#nextPosition(itemName(this.#head, 'fc', delta.index))
         const tool = this.#head.request.toolNames?.toolOf(delta.name)
-        const call = new StreamedCall(this.#events, place, { id: delta.id, name: delta.name, tool })
+        const call = new StreamedCall(this.#events, position, { id: delta.id, name: delta.name, tool })
         this.#calls.set(delta.index, this.#begun(call))
         break
       }
@@ -123,13 +123,13 @@ class ResponsesReplyStream implements ReplyStreamWriter {
   #reasoning(): StreamedReasoning {
     const last = this.#open.at(-1)
     if (last instanceof StreamedReasoning) return last
-    return this.#begun(new StreamedReasoning(this.#events, this.#nextPlace(this.#nextId('rs')), this.#isEncrypted))
+    return this.#begun(new StreamedReasoning(this.#events, this.#nextPosition(this.#nextId('rs')), this.#isEncrypted))
   }
 
   #message(): StreamedMessage {
     const last = this.#open.at(-1)
     if (last instanceof StreamedMessage) return last
-    return this.#begun(new StreamedMessage(this.#events, this.#nextPlace(this.#nextId('msg'))))
+    return this.#begun(new StreamedMessage(this.#events, this.#nextPosition(this.#nextId('msg'))))
   }
 
   /** The id of the next item. The first of a kind has no number, because there is nearly always only one. */
@@ -140,15 +140,15 @@ class ResponsesReplyStream implements ReplyStreamWriter {
   }
 
   /** The place of a new item. Ends the open items, except for calls that are not whole: servers may write several at once. */
-  #nextPlace(id: string): ItemPlace {
+  #nextPosition(id: string): ItemPosition {
     this.#open = this.#open.filter((item) => {
       const mayGoOn = item instanceof StreamedCall && !item.isComplete
       if (!mayGoOn) this.#endItem(item, 'completed')
       return mayGoOn
     })
-    const place = { item_id: id, output_index: this.#counts.all }
+    const position = { item_id: id, output_index: this.#counts.all }
     this.#counts.all += 1
-    return place
+    return position
   }
 
   #begun<Item extends StreamedItem>(item: Item): Item {
@@ -157,7 +157,7 @@ class ResponsesReplyStream implements ReplyStreamWriter {
   }
 
   #endItem(item: StreamedItem, status: ItemStatus): void {
-    this.#output[item.place.output_index] = item.end(status)
+    this.#output[item.position.output_index] = item.end(status)
   }
 }
 

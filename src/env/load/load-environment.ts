@@ -2,7 +2,7 @@ import { existsSync } from 'node:fs'
 import { basename } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { MillraceError } from '../../errors/index.ts'
-import { nearestName, placeOfError, withAbort } from '../../kit/index.ts'
+import { nearestName, errorLocation, withAbort } from '../../kit/index.ts'
 import { isJsonObject } from '../../schema/index.ts'
 import { environmentOf, type LoadedEnvironment, type RawOptions } from './environment-of.ts'
 import { locateEnvironment } from './locate-environment.ts'
@@ -55,7 +55,7 @@ function environmentAmong(exports: Exports): unknown {
 function loadFailure(url: URL, thrown: unknown): MillraceError {
   const path = fileURLToPath(url)
   const { code, rawMessage, data } = MillraceError.from(thrown, 'env_load_failed')
-  const place = placeOfError(thrown, url)
+  const place = errorLocation(thrown, url)
   const at = place ? ` (at ${place})` : ''
   const hint = hintFor(thrown, path, place)
   return new MillraceError(code, `${path} could not be loaded: ${rawMessage}${at}${hint ? `. ${hint}` : ''}`, {

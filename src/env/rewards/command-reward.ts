@@ -47,9 +47,9 @@ export function commandReward<Task, State, Options>(
   checkOptions('commandReward()', optionShape, options)
   const [file, ...args] = options.command
   const { cwd, timeoutMs = 30_000, maxConcurrency } = options
-  const places = (atOnce: number): Semaphore => new Semaphore(machineShare(atOnce), maxWaiting)
+  const slots = (atOnce: number): Semaphore => new Semaphore(machineShare(atOnce), maxWaiting)
   const permits =
-    maxConcurrency === undefined ? (permitsOfAll ??= places(availableParallelism())) : places(maxConcurrency)
+    maxConcurrency === undefined ? (permitsOfAll ??= slots(availableParallelism())) : slots(maxConcurrency)
   return async (context) => {
     const { task, answer, messages, outcome, truncated, signal } = context
     const { [rewardClock]: clock }: typeof context & TimedContext = context

@@ -80,18 +80,18 @@ test('a reward that holds up the loop is told of, also if it then fails', async 
     },
   })
   const blocked: [string, number][] = []
-  const place = { onBlocked: (component: string, ms: number) => void blocked.push([component, ms]) }
+  const hooks = { onBlocked: (component: string, ms: number) => void blocked.push([component, ms]) }
   expect(
     await scoreRollout(
       slow(() => 1),
       context,
-      place,
+      hooks,
     ),
   ).toMatchObject({ reward: 1 })
   const failing = slow(() => {
     throw new Error('broken')
   })
-  await expect(scoreRollout(failing, context, place)).rejects.toThrow('broken')
+  await expect(scoreRollout(failing, context, hooks)).rejects.toThrow('broken')
   expect(blocked.map(([component]) => component)).toEqual(['slow', 'slow'])
   for (const [, ms] of blocked) expect(ms).toBeGreaterThanOrEqual(250)
 })

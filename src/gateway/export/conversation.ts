@@ -32,7 +32,7 @@ export interface Conversation {
   readonly lost: readonly LostSample[]
 }
 
-interface Place {
+interface NodePosition {
   readonly node: MessageNode
   readonly interaction: Interaction | null
   readonly tree: Tree
@@ -44,32 +44,32 @@ export function readConversation(
   nodes: Iterable<MessageNode>,
   continued: ReadonlyMap<number, number>,
 ): Conversation {
-  const places = new Map<number, Place>()
+  const positions = new Map<number, NodePosition>()
   const interactions: Interaction[] = []
   const lost: LostSample[] = []
   const trees: Tree[] = []
   for (const node of nodes) {
-    const before = places.get(continued.get(node.seq) ?? node.parent ?? nowhere)
+    const before = positions.get(continued.get(node.seq) ?? node.parent ?? nowhere)
     const parent = before?.interaction ?? null
     const tree = before?.tree ?? new Tree(node)
     if (!before) trees.push(tree)
     const { call, discarded } = node
     if (node.sampled && call) {
-      const messages = messagesSince(parent, node, places)
+      const messages = messagesSince(parent, node, positions)
       const turns = (parent?.turns ?? 0) + 1
       const id = nameOf(session, node, call)
       const interaction = { node, call, id, parent, children: [], messages, tree, turns }
       parent?.children.push(interaction)
       interactions.push(interaction)
       tree.add(call, turns)
-      places.set(node.seq, { node, interaction, tree })
+      positions.set(node.seq, { node, interaction, tree })
     } else {
       if (discarded) {
-        const messages = messagesSince(parent, node, places)
+        const messages = messagesSince(parent, node, positions)
         lost.push({ node, discarded, id: nameOf(session, node, discarded), parent, messages, tree })
         tree.add(discarded, 0)
       }
-      places.set(node.seq, { node, interaction: parent, tree })
+      positions.set(node.seq, { node, interaction: parent, tree })
     }
   }
   return { interactions, lost, trees: trees.filter(({ isUsed }) => isUsed) }
@@ -93,12 +93,16 @@ export async function* withTokens<Item extends { readonly node: MessageNode }>(
   }
 }
 
-function messagesSince(parent: Interaction | null, node: MessageNode, places: ReadonlyMap<number, Place>): Message[] {
+function messagesSince(
+  parent: Interaction | null,
+  node: MessageNode,
+  positions: ReadonlyMap<number, NodePosition>,
+): Message[] {
   const messages = [node.message]
-  let place = node.parent === null ? undefined : places.get(node.parent)
-  while (place && place.node !== parent?.node) {
-    messages.push(place.node.message)
-    place = place.node.parent === null ? undefined : places.get(place.node.parent)
+  let position = node.parent === null ? undefined : positions.get(node.parent)
+  while (position && position.node !== parent?.node) {
+    messages.push(position.node.message)
+    position = position.node.parent === null ? undefined : positions.get(position.node.parent)
   }
   return messages.toReversed()
 }

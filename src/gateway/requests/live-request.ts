@@ -17,7 +17,7 @@ import { clientGone } from '../errors.ts'
 import {
   type ClientReply,
   type ClientStream,
-  type ErrorPlace,
+  type ErrorDelivery,
   goneStatus,
   type RequestEnd,
   itemIdsIn,
@@ -134,7 +134,7 @@ type LiveAnswer =
 interface JoinedClient {
   readonly client: ClientReply
   readonly request: DialectRequest
-  readonly place: ErrorPlace
+  readonly delivery: ErrorDelivery
 }
 
 interface LiveRequestOptions {
@@ -225,7 +225,7 @@ export class LiveRequest extends LiveCall implements ReplySink, RunningRequest {
     return this.#end.promise.then(({ answer }) => {
       heartbeat?.stop()
       client.onGone(undefined)
-      return this.#answerAlso({ client, request, place: heartbeat?.isPromised ? 'in-stream' : 'instead' }, answer)
+      return this.#answerAlso({ client, request, delivery: heartbeat?.isPromised ? 'in-stream' : 'instead' }, answer)
     })
   }
 
@@ -335,11 +335,11 @@ export class LiveRequest extends LiveCall implements ReplySink, RunningRequest {
   }
 
   /** Answers a client that joined. It has seen nothing so far, so it gets the reply from the beginning. */
-  #answerAlso({ client, request, place }: JoinedClient, answer: LiveAnswer): RequestEnd {
+  #answerAlso({ client, request, delivery }: JoinedClient, answer: LiveAnswer): RequestEnd {
     const { isGone } = client
     if (answer.kind === 'broken') {
       const { error } = answer
-      const status = isGone ? goneStatus : sendError(client, this.#upstream.dialect, error, place)
+      const status = isGone ? goneStatus : sendError(client, this.#upstream.dialect, error, delivery)
       return { answer: { kind: 'broken', error }, status }
     }
     const { replyId } = answer
@@ -350,8 +350,8 @@ export class LiveRequest extends LiveCall implements ReplySink, RunningRequest {
   #fail(error: MillraceError, reply?: InvalidReply): void {
     if (this.#state === 'ended') return
     const client = this.#client
-    const place = this.#heartbeat?.isPromised || this.#state === 'streaming' ? 'in-stream' : 'instead'
-    const status = client ? sendError(client, this.#upstream.dialect, error, place) : goneStatus
+    const delivery = this.#heartbeat?.isPromised || this.#state === 'streaming' ? 'in-stream' : 'instead'
+    const status = client ? sendError(client, this.#upstream.dialect, error, delivery) : goneStatus
     this.#settle({ kind: 'broken', error, ...(reply && { reply }) }, status)
   }
 

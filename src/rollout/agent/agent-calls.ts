@@ -153,7 +153,7 @@ export class AgentCalls implements AgentTools {
   }
 
   /** Part of a child's id: children of a later call must not be taken for those of one that is not made again. */
-  placeOf(call: ParsedToolCall | undefined): string {
+  childIdPart(call: ParsedToolCall | undefined): string {
     const turn = `t${this.#host.turns}`
     if (!call) return turn
     const index = this.#inReply.findIndex(({ id }) => id === call.id)
@@ -188,7 +188,7 @@ export class AgentCalls implements AgentTools {
   #recallChildren(call: ParsedToolCall): void {
     const { id, liveRollout, tally, budget } = this.#host
     const { job } = liveRollout
-    for (const [child, { nodes, journalled }] of childrenAt(job, id, this.placeOf(call))) {
+    for (const [child, { nodes, journalled }] of childrenAt(job, id, this.childIdPart(call))) {
       const recalled = (liveRollout.recalledChildren ??= new Set())
       if (recalled.has(child)) continue
       recalled.add(child)

@@ -46,10 +46,10 @@ export function recordedSession({ id, recording }: Recorded, session: string): R
 export function childrenAt(
   { id, recording }: Recorded,
   session: string,
-  place: string,
+  idPart: string,
 ): readonly (readonly [key: string, child: RecordedSession])[] {
   if (!recording) return []
-  const prefix = `${session.slice(id.length)}.${place}-`
+  const prefix = `${session.slice(id.length)}.${idPart}-`
   return Object.entries(recording.sessions).filter(([key]) => key.startsWith(prefix))
 }
 

@@ -1,4 +1,4 @@
-import { type Environment, scoreGroup, type ScoreResult, scoreRollout, type ScoringPlace } from '../../env/index.ts'
+import { type Environment, scoreGroup, type ScoreResult, scoreRollout, type ScoringHooks } from '../../env/index.ts'
 import { MillraceError } from '../../errors/index.ts'
 import { AbortScope, type SpentTime, StopClock } from '../../kit/index.ts'
 import { type Limits, outcomes, type RolloutRecord } from '../../schema/index.ts'
@@ -42,7 +42,7 @@ export async function scoreWork(run: AgentRun, end: AgentEnd, signal: AbortSigna
 export function scoreOnThread(
   pool: RewardPool,
   { context, liveRollout, clock }: { context: LiveContext; liveRollout: LiveRollout; clock: StopClock },
-): NonNullable<ScoringPlace['scoreOnThread']> {
+): NonNullable<ScoringHooks['scoreOnThread']> {
   return (component, timeoutMs) => {
     const { task, rollout, messages, answer, outcome, truncated, signal } = context
     const input = { task, rollout, messages, answer, outcome, truncated, info: liveRollout.notes }

@@ -35,7 +35,7 @@ const startBurstMs = 1
 /** Admits rollouts, holds ended ones until their group is whole, and reports every result once it is on disk. */
 export class Scheduler {
   readonly #options: SchedulerOptions
-  readonly #places: Semaphore
+  readonly #slots: Semaphore
   readonly #groups: GroupKeeper | undefined
   readonly #settling = new Semaphore(maxUnsettled)
   readonly #admission = new AbortSource()
@@ -50,7 +50,7 @@ export class Scheduler {
 
   constructor(options: SchedulerOptions) {
     this.#options = options
-    this.#places = new Semaphore(options.concurrency)
+    this.#slots = new Semaphore(options.concurrency)
     const { group, retries } = options
     this.#groups = holdsGroups(group) ? new GroupKeeper(group, retries) : undefined
     this.#attempts = new RolloutAttempts(options, {
@@ -77,7 +77,7 @@ export class Scheduler {
           this.#leave(plan)
           break
         }
-        if (!this.#places.tryAcquire()) await this.#placeFor(plan)
+        if (!this.#slots.tryAcquire()) await this.#waitForSlot(plan)
         void this.#run(plan)
         if (journal.pressure >= 1) await journal.durable()
         if (burst.isOver) await burst.rest()
@@ -117,9 +117,9 @@ export class Scheduler {
   }
 
   /** Rejects if nothing new starts any more. */
-  async #placeFor(plan: PlannedRollout): Promise<void> {
+  async #waitForSlot(plan: PlannedRollout): Promise<void> {
     try {
-      await this.#places.acquire(this.#admission.signal)
+      await this.#slots.acquire(this.#admission.signal)
     } catch (error) {
       this.#leave(plan)
       throw error
@@ -142,7 +142,7 @@ export class Scheduler {
     } catch (error) {
       this.#fail(error)
     } finally {
-      this.#giveBack(this.#places)
+      this.#giveBack(this.#slots)
     }
   }
 

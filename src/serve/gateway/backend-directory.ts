@@ -80,8 +80,8 @@ export class BackendDirectory {
   /** Where none of its backends is of use, a model has them all: whoever asks for it is then told what is wrong. */
   get models(): readonly ModelConfig[] {
     const { usable } = this
-    return this.#models().map((config, place) => {
-      const best = usable[place]
+    return this.#models().map((config, index) => {
+      const best = usable[index]
       return withEngines(best && best.backends.length > 0 ? best : config, this.probeResults)
     })
   }
@@ -114,7 +114,7 @@ export class BackendDirectory {
   }
 
   get awaited(): readonly number[] {
-    return this.probeResults.flatMap(({ problem }, place) => (problem ? [place] : []))
+    return this.probeResults.flatMap(({ problem }, index) => (problem ? [index] : []))
   }
 
   get unlisted(): number {
@@ -123,14 +123,14 @@ export class BackendDirectory {
   }
 
   /** Whether a backend has answered but did not say which facts about tokens its replies have, as when it was too busy. */
-  lacksTokenFields(place: number): boolean {
-    const { facts } = this.#at(place).result
+  lacksTokenFields(index: number): boolean {
+    const { facts } = this.#at(index).result
     return facts !== undefined && facts.apis.includes('chat') && facts.tokenFields === undefined
   }
 
   /** Whether one that has answered lists other models by now, or refuses our key. No list, or an empty one, tells nothing. */
-  async saysOtherwise(place: number, signal: AbortSignal): Promise<boolean> {
-    const asked = this.#at(place)
+  async saysOtherwise(index: number, signal: AbortSignal): Promise<boolean> {
+    const asked = this.#at(index)
     const { probe, result } = asked
     try {
       const listed = await probe.list(result, signal)
@@ -145,8 +145,8 @@ export class BackendDirectory {
   }
 
   /** What the backend says now; undefined if it had answered and cannot for a while: then what it said holds. */
-  async askAgain(place: number, signal: AbortSignal): Promise<ProbeResult | undefined> {
-    const asked = this.#at(place)
+  async askAgain(index: number, signal: AbortSignal): Promise<ProbeResult | undefined> {
+    const asked = this.#at(index)
     const result = await asked.probe.run(signal)
     asked.isReachable = !result.problem
     if (result.problem?.retryable && !asked.result.problem) return undefined
@@ -163,9 +163,9 @@ export class BackendDirectory {
     return asked.result
   }
 
-  #at(place: number): AskedBackend {
-    const asked = this.#asked[place]
-    if (!asked) throw new MillraceError('internal', `there is no backend ${place}`)
+  #at(index: number): AskedBackend {
+    const asked = this.#asked[index]
+    if (!asked) throw new MillraceError('internal', `there is no backend ${index}`)
     return asked
   }
 
@@ -180,7 +180,7 @@ export class BackendDirectory {
 
   #clash(): MillraceError | undefined {
     const names = this.#models().map(({ name }) => name)
-    const twice = names.find((name, place) => names.indexOf(name) < place)
+    const twice = names.find((name, index) => names.indexOf(name) < index)
     if (twice === undefined) return apiConflict(this.#listed, this.#parts.options)
     return new MillraceError('config_invalid', `two models are called ${twice}; give one of them another name`)
   }
@@ -277,42 +277,42 @@ export class BackendWatch extends Resource {
   constructor(options: BackendWatchOptions) {
     super()
     this.#options = options
-    this.#watching = Promise.all(options.directory.probeResults.map((_result, place) => this.#watch(place)))
+    this.#watching = Promise.all(options.directory.probeResults.map((_result, index) => this.#watch(index)))
   }
 
   protected async onClose(): Promise<void> {
     await this.#watching
   }
 
-  async #watch(place: number): Promise<void> {
+  async #watch(index: number): Promise<void> {
     try {
-      await this.#follow(place)
+      await this.#follow(index)
     } catch (error) {
       if (this.isClosed) return
-      const backend = this.#options.directory.probeResults[place]?.backend ?? ''
+      const backend = this.#options.directory.probeResults[index]?.backend ?? ''
       this.#options.onProblem({ backend, problem: MillraceError.from(error, 'internal') })
     }
   }
 
-  async #follow(place: number): Promise<void> {
+  async #follow(index: number): Promise<void> {
     const { directory, onAnswer, onProblem, listMs = defaultListMs, isActive, polls = true } = this.#options
-    const found = (): ProbeResult | undefined => directory.probeResults[place]
+    const found = (): ProbeResult | undefined => directory.probeResults[index]
     let known = found()?.problem?.rawMessage
     let tries = 0
     let tokenQuestions = 0
     for (;;) {
       tries = found()?.problem ? tries + 1 : 0
       if (tries === 0 && !polls) return
-      const lacksTokens = tries === 0 && directory.lacksTokenFields(place) && tokenQuestions < maxTokenQuestions
+      const lacksTokens = tries === 0 && directory.lacksTokenFields(index) && tokenQuestions < maxTokenQuestions
       const asked = lacksTokens ? tokenQuestions + 1 : tries
       await sleep(asked > 0 ? Math.min(backoffMs(schedule, asked), listMs) : listMs, this.closedSignal)
       if (tries === 0 && isActive?.(found()?.backend ?? '', listMs)) continue
       if (lacksTokens) tokenQuestions += 1
-      else if (tries === 0 && !(await directory.saysOtherwise(place, this.closedSignal))) continue
-      const result = await directory.askAgain(place, this.closedSignal)
+      else if (tries === 0 && !(await directory.saysOtherwise(index, this.closedSignal))) continue
+      const result = await directory.askAgain(index, this.closedSignal)
       if (!result) continue
       const problem = result.problem?.rawMessage
-      if (lacksTokens && directory.lacksTokenFields(place)) continue
+      if (lacksTokens && directory.lacksTokenFields(index)) continue
       if (!result.problem) onAnswer(result)
       else if (problem !== known) onProblem(result)
       known = problem
