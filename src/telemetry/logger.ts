@@ -161,7 +161,7 @@ interface LagWatchOptions {
 const lookEveryMs = 500
 
 /** Logs when a loop starts to lag and when it stops, with what blocked it: once per crossing, however long it lasts. */
-export class LagWatch implements Disposable {
+export class LagLogger implements Disposable {
   readonly #options: LagWatchOptions
   readonly #timer: NodeJS.Timeout
   /** Loops above the threshold. Bounded by the loops that exist: one that is gone is removed. */

@@ -78,11 +78,11 @@ export function readConversation(
 const nowhere = -1
 
 /** Nodes in the order in which they were recorded, with tokens; some may be newer than the nodes that were read before. */
-export type WholeNodes = Iterable<MessageNode> | AsyncIterable<MessageNode>
+export type NodesWithTokens = Iterable<MessageNode> | AsyncIterable<MessageNode>
 
 export async function* withTokens<Item extends { readonly node: MessageNode }>(
   items: readonly Item[],
-  nodes: () => WholeNodes,
+  nodes: () => NodesWithTokens,
 ): AsyncGenerator<readonly [Item, MessageNode], void, void> {
   if (items.length === 0) return
   const bySeq = new Map(items.map((item) => [item.node.seq, item]))

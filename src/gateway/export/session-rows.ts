@@ -3,7 +3,7 @@ import { bytesOf } from '../../kit/index.ts'
 import type { MessageNode } from '../../schema/index.ts'
 import type { StoredReward, StoredSession } from '../../store/index.ts'
 import { completeTokens } from '../requests/recording.ts'
-import { summedTurn, type TokenSum } from '../sessions/session-tree.ts'
+import { summedTurn, type TokenChecksum } from '../sessions/session-tree.ts'
 import {
   type Conversation,
   type FactsOfRow,
@@ -13,7 +13,7 @@ import {
   readConversation,
   sessionFacts,
   type Tree,
-  type WholeNodes,
+  type NodesWithTokens,
   withTokens,
   creditOf,
 } from './conversation.ts'
@@ -24,7 +24,7 @@ export interface SessionMessages {
   readonly session: StoredSession
   readonly bareNodes: readonly (MessageNode & { readonly lacksTokens: boolean })[]
   /** All nodes with tokens, from the first on with each call: they are read one by one, so that few are held. */
-  readonly nodes: () => WholeNodes
+  readonly nodes: () => NodesWithTokens
 }
 
 export interface SessionToExport extends SessionMessages {
@@ -87,7 +87,7 @@ export class SessionRows implements AsyncIterable<Row> {
     complete: AsyncIterable<readonly [Interaction, MessageNode]>,
   ): AsyncGenerator<readonly [Interaction, MessageNode], void, void> {
     // A reply without tokens stands for the one before it, as it does in training rows.
-    const sums = new Map<Interaction, TokenSum | undefined>()
+    const sums = new Map<Interaction, TokenChecksum | undefined>()
     for await (const reply of complete) {
       const [interaction, node] = reply
       const earlier = interaction.parent ? sums.get(interaction.parent) : undefined
@@ -131,7 +131,7 @@ interface EarlierReply {
 /** Finds the reply that each prompt of SGLang's own API continues: the longest whose prompt and tokens it begins with. */
 async function continuedPrompts(
   bareNodes: readonly MessageNode[],
-  nodes: () => WholeNodes,
+  nodes: () => NodesWithTokens,
 ): Promise<ReadonlyMap<number, number>> {
   const before = new Map<number, number>()
   const due = new Set(bareNodes.filter(({ call }) => call?.api === 'generate').map(({ seq }) => seq))

@@ -44,7 +44,7 @@ export interface RequestEnd {
   readonly status: number
 }
 
-export const goneStatus = 499
+export const clientClosedStatus = 499
 
 export const noHeaders: Readonly<Record<string, string>> = {}
 

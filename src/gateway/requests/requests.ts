@@ -4,7 +4,15 @@ import { MillraceError } from '../../errors/index.ts'
 import { ArraySet } from '../../kit/index.ts'
 import type { Message, ToolCall } from '../../schema/index.ts'
 import type { JournalClient, RunStore } from '../../store/index.ts'
-import { draining, sessionDamaged, sessionEnded, sessionUnknown, tooMuch, unpriced, usedUp } from '../errors.ts'
+import {
+  draining,
+  sessionDamaged,
+  sessionEnded,
+  sessionUnknown,
+  tooManyError,
+  priceMissing,
+  limitExhausted,
+} from '../errors.ts'
 import { gatewayEvents, type InteractionOutcome } from '../events.ts'
 import { type Caller, limitReached, OpenSession, type SessionMemory } from '../sessions/session-memory.ts'
 import type { GatewayModel, GatewayModels, HostedTools } from '../models.ts'
@@ -17,7 +25,7 @@ import {
   refersToItems,
   replayReply,
   replyOutside,
-  replyUnknown,
+  unknownReply,
   wholeConversation,
 } from '../sessions/recorded-replies.ts'
 import {
@@ -29,8 +37,8 @@ import {
   requestKey,
 } from './incoming-request.ts'
 import type { SessionBounds } from '../sessions/session-options.ts'
-import type { KnownBeginning, Match, TreeNode } from '../sessions/session-tree.ts'
-import { type ClientReply, goneStatus, type RequestEnd, sendError } from './client-reply.ts'
+import type { KnownPrefix, Match, TreeNode } from '../sessions/session-tree.ts'
+import { type ClientReply, clientClosedStatus, type RequestEnd, sendError } from './client-reply.ts'
 import { type LiveCall, LiveCount, LiveRequest, type WaitRules } from './live-request.ts'
 import { Recording } from './recording.ts'
 import { UpstreamRequest, type UpstreamRequestParts } from './upstream-request.ts'
@@ -43,7 +51,7 @@ interface ReadSession {
 interface EarlierMessages {
   readonly messages: readonly Message[]
   readonly reply: TreeNode
-  readonly known: KnownBeginning | undefined
+  readonly known: KnownPrefix | undefined
 }
 
 const noLeaf = -1
@@ -110,7 +118,7 @@ export class Requests {
       else await this.#outside(incoming)
     } catch (thrown) {
       const error = MillraceError.from(thrown, 'internal')
-      const status = client.isGone ? goneStatus : sendError(client, incoming.dialect, error)
+      const status = client.isGone ? clientClosedStatus : sendError(client, incoming.dialect, error)
       this.#onEnd(incoming, 'refused', { answer: { kind: 'broken', error }, status })
     } finally {
       this.#underWay -= 1
@@ -121,7 +129,7 @@ export class Requests {
   #admit(call: InteractionCall): void {
     if (this.#drained) throw draining()
     if (this.#underWay + choicesAfter(call) > this.#parts.bounds.maxRunning) {
-      throw tooMuch(
+      throw tooManyError(
         `${this.#parts.bounds.maxRunning} requests are under way, and no more may be; try again in a moment`,
       )
     }
@@ -220,7 +228,7 @@ export class Requests {
     }
     this.#refuseBeyondLimits(incoming, model, opened)
     const { maxMessages } = this.#parts.bounds
-    if (memory.tree.size + messages.length - match.known > maxMessages) throw usedUp('maxMessages', maxMessages)
+    if (memory.tree.size + messages.length - match.known > maxMessages) throw limitExhausted('maxMessages', maxMessages)
     // A client that continues a reply has got it. Nothing follows an undelivered reply, so only the last known node can be one.
     memory.markDelivered(match.end.seq)
     // With other instructions the messages do not match, and the reply is known only by its name.
@@ -249,7 +257,7 @@ export class Requests {
 
   #refuseBeyondLimits({ call }: IncomingRequest, model: GatewayModel, { session, memory }: ReadSession): void {
     const { limits } = session.data
-    if (limits.maxCost !== undefined && !model.client.price) throw unpriced(model.name)
+    if (limits.maxCost !== undefined && !model.client.price) throw priceMissing(model.name)
     // The first of several choices is refused already if there is no room for all of them.
     const refusal = limitReached(limits, memory.tally, session.running.size + choicesAfter(call))
     if (refusal) throw refusal
@@ -292,7 +300,7 @@ export class Requests {
     const { sessions } = this.#parts.store.reader
     await this.#parts.openSessions.readable(session, memory)
     const reply = memory.tree.replyNamed(replyId)
-    if (!reply) throw replyUnknown(replyId, await discardedNamed(sessions, session.id, replyId))
+    if (!reply) throw unknownReply(replyId, await discardedNamed(sessions, session.id, replyId))
     const earlier = await conversationTo(sessions, session.id, reply.seq)
     const messages = wholeConversation(earlier, request)
     if (api !== 'generate') refuseUnsupportedEarlier(messages, asked.model, api)
@@ -359,11 +367,11 @@ function filledInto(
 function outcomeOf({ answer, status }: RequestEnd): InteractionOutcome {
   if (answer.kind !== 'broken') return answer.kind
   const isUnwanted = answer.error.code === 'cancelled' || answer.error.code === 'session_ended'
-  const isAborted = answer.reply ? answer.reply.status === 'aborted' : status === goneStatus
+  const isAborted = answer.reply ? answer.reply.status === 'aborted' : status === clientClosedStatus
   return isAborted && isUnwanted ? 'abandoned' : 'failed'
 }
 
 function requireDisk({ failure, pressure }: Pick<JournalClient, 'failure' | 'pressure'>): void {
   if (failure.aborted) throw failure.reason
-  if (pressure >= 1) throw tooMuch('the disk does not keep up; try again in a moment')
+  if (pressure >= 1) throw tooManyError('the disk does not keep up; try again in a moment')
 }

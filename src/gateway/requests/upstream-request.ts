@@ -20,7 +20,7 @@ import {
   generateTokenFields,
   generateView,
 } from './client-reply.ts'
-import { type IncomingRequest, leftOutOf, samplingIn } from './incoming-request.ts'
+import { type IncomingRequest, droppedFields, samplingIn } from './incoming-request.ts'
 import { bodyInRecordedSpelling } from './recorded-spelling.ts'
 
 export interface UpstreamRequestParts {
@@ -67,7 +67,7 @@ export class UpstreamRequest {
     const { maxTokens = 0 } = parts.request.sampling
     const request = maxTokens >= (model.contextLength ?? Infinity) ? this.#unlimited(parts.request) : parts.request
     this.request = request
-    this.dropped = this.isSameApi ? [] : leftOutOf(request, model)
+    this.dropped = this.isSameApi ? [] : droppedFields(request, model)
     this.capturesTokens = isRecorded && (this.#isGenerate || model.capturesTokens)
     const needsWhole = this.capturesTokens && request.stream && !this.#isGenerate && !model.tokenRequest.inStreams
     this.#way = way ?? (needsWhole ? 'recorded-whole' : 'recorded')

@@ -36,7 +36,7 @@ interface ReadBody<End> {
 }
 
 /** How much memory the last bodies of all sessions may take together. At the limit a body is not kept, which costs time only. */
-export class BodyAllowance {
+export class BodyMemoryBudget {
   #left: number
 
   constructor(bytes: number) {
@@ -55,7 +55,7 @@ export class BodyAllowance {
 }
 
 /** For shorter bodies, parsing takes no longer than comparing. */
-const worthKeepingBytes = 4 * 1024
+const minKeptBytes = 4 * 1024
 
 /** Room is made for more than is needed, so that a long conversation is copied a few times in all, and not every turn. */
 const growth = 1.5
@@ -70,7 +70,7 @@ const nothing = Buffer.alloc(0)
  * it as before: the part that is the same is compared, at the speed of memory, and only what follows is parsed.
  */
 export class LastBody<End> {
-  readonly #allowance: BodyAllowance
+  readonly #allowance: BodyMemoryBudget
   /** One buffer for the whole conversation, which grows with it: buffers that come and go make V8 collect garbage. */
   #memory = nothing
   #length = 0
@@ -80,7 +80,7 @@ export class LastBody<End> {
   #misses = 0
   #taken = 0
 
-  constructor(allowance: BodyAllowance) {
+  constructor(allowance: BodyMemoryBudget) {
     this.#allowance = allowance
   }
 
@@ -152,7 +152,7 @@ export class LastBody<End> {
 }
 
 function isShort(body: Buffer): boolean {
-  return body.length < worthKeepingBytes
+  return body.length < minKeptBytes
 }
 
 interface ByteRange {

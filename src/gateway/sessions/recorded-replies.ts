@@ -20,7 +20,7 @@ import {
   type MessageNode,
 } from '../../schema/index.ts'
 import type { Journal, SessionReader } from '../../store/index.ts'
-import { type ClientReply, goneStatus, type RequestEnd, sendReply } from '../requests/client-reply.ts'
+import { type ClientReply, clientClosedStatus, type RequestEnd, sendReply } from '../requests/client-reply.ts'
 import type { SessionMemory } from './session-memory.ts'
 import { replyIn, type SessionTree } from './session-tree.ts'
 
@@ -89,7 +89,7 @@ export function refersToItems({ input }: JsonObject): boolean {
   })
 }
 
-export function replyUnknown(replyId: string, lost?: DiscardRecord): MillraceError {
+export function unknownReply(replyId: string, lost?: DiscardRecord): MillraceError {
   const name = replyId.slice(0, 80)
   const why = lost
     ? `reply ${name} did not end (${lost.why}), so that nothing goes on from it`
@@ -180,7 +180,7 @@ export async function replayReply(options: ReplayOptions): Promise<RequestEnd> {
   let wasDelivered = false
   try {
     const end = await sendRecorded(options)
-    wasDelivered = end.status !== goneStatus
+    wasDelivered = end.status !== clientClosedStatus
     return end
   } finally {
     // Another client may have asked for it again, too, and gone.
@@ -203,7 +203,7 @@ async function sendRecorded(options: ReplayOptions): Promise<RequestEnd> {
   const head = { id: replyId, itemIds, model: request.model, createdAt: Math.floor(at / 1000), request }
   const answer = { kind: 'complete', replyId } as const
   await client.ready?.()
-  if (client.isGone) return { answer, status: goneStatus }
+  if (client.isGone) return { answer, status: clientClosedStatus }
   const reply = {
     message,
     finishReason,

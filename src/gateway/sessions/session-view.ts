@@ -83,7 +83,7 @@ export function summaryOf(facts: SessionFacts, end?: StoredSession['end']): Sess
 }
 
 /** The view without what the caller may not see. */
-export function seenBy(caller: Caller, view: SessionView): SessionView {
+export function viewFor(caller: Caller, view: SessionView): SessionView {
   if (caller.kind === 'admin') return view
   const { metadata: _hidden, ...seen } = view
   return seen

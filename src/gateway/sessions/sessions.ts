@@ -9,7 +9,7 @@ import {
   type SessionStart,
   type StoredSession,
 } from '../../store/index.ts'
-import { adminsOnly, sessionEnded, sessionUnknown, tooMuch } from '../errors.ts'
+import { adminKeyRequired, sessionEnded, sessionUnknown, tooManyError } from '../errors.ts'
 import { gatewayEvents } from '../events.ts'
 import { type Caller, keyDigest, newSessionKey, OpenSession, type SessionTally } from './session-memory.ts'
 import type { GatewayModels } from '../models.ts'
@@ -25,7 +25,7 @@ import {
 import {
   alarmsOf,
   readableSummary,
-  seenBy,
+  viewFor,
   type SessionSummary,
   type SessionView,
   storedSummary,
@@ -91,12 +91,12 @@ export class Sessions {
   }
 
   async start(caller: Caller, input: SessionOptionsInput): Promise<StartedSessions> {
-    if (caller.kind !== 'admin') throw adminsOnly('starting a session')
+    if (caller.kind !== 'admin') throw adminKeyRequired('starting a session')
     const parsed = safeParse(sessionOptionsSchema, input)
     if (!parsed.success) throw new MillraceError('usage', `${describeIssues(parsed.error.issues)}. Correct that.`)
     const { groupSize, groupId = orderedId('grp'), ...data } = parsed.data
     if (this.#parts.openSessions.size + this.#starting + groupSize > this.#parts.bounds.maxOpenSessions) {
-      throw tooMuch(
+      throw tooManyError(
         `more than ${this.#parts.bounds.maxOpenSessions} sessions would be open; end those that are not used`,
       )
     }
@@ -130,17 +130,17 @@ export class Sessions {
     const found = this.find(caller, id)
     if (!(found instanceof OpenSession)) {
       const tally = await this.#parts.openSessions.count(id)
-      return seenBy(caller, this.#viewOf(readableSummary(found, tally), tally))
+      return viewFor(caller, this.#viewOf(readableSummary(found, tally), tally))
     }
     const view = await this.#parts.openSessions.useReadable(found, ({ tally }) =>
       this.#viewOf(summaryOf(found), tally, found.running.size),
     )
-    return seenBy(caller, view)
+    return viewFor(caller, view)
   }
 
   /** Sessions in the order they were started. A damaged record affects only its own session. Messages are not read for a list. */
   list(caller: Caller, query: SessionListQuery): SessionList {
-    if (caller.kind !== 'admin') throw adminsOnly('listing sessions')
+    if (caller.kind !== 'admin') throw adminKeyRequired('listing sessions')
     const { after } = query
     if (after !== undefined && !this.#parts.openSessions.find(caller, after)) {
       const message = `there is no session ${after.slice(0, 64)} to go on after; give the \`after\` of the list before`
@@ -164,7 +164,7 @@ export class Sessions {
 
   async end(caller: Caller, id: string): Promise<SessionView> {
     const found = this.#findManaged(caller, id)
-    if (found instanceof OpenSession) return seenBy(caller, await this.endOnce(found, 'ended'))
+    if (found instanceof OpenSession) return viewFor(caller, await this.endOnce(found, 'ended'))
     if (!found.end) {
       // Callers that ask meanwhile wait for the same end.
       const ending = this.#endingUnread.get(id) ?? this.#endUnread(found).finally(() => this.#endingUnread.delete(id))
@@ -295,7 +295,7 @@ export class Sessions {
     const found = this.find(caller, id)
     if (caller.kind === 'admin' || (found instanceof OpenSession ? found.data : storedData(found)).selfManaged)
       return found
-    throw adminsOnly('rewarding or ending a session that was not started with selfManaged: true')
+    throw adminKeyRequired('rewarding or ending a session that was not started with selfManaged: true')
   }
 
   /** The reward of the session as a whole, if it can be read. */

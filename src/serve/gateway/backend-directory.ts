@@ -26,7 +26,7 @@ import {
 
 const builtIn = 'sim'
 
-interface AskedBackend {
+interface ProbedBackend {
   readonly probe: BackendProbe
   result: ProbeResult
   /** What it last said it is, while a refused key, or no answer, is all that it has said since. */
@@ -37,14 +37,14 @@ interface AskedBackend {
 interface DirectoryParts {
   readonly options: Omit<FindModelsOptions, 'signal'>
   readonly known: readonly ModelConfig[]
-  readonly given: readonly AskedBackend[]
-  readonly others: readonly AskedBackend[]
+  readonly given: readonly ProbedBackend[]
+  readonly others: readonly ProbedBackend[]
 }
 
 /** All backends of a gateway, what each said when it was last asked, and the models that come of it. */
 export class BackendDirectory {
   readonly #parts: DirectoryParts
-  readonly #asked: readonly AskedBackend[]
+  readonly #asked: readonly ProbedBackend[]
 
   private constructor(parts: DirectoryParts) {
     this.#parts = parts
@@ -59,7 +59,7 @@ export class BackendDirectory {
     )
     const urls = options.backends.filter((backend) => backend !== builtIn)
     refuseMisspelt(urls)
-    const ask = async (probe: BackendProbe): Promise<AskedBackend> => {
+    const ask = async (probe: BackendProbe): Promise<ProbedBackend> => {
       const result = await probe.run(signal)
       return { probe, result, facts: result.facts, isReachable: !result.problem }
     }
@@ -163,7 +163,7 @@ export class BackendDirectory {
     return asked.result
   }
 
-  #at(index: number): AskedBackend {
+  #at(index: number): ProbedBackend {
     const asked = this.#asked[index]
     if (!asked) throw new MillraceError('internal', `there is no backend ${index}`)
     return asked
@@ -186,12 +186,12 @@ export class BackendDirectory {
   }
 }
 
-function resultsOf(asked: readonly AskedBackend[]): readonly ProbeResult[] {
+function resultsOf(asked: readonly ProbedBackend[]): readonly ProbeResult[] {
   return asked.map(({ result }) => result)
 }
 
 /** Names stay known when a key is not taken any more: whoever asks is told so, and no other model is asked instead. */
-function listedBy({ result, facts }: AskedBackend): ProbeResult {
+function listedBy({ result, facts }: ProbedBackend): ProbeResult {
   if (!facts) return result
   const { backend, serves } = result
   return { backend, facts, ...(serves && { serves }) }

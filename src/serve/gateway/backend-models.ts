@@ -1,8 +1,8 @@
 import { MillraceError } from '../../errors/index.ts'
 import type { ModelFacts } from '../../gateway/index.ts'
 import {
-  askedByUrl,
-  askedInApi,
+  apiAccessOfUrl,
+  apiAccessOf,
   type BackendConfig,
   type BackendFacts,
   engineOf,
@@ -84,7 +84,7 @@ function serversByName(
 function apiOf(probeResults: readonly ProbeResult[]): ApiName | undefined {
   const answer = probeResults.find(({ facts }) => facts) ?? probeResults[0]
   if (!answer) return undefined
-  const { api } = askedByUrl(answer.backend)
+  const { api } = apiAccessOfUrl(answer.backend)
   const apis = answer.facts?.apis ?? [api]
   return apis.includes('chat') ? 'chat' : apis[0]
 }
@@ -168,17 +168,17 @@ export function probesOf(config: ModelConfig, { env, secrets }: Asking): Backend
 }
 
 export function probeAt(url: string, { model, env, secrets }: Asking): BackendProbe {
-  const first = askedByUrl(url)
+  const first = apiAccessOfUrl(url)
   const run = async (signal: AbortSignal): Promise<ProbeResult> => {
     const askIn = ({ api, apiKeyEnv }: typeof first): Promise<ProbeResult> =>
       probeOnce({ url, apiKeyEnv, headers: {} }, { api, env, secrets, signal, ...(model !== undefined && { model }) })
     let result = await askIn(first)
-    if (result.problem?.data['api'] === 'messages') result = inMessagesOnly(await askIn(askedInApi('messages')))
+    if (result.problem?.data['api'] === 'messages') result = inMessagesOnly(await askIn(apiAccessOf('messages')))
     if (result.problem?.code === 'model_auth') result = { backend: url, problem: keyRefused(url, result.problem, env) }
     return model === undefined ? result : { ...result, serves: { name: model, api: apiOf([result]) ?? 'chat' } }
   }
   const list = ({ facts }: ProbeResult, signal: AbortSignal): Promise<readonly ServedModel[]> => {
-    const { api, apiKeyEnv } = facts?.apis.includes('chat') === false ? askedInApi(facts.apis[0] ?? 'chat') : first
+    const { api, apiKeyEnv } = facts?.apis.includes('chat') === false ? apiAccessOf(facts.apis[0] ?? 'chat') : first
     return listedModels({ url, apiKeyEnv, headers: {} }, { api, env, secrets, signal })
   }
   return { run, list }
@@ -231,7 +231,7 @@ async function refuseWrongPath(
 
 /** In words that fit a backend of which only the url was given: nobody could say there where its key is. */
 function keyRefused(url: string, problem: MillraceError, env: Asking['env']): MillraceError {
-  const { apiKeyEnv } = askedByUrl(url)
+  const { apiKeyEnv } = apiAccessOfUrl(url)
   const { status = 401, said = '' } = problem.data
   const answer = said === '' ? `answered ${status}` : `answered ${status}: ${String(said).slice(0, maxQuotedChars)}`
   const step = env[apiKeyEnv] ? `it refuses the key in ${apiKeyEnv}` : `it wants a key, and ${apiKeyEnv} is not set`

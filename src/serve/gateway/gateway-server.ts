@@ -10,7 +10,7 @@ import { provenance, readRunFile, redact, type RunFile, runFolder, RunStore } fr
 import { type LoggedRequest, startTelemetry, type Telemetry } from '../../telemetry/index.ts'
 import { requireFreePort } from '../http/server.ts'
 import type { Readiness } from '../http/status-routes.ts'
-import { defaultTenant, keptAdminKey, requireAdminKeys, type TenantKey, unusedKeyNotice } from './admission.ts'
+import { defaultTenant, storedAdminKey, requireAdminKeys, type TenantKey, unusedKeyNotice } from './admission.ts'
 import { type BackendDirectory, BackendWatch } from './backend-directory.ts'
 import type { ProbeResult } from './backend-models.ts'
 import { checkedPublicUrl, type GatewayBounds } from './gateway-config.ts'
@@ -106,7 +106,7 @@ export class GatewayServer extends Resource {
     })
     let hasStarted = false
     owned.defer(() => (hasStarted ? store.close() : abortRun({ store, name: run.name, folder: store.folder })))
-    const madeKey = options.keys.length > 0 ? undefined : keptAdminKey(store.folder)
+    const madeKey = options.keys.length > 0 ? undefined : storedAdminKey(store.folder)
     const adminKeys = madeKey === undefined ? options.keys : [{ tenant: defaultTenant, key: madeKey }]
     // Somebody may have written into the file.
     requireAdminKeys(host, adminKeys)

@@ -32,7 +32,7 @@ export const rolloutBodySchema = closedObject({
   detached: z.boolean().exactOptional().describe('Answers 202 at once; the rollouts belong to no connection.'),
 }).register(namedSchemas, { id: 'RolloutRequest' })
 
-export interface PostedRequest {
+export interface ParsedRolloutRequest {
   readonly request: RolloutRequest
   readonly form: RecordForm
 }
@@ -44,7 +44,7 @@ async function decoded(body: BufferedBody, codec: CodecPool): Promise<DecodedBod
 }
 
 /** What a body asks for. Its parts must not be used afterwards. */
-export async function postedRequest(body: BufferedBody, codec: CodecPool): Promise<PostedRequest> {
+export async function parseRolloutRequest(body: BufferedBody, codec: CodecPool): Promise<ParsedRolloutRequest> {
   const { head, tasks: texts } = await decoded(body, codec)
   const checked = safeParse(rolloutBodySchema, head)
   if (!checked.success) throw misfit(describeIssues(checked.error.issues))
@@ -119,7 +119,7 @@ function usage(message: string): MillraceError {
   return new MillraceError('usage', message)
 }
 
-export interface CheckedTask {
+export interface ValidatedTask {
   readonly text: string
   readonly bytes: number
   readonly digest: string
@@ -127,8 +127,8 @@ export interface CheckedTask {
   readonly name: string | undefined
 }
 
-export interface CheckedTasks {
-  readonly tasks: readonly CheckedTask[]
+export interface ValidatedTasks {
+  readonly tasks: readonly ValidatedTask[]
   readonly digest: string
   readonly bytes: number
 }
@@ -140,10 +140,10 @@ export async function checkTasks(options: {
   readonly tasks: readonly unknown[]
   readonly maxTaskBytes: number
   readonly salt: string
-}): Promise<CheckedTasks> {
+}): Promise<ValidatedTasks> {
   const { environment, tasks, maxTaskBytes, salt } = options
   const digests: string[] = [salt]
-  const checked: CheckedTask[] = []
+  const checked: ValidatedTask[] = []
   const problems: { row: number; problem: string }[] = []
   let bytes = 0
   const slice = new TimeSlice()
@@ -173,7 +173,7 @@ export async function checkTask(
   environment: Environment,
   task: unknown,
   maxBytes: number,
-): Promise<CheckedTask | string> {
+): Promise<ValidatedTask | string> {
   let text: string | undefined
   let raw: unknown
   try {

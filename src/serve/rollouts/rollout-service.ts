@@ -5,7 +5,7 @@ import type { Executor, PlannedRollout, SchedulerOptions } from '../../rollout/i
 import type { Outcome, RolloutRecord } from '../../schema/index.ts'
 import type { MetricsHub } from '../../telemetry/index.ts'
 import { WorkerPool } from '../../worker/index.ts'
-import { DueRollouts, planId } from './due-rollouts.ts'
+import { PendingRollouts, planId } from './pending-rollouts.ts'
 import { listRollouts, type ListFilter, type RolloutPage } from './list-rollouts.ts'
 import {
   closeServiceParts,
@@ -47,7 +47,7 @@ export class RolloutService extends Resource {
   readonly bounds: ServeBounds
   readonly #parts: ServiceParts
   readonly #requests: KnownRequests
-  readonly #due: DueRollouts
+  readonly #due: PendingRollouts
   readonly #intake: RequestIntake
   readonly #onResult: (record: RolloutRecord) => void
   readonly #failure = new AbortController()
@@ -275,9 +275,9 @@ export class RolloutService extends Resource {
 function dueRollouts(
   { resolved, seed, store, executor, keepChanges }: ServiceParts,
   listeners: Pick<SchedulerOptions, 'onAttemptStart' | 'onSettled' | 'onLeft' | 'onAttemptLost'>,
-): DueRollouts {
+): PendingRollouts {
   const { environment, model, concurrency, retries, group } = resolved.config
-  return new DueRollouts({
+  return new PendingRollouts({
     ...listeners,
     onGroupScore: keepChanges,
     onAttemptEnd: () => {},

@@ -15,7 +15,7 @@ import type { ServeBounds } from './service-parts.ts'
 const settledAtOnce = 64
 
 /** Rollouts from when their request is on disk until they have a result: they wait for a place, run, or are cancelled. */
-export class DueRollouts {
+export class PendingRollouts {
   readonly #labels: SchedulerOptions['labels']
   readonly #reader: SchedulerOptions['reader']
   readonly #isGrouped: boolean
