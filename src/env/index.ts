@@ -53,7 +53,7 @@ export { environmentCode, type EnvironmentCode, registerResolver } from './load/
 export { groupRewardNames, hasGroupReward, ownRewardNames, scoreGroup } from './rewards/score-group.ts'
 export {
   hasOffloadedReward,
-  scoreHeavy,
+  scoreOffloaded,
   type ScoreResult,
   scoreRollout,
   type ScoringHooks,

@@ -21,7 +21,7 @@ export { AsyncQueue, peekFirst, RingQueue } from './async/queues.ts'
 export {
   type ClockLimit,
   Semaphore,
-  type SpentTime,
+  type ExhaustedClock,
   StopClock,
   StreamClock,
   type StreamClockLimits,

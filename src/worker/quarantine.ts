@@ -6,14 +6,14 @@ const minDeaths = 3
 /** How often a call may be lost, whichever call is to blame; after that it ends as `worker_lost`. */
 const maxLosses = 6
 
-export interface Loss {
+export interface WorkerLoss {
   readonly losses: number
   readonly disposition: 'again' | 'worker_lost' | 'poisoned'
 }
 
 interface Suspect {
   losses: number
-  disposition: Loss['disposition']
+  disposition: WorkerLoss['disposition']
   /** The stage the suspect has reached; it never goes back. */
   stage: 'free' | 'together' | 'alone'
   /** The number of the calls it runs with, away from all others; undefined while it may run with all. */
@@ -36,7 +36,7 @@ export class Quarantine {
     return this.#suspects.get(key)?.cohort
   }
 
-  lossOf(key: CallKey): Loss {
+  lossOf(key: CallKey): WorkerLoss {
     return this.#suspects.get(key) ?? { losses: 0, disposition: 'again' }
   }
 

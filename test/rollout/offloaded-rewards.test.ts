@@ -9,7 +9,7 @@ import { ScriptedBackend, temporaryRuns } from 'millrace/testing'
 import { expect, test } from 'vitest'
 import { activeResources, leftSince } from '../support/kit/active-resources.ts'
 import { runningThreads, threadsSince } from '../support/kit/running-threads.ts'
-import { RewardPool, type HeavyJob } from '../../src/rollout/reward/reward-pool.ts'
+import { RewardPool, type OffloadedJob } from '../../src/rollout/reward/reward-pool.ts'
 import { loadEnvironment } from '../../src/env/index.ts'
 import { resolveModelConfig } from '../../src/inference/index.ts'
 import { StopClock } from '../../src/kit/index.ts'
@@ -20,7 +20,7 @@ import { RunStore } from '../../src/store/index.ts'
 const specifier = pathToFileURL(join(import.meta.dirname, '../fixtures/offloaded.ts')).href
 const never = new AbortController().signal
 
-interface HeavyTask {
+interface OffloadedTask {
   readonly how: string
   readonly mark?: string
 }
@@ -56,7 +56,7 @@ async function openExecutor(options: Partial<InlineExecutorOptions> = {}) {
   return {
     executor,
     store,
-    async run(task: HeavyTask, signal = never): Promise<RolloutRecord> {
+    async run(task: OffloadedTask, signal = never): Promise<RolloutRecord> {
       const job = { id: 'one', attempt: 1, sample: 0, task: { index: 0, id: '0', data: task }, seed: 1 }
       const result = await executor.run(job, signal)
       if (result.kind !== 'ended') throw new Error(`it came to ${result.kind}`)
@@ -83,8 +83,8 @@ async function markFile() {
 
 function heavyJob(
   task: unknown,
-  parts: Partial<Omit<HeavyJob, 'clock'>> = {},
-): HeavyJob & Disposable & { readonly clock: StopClock } {
+  parts: Partial<Omit<OffloadedJob, 'clock'>> = {},
+): OffloadedJob & Disposable & { readonly clock: StopClock } {
   const clock = new StopClock({ limitMs: 600_000, onSpent: () => {} })
   const rollout = { id: 'one', attempt: 1, sample: 0, seed: 1 }
   return {

@@ -73,7 +73,7 @@ export function hasOffloadedReward(environment: Environment): boolean {
 }
 
 /** Runs an offloaded component, found by its name, on its own thread. Errors get the name and place, which threads would lose. */
-export async function scoreHeavy(
+export async function scoreOffloaded(
   environment: Environment,
   component: string,
   context: OffloadedRewardContext<unknown, unknown>,

@@ -5,7 +5,7 @@ import { environmentOf, loadEnvironment, type Environment, type LoadedEnvironmen
 import { MillraceError } from '../../errors/index.ts'
 import { modelConfigSchema, type ModelConfig } from '../../inference/index.ts'
 import { derivedSeed } from '../../kit/index.ts'
-import type { Opening } from '../../rollout/index.ts'
+import type { PromptOverride } from '../../rollout/index.ts'
 import { describeIssues, limitsSchema, safeParse, samplingSchema } from '../../schema/index.ts'
 import { isRedacted, readRunFile, type RunReader } from '../../store/index.ts'
 import { toolFormatNames } from '../../tools/index.ts'
@@ -131,7 +131,7 @@ export function storedSeed({ drawSeed, forkedFrom }: StoredRunConfig, id: string
   return forkedFrom?.seed ?? derivedSeed(drawSeed, id, attempt)
 }
 
-export function storedOpening({ forkedFrom }: StoredRunConfig): Opening | undefined {
+export function storedPromptOverride({ forkedFrom }: StoredRunConfig): PromptOverride | undefined {
   const { system, prompt } = forkedFrom ?? {}
   if (system === undefined && prompt === undefined) return undefined
   return { ...(system !== undefined && { system }), ...(prompt !== undefined && { prompt }) }

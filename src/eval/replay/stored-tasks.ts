@@ -18,19 +18,19 @@ export type KnownTask =
     }
   | { readonly index: number; readonly problem: string }
 
-export interface TasksOfRun {
+export interface StoredTaskOptions {
   readonly reader: RunReader
   readonly config: StoredRunConfig
   readonly loaded: LoadedEnvironment
   readonly signal?: AbortSignal | undefined
 }
 
-export async function* knownTasks(run: TasksOfRun): AsyncGenerator<KnownTask, void, void> {
+export async function* knownTasks(run: StoredTaskOptions): AsyncGenerator<KnownTask, void, void> {
   await using tasks = new TasksAgain(run)
   for (const stored of run.reader.tasks()) yield await tasks.task(stored)
 }
 
-export async function knownTask(run: TasksOfRun, index: number): Promise<ValidTask> {
+export async function knownTask(run: StoredTaskOptions, index: number): Promise<ValidTask> {
   const stored = run.reader.task(index)
   if (!stored) throw new MillraceError('run_mismatch', `the run knows no task ${index}; it may be damaged`)
   await using tasks = new TasksAgain(run)
@@ -45,11 +45,11 @@ export async function knownTask(run: TasksOfRun, index: number): Promise<ValidTa
  * environment has none to compare: it generates its tasks, does not have this one any more, or was given it with a request.
  */
 class TasksAgain implements AsyncDisposable {
-  readonly #run: TasksOfRun
+  readonly #run: StoredTaskOptions
   #stream: TaskStream | undefined
   #items: AsyncGenerator<TaskItem, void, void> | undefined
 
-  constructor(run: TasksOfRun) {
+  constructor(run: StoredTaskOptions) {
     this.#run = run
   }
 

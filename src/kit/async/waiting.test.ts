@@ -2,7 +2,7 @@ import { getEventListeners } from 'node:events'
 import { describe, expect, test, vi } from 'vitest'
 import { MillraceError } from '../../errors/index.ts'
 import { AbortScope, AbortSource, maxTimerMs, onAbort, sleep, timerMs, withAbort, within } from './lifecycle.ts'
-import { Semaphore, type SpentTime, StopClock } from './waiting.ts'
+import { Semaphore, type ExhaustedClock, StopClock } from './waiting.ts'
 
 const monthMs = 30 * 24 * 3_600_000
 
@@ -113,8 +113,8 @@ function fakeTime(): Disposable {
   return { [Symbol.dispose]: () => void vi.useRealTimers() }
 }
 
-function clockOf(limits: { limitMs: number; wallMs?: number }): { clock: StopClock; spent: SpentTime[] } {
-  const spent: SpentTime[] = []
+function clockOf(limits: { limitMs: number; wallMs?: number }): { clock: StopClock; spent: ExhaustedClock[] } {
+  const spent: ExhaustedClock[] = []
   return { clock: new StopClock({ ...limits, onSpent: (what) => spent.push(what) }), spent }
 }
 

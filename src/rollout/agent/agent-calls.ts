@@ -28,7 +28,7 @@ import type { RolloutTools } from '../environment/toolkit.ts'
 import { childrenAt } from '../recording/recording.ts'
 import type { RolloutJob, RunSettings } from '../schedule/executor.ts'
 import { attemptStart } from '../schedule/journal-entries.ts'
-import { afterTheEnd, type BudgetMeter, type Tally } from './budget.ts'
+import { agentEndedError, type BudgetMeter, type Tally } from './budget.ts'
 import type { LiveContext } from './live-context.ts'
 
 /** How each answer to tool calls came to be. Tool messages of the agent's own making are not in here. */
@@ -82,7 +82,7 @@ export class AgentCalls implements AgentTools {
   readonly call: AgentTools['call'] = (calls) => {
     const { liveRollout, budget } = this.#host
     // After the end, the state that tools work on may be torn down.
-    if (budget.isStopped) return Promise.reject(afterTheEnd())
+    if (budget.isStopped) return Promise.reject(agentEndedError())
     const { outputs } = liveRollout
     const atWork: CallsAtWork = { calls, startedAt: performance.now(), waitedMs: budget.waitedMs }
     this.#atWork = [...this.#atWork, atWork]

@@ -1,7 +1,7 @@
 import type { Budget } from '../../env/index.ts'
 import { MillraceError } from '../../errors/index.ts'
 import type { CallHooks, SentCall } from '../../inference/index.ts'
-import { AbortScope, roundedSum, type SpentTime, StopClock } from '../../kit/index.ts'
+import { AbortScope, roundedSum, type ExhaustedClock, StopClock } from '../../kit/index.ts'
 import {
   type CallRecord,
   emptyUsage,
@@ -14,7 +14,7 @@ import type { ToolResult } from '../../tools/index.ts'
 import type { RecordedVerdict } from '../recording/recording.ts'
 
 /** `silence`: the working time ran out in a call to a backend that hangs. */
-export type SpentLimit = 'turns' | 'tokens' | 'cost' | 'time' | 'silence' | 'wall'
+export type ExhaustedLimit = 'turns' | 'tokens' | 'cost' | 'time' | 'silence' | 'wall'
 
 /** A node of the budget tree: what a child spends its parents spend too, and no node has more left than they have. */
 export class BudgetMeter implements Budget {
@@ -28,7 +28,7 @@ export class BudgetMeter implements Budget {
   constructor(options: {
     limits: Limits
     /** Called when time runs out; every other limit is noticed at the next turn. */
-    onSpent: (limit: SpentTime) => void
+    onSpent: (limit: ExhaustedClock) => void
     parent?: BudgetMeter | undefined
   }) {
     const { limits, parent, onSpent } = options
@@ -84,7 +84,7 @@ export class BudgetMeter implements Budget {
   }
 
   startTurn(): void {
-    if (this.isStopped) throw afterTheEnd()
+    if (this.isStopped) throw agentEndedError()
     if (this.turnsLeft === 0) throw spent('turns', `all ${this.#limits.maxTurns} turns are used`)
     if (this.tokensLeft === 0) throw spent('tokens', `all ${this.#limits.maxTokens} tokens are used`)
     if (this.costLeftUsd === 0) throw spent('cost', `all of $${this.#limits.maxCostUsd} is spent`)
@@ -130,11 +130,11 @@ export class BudgetMeter implements Budget {
   }
 }
 
-export function afterTheEnd(): MillraceError {
+export function agentEndedError(): MillraceError {
   return new MillraceError('cancelled', 'the agent has ended: what it asks for comes too late')
 }
 
-export function spent(limit: SpentLimit, message: string): MillraceError {
+export function spent(limit: ExhaustedLimit, message: string): MillraceError {
   return new MillraceError('budget_exhausted', message, { data: { limit } })
 }
 
@@ -234,7 +234,7 @@ export class AgentTime implements CallHooks {
     this.#parent?.onSend(call)
   }
 
-  #onSpent(what: SpentTime): void {
+  #onSpent(what: ExhaustedClock): void {
     const { tally, tools } = this.#host
     const lastSent = this.#lastSent
     // No reply will come whose time could be counted.
@@ -255,7 +255,7 @@ export class AgentTime implements CallHooks {
 
 /** A reward for time that ran out while a backend hangs would teach the model something about our servers. */
 export function timeoutError(
-  what: SpentTime,
+  what: ExhaustedClock,
   {
     lastSent,
     doing,

@@ -249,7 +249,7 @@ class EnvironmentTools {
 }
 
 /** The tools that rollouts of an environment had, to look at: their servers are not opened, and no tool can be called. */
-export function unopenedTools(
+export function toolsWithoutServers(
   environment: Environment,
   options: unknown,
   catalogues: readonly ToolCatalogue[],

@@ -8,13 +8,13 @@ export interface EnvironmentModule {
   readonly options: RawOptions
 }
 
-export interface HeavyWork {
+export interface OffloadedWork {
   readonly component: string
   /** The options are not in it: each thread has its own. */
   readonly input: Omit<OffloadedRewardContext<unknown, unknown>, 'options'>
 }
 
-export interface HeavyJob extends HeavyWork {
+export interface OffloadedJob extends OffloadedWork {
   readonly timeoutMs: number
   /** The clock of the reward as a whole. It stands still while this job waits for a thread. */
   readonly clock: StopClock
@@ -30,7 +30,7 @@ const maxWaiting = 100_000
 
 /** Threads that run offloaded rewards. A job that is not done in time is ended with its thread, which is replaced. */
 export class RewardPool extends Resource {
-  readonly #threads: ThreadPool<HeavyWork, number | boolean>
+  readonly #threads: ThreadPool<OffloadedWork, number | boolean>
 
   constructor({ specifier, options, maxThreads = availableParallelism() }: RewardPoolOptions) {
     super()
@@ -50,12 +50,12 @@ export class RewardPool extends Resource {
     this.#threads.warm().catch(() => {})
   }
 
-  status(): ReturnType<ThreadPool<HeavyWork, number | boolean>['status']> {
+  status(): ReturnType<ThreadPool<OffloadedWork, number | boolean>['status']> {
     return this.#threads.status()
   }
 
   /** Throws `reward_failed` if the reward throws, dies or takes too long; the signal's reason if that comes first. */
-  async score({ component, input, timeoutMs, clock, signal }: HeavyJob): Promise<number | boolean> {
+  async score({ component, input, timeoutMs, clock, signal }: OffloadedJob): Promise<number | boolean> {
     this.throwIfClosed()
     signal.throwIfAborted()
     clock.startWait()

@@ -12,11 +12,11 @@ export interface PlannedAttempt extends Omit<RolloutJob, 'seed'> {
   readonly kind: 'attempt'
   /** Present if the attempt goes on where an earlier launch was cut off. An attempt that starts over has none. */
   readonly resumed?: Recording
-  readonly used?: UsedTries
+  readonly used?: UsedRetries
 }
 
 /** How many of a rollout's retries and replacements earlier launches have used up; this launch has the rest. */
-export interface UsedTries {
+export interface UsedRetries {
   /** Counted since the rollout last replaced a failed member of its group, if it did. */
   readonly retries: number
   readonly replacements: number

@@ -51,7 +51,7 @@ export interface RolloutTerms {
   readonly sampling?: Sampling
   /** What the rollout hears again in place of models, tools and judges, as far as it goes. */
   readonly recording?: Recording
-  readonly opening?: Opening
+  readonly opening?: PromptOverride
 }
 
 /** One attempt at one task. A plain cloneable value: it runs the same on this thread, another, or another machine. */
@@ -62,7 +62,7 @@ export interface RolloutJob extends RolloutTerms {
   readonly seed: number
 }
 
-export interface Opening {
+export interface PromptOverride {
   /** Takes the place of the system message, or goes before everything else. */
   readonly system?: string
   readonly prompt?: string

@@ -16,7 +16,7 @@ export interface GroupRules {
 }
 
 /** Whether ended rollouts wait for their group before they are settled. */
-export function holdsGroups({ size, policy, isScored }: GroupRules): boolean {
+export function waitsForGroups({ size, policy, isScored }: GroupRules): boolean {
   return isScored || (size > 1 && policy !== 'keep')
 }
 
@@ -25,7 +25,7 @@ type GroupDecision =
   | { readonly kind: 'replace'; readonly failed: readonly HeldMember[] }
 
 /** Holds ended members until their group is whole: at most (rollouts at once) times (group size - 1). */
-export class GroupKeeper {
+export class GroupCollector {
   readonly #held = new Map<number, HeldMember[]>()
   readonly #size: number
   readonly #policy: GroupPolicy

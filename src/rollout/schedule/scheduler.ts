@@ -3,14 +3,21 @@ import { AbortSource, Semaphore, TimeSlice } from '../../kit/index.ts'
 import { outcomes, type RolloutRecord } from '../../schema/index.ts'
 import { attemptEnd, attemptStart, type HeldRollout, rolloutEnd } from './journal-entries.ts'
 import { failedReward } from '../result/outcome.ts'
-import { applyGroupScores, GroupKeeper, type GroupRules, type HeldMember, holdsGroups, voidGroup } from './groups.ts'
+import {
+  applyGroupScores,
+  GroupCollector,
+  type GroupRules,
+  type HeldMember,
+  waitsForGroups,
+  voidGroup,
+} from './groups.ts'
 import type { RolloutJob, RolloutTerms } from './executor.ts'
-import { RolloutAttempts, type AttemptOptions, type PlannedAttempt, type UsedTries } from './attempts.ts'
+import { RolloutAttempts, type AttemptOptions, type PlannedAttempt, type UsedRetries } from './attempts.ts'
 
 /** A rollout that is due, and how far an earlier launch came with it. */
 export type PlannedRollout =
   | PlannedAttempt
-  | (RolloutTerms & { readonly kind: 'held'; readonly held: HeldRollout; readonly used?: UsedTries })
+  | (RolloutTerms & { readonly kind: 'held'; readonly held: HeldRollout; readonly used?: UsedRetries })
   /** The rollout cannot run, and its record says why. */
   | { readonly kind: 'settled'; readonly record: RolloutRecord }
 
@@ -36,7 +43,7 @@ const startBurstMs = 1
 export class Scheduler {
   readonly #options: SchedulerOptions
   readonly #slots: Semaphore
-  readonly #groups: GroupKeeper | undefined
+  readonly #groups: GroupCollector | undefined
   readonly #settling = new Semaphore(maxUnsettled)
   readonly #admission = new AbortSource()
   readonly #stopping = new AbortController()
@@ -52,7 +59,7 @@ export class Scheduler {
     this.#options = options
     this.#slots = new Semaphore(options.concurrency)
     const { group, retries } = options
-    this.#groups = holdsGroups(group) ? new GroupKeeper(group, retries) : undefined
+    this.#groups = waitsForGroups(group) ? new GroupCollector(group, retries) : undefined
     this.#attempts = new RolloutAttempts(options, {
       stopping: this.#stopping.signal,
       draining: this.#admission.signal,
@@ -173,7 +180,7 @@ export class Scheduler {
     await this.#endMember({ record, leaf, terms: termsOf(asked) }, this.#groups)
   }
 
-  async #endMember(member: HeldMember, groups: GroupKeeper): Promise<void> {
+  async #endMember(member: HeldMember, groups: GroupCollector): Promise<void> {
     const decision = groups.add(member)
     if (!decision) {
       this.#options.journal.append(attemptEnd(member, true))

@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { MillraceError } from '../../errors/index.ts'
-import { holdsGroups, type PlannedAttempt } from '../../rollout/index.ts'
+import { waitsForGroups, type PlannedAttempt } from '../../rollout/index.ts'
 import { rolloutId, type Sampling } from '../../schema/index.ts'
 import { type PendingRollouts, planId } from '../rollouts/pending-rollouts.ts'
 import type { ServiceParts } from '../rollouts/service-parts.ts'
@@ -85,7 +85,7 @@ export class RequestIntake {
   async #check(request: RolloutRequest): Promise<{ attempts: number; checked: ValidatedTasks }> {
     const { bounds, resolved } = this.#options
     const { group, attempts: usual } = resolved.config
-    const groupSize = holdsGroups(group) ? group.size : undefined
+    const groupSize = waitsForGroups(group) ? group.size : undefined
     checkRequest(request, { maxTasks: bounds.maxTasksPerRequest, groupSize })
     const attempts = request.attempts ?? usual
     const checked = await checkTasks({

@@ -3,7 +3,7 @@ import type { Environment } from '../../env/index.ts'
 import { MillraceError } from '../../errors/index.ts'
 import { earlierLaunch, type EarlierLaunch, planOne, type RunConfig } from '../../eval/index.ts'
 import { TimeSlice } from '../../kit/index.ts'
-import { holdsGroups, type PlannedRollout, recordWithoutRun } from '../../rollout/index.ts'
+import { waitsForGroups, type PlannedRollout, recordWithoutRun } from '../../rollout/index.ts'
 import { describeIssues, rolloutId, safeParse, type Sampling, samplingSchema } from '../../schema/index.ts'
 import {
   type EventEntry,
@@ -223,7 +223,7 @@ function planAgain(
     sample,
     item: { index, id: name ?? String(index), digest, task: value },
     unfinished,
-    isHoldingGroups: holdsGroups(config.group),
+    isWaitingForGroups: waitsForGroups(config.group),
     journal,
   })
   return plan.kind !== 'settled' && sampling ? { ...plan, sampling } : plan

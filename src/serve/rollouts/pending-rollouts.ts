@@ -1,6 +1,6 @@
 import { MillraceError } from '../../errors/index.ts'
 import {
-  holdsGroups,
+  waitsForGroups,
   journalledSpending,
   type PlannedAttempt,
   type PlannedRollout,
@@ -28,7 +28,7 @@ export class PendingRollouts {
   constructor(options: Omit<SchedulerOptions, 'onAdmissionEnd'>) {
     this.#labels = options.labels
     this.#reader = options.reader
-    this.#isGrouped = holdsGroups(options.group)
+    this.#isGrouped = waitsForGroups(options.group)
     this.#scheduler = new Scheduler({ ...options, onAdmissionEnd: () => this.#waiting.end() })
     this.#clerk = new Scheduler({
       ...options,

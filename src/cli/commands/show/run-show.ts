@@ -1,11 +1,11 @@
 import { MillraceError } from '../../../errors/index.ts'
 import {
-  keptChanges,
+  recordedCodeChanges,
   SummaryAccumulator,
   triesOfRun,
   unacceptedSpending,
   UnreadableRollouts,
-  WorkedTime,
+  ActiveTime,
 } from '../../../eval/index.ts'
 import { readJudgeCalls } from '../../../rollout/index.ts'
 import { isJsonObject, textOf } from '../../../schema/index.ts'
@@ -138,7 +138,7 @@ function storedSummary(
   const config = storedConfig(found)
   const { attempts, passThreshold, isServed } = config
   const accumulator = new SummaryAccumulator({ attemptsPerTask: attempts, passThreshold, isServed })
-  const worked = new WorkedTime(found.run.launches)
+  const worked = new ActiveTime(found.run.launches)
   using progress = new SlowProgress(stderr, 'reading results')
   const unreadable = new UnreadableRollouts()
   for (const stored of reader.ended()) {
@@ -159,7 +159,7 @@ function storedSummary(
     end: endOf(found),
     // A server's clients may ask for a task again.
     repeatedTaskIds: isServed ? [] : reader.repeatedTaskIds(),
-    changedCode: keptChanges(found.run),
+    changedCode: recordedCodeChanges(found.run),
     ...unreadable.snapshot(),
     wallMs,
     perSecond: wallMs > 0 ? (accumulator.rollouts / wallMs) * 1000 : 0,
