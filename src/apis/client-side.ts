@@ -34,7 +34,7 @@ export interface DialectOptions {
 }
 
 /** One way of asking a server for a turn: how the request is written and how the answer is read. */
-export interface Dialect extends AnswerReader {
+export interface Dialect extends ReplyParser {
   /** The path below the API's base url. */
   readonly path: string
   render(request: ModelRequest): string
@@ -48,7 +48,7 @@ export interface AnswerContext {
   readonly choices?: number | undefined
 }
 
-export interface AnswerReader {
+export interface ReplyParser {
   /** Whether token ids are looked for in the bytes of answers, when they were asked for. */
   readonly hasTokens: boolean
   /** Whether each event of a stream repeats those before it: then only the length of one event is bounded, not their sum. */

@@ -14,7 +14,7 @@ export {
   type ReplyMemory,
   type ReplyStreamWriter,
   type ServerDialect,
-  type WireEvent,
+  type ServerSentEvent,
 } from './server-side.ts'
 export { responsesServer } from './responses/write-stream.ts'
 export { argumentsKey, changedInput, changesOf, inputOf, sameArguments } from './tool-input.ts'
@@ -35,7 +35,7 @@ export type {
 } from './backend.ts'
 export {
   type AnswerContext,
-  type AnswerReader,
+  type ReplyParser,
   type Dialect,
   type EngineName,
   EventDraft,
@@ -51,14 +51,14 @@ export {
   type ScannedReply,
   scanReply,
   type PromptReader,
-  worthScanningBytes,
+  minScannedBytes,
   type TokenArrays,
 } from './tokens/token-scanner.ts'
-export { isShortOfTokens, readReportedError, reportedError } from './errors/reported-error.ts'
+export { isOutputLimitTooLow, readReportedError, reportedError } from './errors/reported-error.ts'
 export {
   type Source,
   transportError,
-  brokenText,
+  invalidUtf8,
   lostReply,
   oversizedReply,
   packedReply,

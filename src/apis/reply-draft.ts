@@ -240,7 +240,7 @@ export function tokenCount(value: unknown): number {
   return typeof value === 'number' && value > 0 && Number.isFinite(value) ? Math.floor(value) : 0
 }
 
-export function textOrNothing(value: unknown): string | undefined {
+export function textOrUndefined(value: unknown): string | undefined {
   return typeof value === 'string' && value !== '' ? value : undefined
 }
 

@@ -26,7 +26,7 @@ export interface ServerDialect {
   readonly streamedArguments?: (written: string) => string
   /** An error in the API's own shape, with the status and the headers (`retry-after`) that go with it. */
   error(error: MillraceError): DialectError
-  streamError(error: MillraceError): WireEvent
+  streamError(error: MillraceError): ServerSentEvent
 }
 
 /** How a client asks for the length of a prompt: with the body of a request, without fields about the reply. */
@@ -113,19 +113,19 @@ export interface ReplyHead {
 }
 
 /** One server-sent event: its name, if the API has names, and its data. */
-export interface WireEvent {
+export interface ServerSentEvent {
   readonly name?: string
   readonly data: Record<string, unknown> | '[DONE]'
 }
 
 /** Writes one streamed reply. Events are returned in the order in which they must be sent. */
 export interface ReplyStreamWriter {
-  start(): WireEvent[]
-  delta(delta: ReplyDelta): WireEvent[]
+  start(): ServerSentEvent[]
+  delta(delta: ReplyDelta): ServerSentEvent[]
   /** Called instead of `delta`: writes the whole reply from its API's own words (`OriginalReply`) and its message. */
-  repeat(output: readonly JsonObject[], message: AssistantMessage): WireEvent[]
+  repeat(output: readonly JsonObject[], message: AssistantMessage): ServerSentEvent[]
   /** Ends the reply: closes what is open, and writes the finish reason and the usage. */
-  end(reply: BackendReply): WireEvent[]
+  end(reply: BackendReply): ServerSentEvent[]
 }
 
 export interface DialectError {
@@ -137,7 +137,7 @@ export interface DialectError {
 /** A request while it is read. Fields that the client left out are not set. */
 export type RequestDraft = Draft<DialectRequest>
 
-export function eventText({ name, data }: WireEvent): string {
+export function eventText({ name, data }: ServerSentEvent): string {
   return sseEvent(data === '[DONE]' ? data : JSON.stringify(data), name)
 }
 

@@ -15,7 +15,7 @@ export {
   Resource,
   sleep,
   timerMs,
-  within,
+  settlesWithin,
 } from './async/lifecycle.ts'
 export { AsyncQueue, peekFirst, RingQueue } from './async/queues.ts'
 export {

@@ -1,5 +1,5 @@
 import { MillraceError } from '../errors/index.ts'
-import { nameBlockedThread, within } from '../kit/index.ts'
+import { nameBlockedThread, settlesWithin } from '../kit/index.ts'
 import type { WorkerStatus } from '../rollout/index.ts'
 import type { MetricsDelta } from '../telemetry/index.ts'
 import { UnansweredCalls, type CallKey } from './unanswered-calls.ts'
@@ -229,9 +229,9 @@ export class PoolWorker {
     const closed = closedError()
     this.#ready.reject(closed)
     this.#calls.rejectAll(closed)
-    if (await within(this.exited, closeGraceMs)) return
+    if (await settlesWithin(this.exited, closeGraceMs)) return
     this.#channel.kill()
-    await within(this.exited, killGraceMs)
+    await settlesWithin(this.exited, killGraceMs)
   }
 
   readonly #onMessage = (message: FromWorker): void => {

@@ -9,7 +9,7 @@ import {
 import type { BackendReply } from '../backend.ts'
 import { malformedReply } from '../errors/reply-errors.ts'
 import { reportedIn } from '../errors/reported-error.ts'
-import { type DraftCall, type ReplyDraft, textOrNothing, tokenCount } from '../reply-draft.ts'
+import { type DraftCall, type ReplyDraft, textOrUndefined, tokenCount } from '../reply-draft.ts'
 import type { TokenArrays } from '../tokens/token-scanner.ts'
 
 /** Reads a whole reply. Long lists may have been taken out of its body into `tokens`; the others are read from the body. */
@@ -37,7 +37,7 @@ export function readEnd(draft: ReplyDraft, choice: JsonObject): void {
   const { error, finish_reason: reason, stop_reason: vllmStop, matched_stop: sglangStop } = choice
   // OpenRouter's place for an error of the server behind it.
   if (isJsonObject(error)) throw reportedIn(draft.source, choice)
-  const finish = textOrNothing(reason)
+  const finish = textOrUndefined(reason)
   if (finish === undefined) return
   draft.finish = finish
   const stopped = vllmStop ?? sglangStop
@@ -47,7 +47,7 @@ export function readEnd(draft: ReplyDraft, choice: JsonObject): void {
 function readMessage(draft: ReplyDraft, message: JsonObject): void {
   draft.content = readContent(message['content'])
   draft.reasoning = readReasoning(draft, message) ?? ''
-  draft.refusal = textOrNothing(message['refusal']) ?? ''
+  draft.refusal = textOrUndefined(message['refusal']) ?? ''
   for (const [index, call] of (isJsonList(message['tool_calls']) ? message['tool_calls'] : []).entries()) {
     if (!isJsonObject(call)) throw malformedReply(draft.source, `tool call ${index} is no object`)
     readToolCall(draft.toolCall(index), call)
@@ -67,9 +67,9 @@ export function readContent(content: unknown): string | null {
 /** Reads the reasoning. Its field is named `reasoning_content` or `reasoning`; some servers put it into the content instead. */
 export function readReasoning(draft: ReplyDraft, message: JsonObject): string | undefined {
   const { content } = message
-  const thoughts = isJsonList(content) ? content.map(thoughtIn).filter((thought) => thought !== undefined) : []
+  const thoughts = isJsonList(content) ? content.map(reasoningIn).filter((thought) => thought !== undefined) : []
   if (thoughts.length > 0) draft.thinksInContent = true
-  const named = textOrNothing(message['reasoning_content']) ?? textOrNothing(message['reasoning'])
+  const named = textOrUndefined(message['reasoning_content']) ?? textOrUndefined(message['reasoning'])
   return named ?? (thoughts.length > 0 ? thoughts.join('') : undefined)
 }
 
@@ -233,7 +233,7 @@ function noFields(): Fields {
 }
 
 /** The reasoning in a part of Mistral's content, where it comes before the text. Undefined for other parts. */
-export function thoughtIn(part: unknown): string | undefined {
+export function reasoningIn(part: unknown): string | undefined {
   if (!isJsonObject(part) || part['type'] !== 'thinking') return undefined
   const { thinking } = part
   if (typeof thinking === 'string') return thinking

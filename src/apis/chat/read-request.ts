@@ -39,7 +39,7 @@ import {
   Unsupported,
 } from '../request-fields.ts'
 import type { DialectRequest, RequestDraft, ReadContext } from '../server-side.ts'
-import { thoughtIn } from './read-reply.ts'
+import { reasoningIn } from './read-reply.ts'
 
 /** Fields that, unless they are empty, have a meaning in this API alone. */
 const ownFields = ['audio', 'functions', 'function_call'] as const
@@ -243,7 +243,7 @@ function readSpoken(draft: AssistantDraft, content: Json | undefined, at: string
   }
   if (!isJsonList(content)) throw rejected(`${at}.content`, 'must be a string, a list of parts or null')
   for (const [part, place] of typedObjects(content, `${at}.content`)) {
-    const thought = thoughtIn(part)
+    const thought = reasoningIn(part)
     if (thought !== undefined) draft.reasoning += thought
     else if (part.type === 'text') draft.text += anyText(part, 'text', `${place}.`)
     else if (part.type === 'refusal') draft.refusal += anyText(part, 'refusal', `${place}.`)

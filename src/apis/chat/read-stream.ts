@@ -2,10 +2,10 @@ import { isJsonObject, type JsonObject } from '../../schema/index.ts'
 import { isJson } from '../../kit/index.ts'
 import type { BackendReply, PartialReply } from '../backend.ts'
 import { type EventDraft, parseEvent, type StreamAssembler } from '../client-side.ts'
-import { type ReplyDraft, textOrNothing } from '../reply-draft.ts'
+import { type ReplyDraft, textOrUndefined } from '../reply-draft.ts'
 import { truncatedReply } from '../errors/reply-errors.ts'
 import { reportedIn } from '../errors/reported-error.ts'
-import { scanReply, type TokenArrays, worthScanningBytes } from '../tokens/token-scanner.ts'
+import { scanReply, type TokenArrays, minScannedBytes } from '../tokens/token-scanner.ts'
 import { ChatExtras, readContent, readEnd, readReasoning, readTokens, readToolCall, readUsage } from './read-reply.ts'
 
 /**
@@ -42,7 +42,7 @@ export class ChatStream implements StreamAssembler {
     const draft = this.#draft
     const tokensBefore = draft.tokens.length
     // Events with a few tokens are parsed as they are. Events with a whole prompt, or all experts, are scanned first.
-    const isLong = this.#wantsTokens && data.length >= worthScanningBytes
+    const isLong = this.#wantsTokens && data.length >= minScannedBytes
     const scanned = isLong ? scanReply(Buffer.from(data)) : undefined
     const text = scanned?.rest ?? data
     const chunk = parseEvent(text, draft.source)
@@ -86,7 +86,7 @@ export class ChatStream implements StreamAssembler {
   #choice(choice: JsonObject, taken: TokenArrays | undefined, event: EventDraft | undefined): void {
     const { index, finish_reason: finish, delta } = choice
     if (typeof index === 'number' && index !== 0) {
-      if (textOrNothing(finish) !== undefined) this.#unfinished.delete(index)
+      if (textOrUndefined(finish) !== undefined) this.#unfinished.delete(index)
       return
     }
     const draft = this.#draft
@@ -101,7 +101,7 @@ export class ChatStream implements StreamAssembler {
 
   /** The whole message in the last event of a server that does not really stream: its events before hold parts of the same. */
   #wholeIn({ message, finish_reason: finish }: JsonObject): JsonObject | undefined {
-    return !this.#hasPieces && isJsonObject(message) && textOrNothing(finish) !== undefined ? message : undefined
+    return !this.#hasPieces && isJsonObject(message) && textOrUndefined(finish) !== undefined ? message : undefined
   }
 
   #delta(delta: JsonObject, event: EventDraft | undefined): void {
@@ -167,7 +167,7 @@ class CallIndexes {
   }
 
   indexOf(piece: JsonObject): number {
-    const id = textOrNothing(piece['id']) ?? ''
+    const id = textOrUndefined(piece['id']) ?? ''
     const isNumbered = piece['index'] !== undefined && piece['index'] !== null
     const known = isNumbered ? this.#byNumber.get(piece['index']) : this.#unnumbered(id)
     const isNew = known === undefined || this.#isAnother(known, id, piece['function'])
@@ -192,7 +192,7 @@ class CallIndexes {
     const { name, arguments: written } = isJsonObject(called) ? called : {}
     const before = this.#draft.toolCall(index)
     const idBefore = this.#ids[index]
-    if (textOrNothing(name) === undefined || before.name === '' || (id !== '' && id === idBefore)) return false
+    if (textOrUndefined(name) === undefined || before.name === '' || (id !== '' && id === idBefore)) return false
     const isNamedAnew = name !== before.name
     // The pieces of one call never change both the name and the id.
     if (isNamedAnew && id !== '' && idBefore) return true

@@ -1,5 +1,5 @@
 import { MillraceError } from '../../errors/index.ts'
-import { lastingFailure, networkCause } from '../../http/index.ts'
+import { permanentFailure, networkCause } from '../../http/index.ts'
 import type { Redaction } from '../../kit/index.ts'
 
 export interface Source {
@@ -59,7 +59,7 @@ export function packedReply(source: Source, encoding: string): MillraceError {
 }
 
 /** The error for an answer with bytes that are no text: decoding would replace them, and a reply would be recorded that nobody wrote. */
-export function brokenText(source: Source): MillraceError {
+export function invalidUtf8(source: Source): MillraceError {
   return malformed(source, 'is not UTF-8, as JSON and events must be. Look at the server, or at the proxy before it.')
 }
 
@@ -77,7 +77,7 @@ export function transportError(source: Source, error: unknown): MillraceError {
   const { code, message: cause } = networkCause(error)
   const message = source.redaction.text(cause)
   const options = { data: { backend: source.backend, cause: code }, cause: cleanCause(source, error) }
-  const lasting = lastingFailure(error)
+  const lasting = permanentFailure(error)
   if (lasting !== undefined) return new MillraceError('model_rejected', `${source.url}: ${lasting}`, options)
   if (code === 'UND_ERR_DESTROYED' || code === 'UND_ERR_CLOSED') {
     return new MillraceError('closed', `the connections to ${source.backend} are closed`, options)

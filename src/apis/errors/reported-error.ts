@@ -1,6 +1,6 @@
 import { type ErrorCode, MillraceError } from '../../errors/index.ts'
 import { isJsonObject } from '../../schema/index.ts'
-import { textOrNothing } from '../reply-draft.ts'
+import { textOrUndefined } from '../reply-draft.ts'
 import type { Source } from './reply-errors.ts'
 
 /** How many characters of a server's error go into our message, and into its data. */
@@ -30,9 +30,9 @@ export function readReportedError(answer: unknown): ReportedError {
   const saidCode = code ?? (isJsonObject(details) ? details['error_code'] : undefined)
   return {
     code: [code, type].filter((part) => typeof part === 'string').join(' '),
-    saidType: textOrNothing(type),
-    saidCode: typeof saidCode === 'number' ? saidCode : textOrNothing(saidCode),
-    param: textOrNothing(param),
+    saidType: textOrUndefined(type),
+    saidCode: typeof saidCode === 'number' ? saidCode : textOrUndefined(saidCode),
+    param: textOrUndefined(param),
     message: (typeof said === 'string' ? said : JSON.stringify(said ?? body)) + passedOn(metadata),
     status: statusIn(code),
   }
@@ -177,7 +177,7 @@ function keyStep({ apiKeyEnv, lacksKey }: Source): string {
 const outputLimit = 'model output limit was reached'
 
 /** Whether a request was refused only because its token limit was too low for a reply. */
-export function isShortOfTokens({ code, data }: MillraceError): boolean {
+export function isOutputLimitTooLow({ code, data }: MillraceError): boolean {
   return code === 'model_rejected' && typeof data['said'] === 'string' && data['said'].includes(outputLimit)
 }
 

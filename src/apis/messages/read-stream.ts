@@ -7,7 +7,7 @@ import { finishReasonOf, type ReplyDraft } from '../reply-draft.ts'
 import {
   addUsage,
   beginCall,
-  betweenThoughts,
+  thoughtSeparator,
   finishOf,
   inputText,
   keepStreamedBlocks,
@@ -116,7 +116,7 @@ export class MessagesStream implements StreamAssembler {
 
   #reasoning(text: string, event: EventDraft | undefined): void {
     if (text === '') return
-    const said = this.#isNewThought ? betweenThoughts + text : text
+    const said = this.#isNewThought ? thoughtSeparator + text : text
     this.#isNewThought = false
     this.#draft.reasoning += said
     this.hasOutput = true

@@ -2,7 +2,7 @@ import type { BackendReply, ReplyDelta } from '../backend.ts'
 import { isJson } from '../../kit/index.ts'
 import { type AssistantMessage, emptyUsage, isJsonList, type JsonObject, type Usage } from '../../schema/index.ts'
 import { messagesError } from '../errors/error-replies.ts'
-import type { CountingServerDialect, ReplyHead, ReplyStreamWriter, WireEvent } from '../server-side.ts'
+import type { CountingServerDialect, ReplyHead, ReplyStreamWriter, ServerSentEvent } from '../server-side.ts'
 import { toolInput, toolInputText } from '../tool-input.ts'
 import { readCountedMessages, readMessagesRequest } from './read-request.ts'
 
@@ -120,11 +120,11 @@ class MessagesReplyStream implements ReplyStreamWriter {
     this.#head = head
   }
 
-  start(): WireEvent[] {
+  start(): ServerSentEvent[] {
     return [event('message_start', { message: begunMessage(this.#head) })]
   }
 
-  delta(delta: ReplyDelta): WireEvent[] {
+  delta(delta: ReplyDelta): ServerSentEvent[] {
     if (this.#isInTheWay(delta)) {
       this.#buffered.push(delta)
       return []
@@ -133,8 +133,8 @@ class MessagesReplyStream implements ReplyStreamWriter {
     return this.#buffered.length > 0 && isComplete(this.#call) ? [...events, ...this.#release()] : events
   }
 
-  repeat(output: readonly JsonObject[], message: AssistantMessage): WireEvent[] {
-    const events: WireEvent[] = []
+  repeat(output: readonly JsonObject[], message: AssistantMessage): ServerSentEvent[] {
+    const events: ServerSentEvent[] = []
     for (const block of ownBlocks(output, message)) {
       const { begun, deltas } = blockPieces(block)
       this.#index += 1
@@ -145,8 +145,8 @@ class MessagesReplyStream implements ReplyStreamWriter {
     return events
   }
 
-  end(reply: BackendReply): WireEvent[] {
-    const events: WireEvent[] = []
+  end(reply: BackendReply): ServerSentEvent[] {
+    const events: ServerSentEvent[] = []
     // Nothing more comes, so the open call is as whole as it gets.
     while (this.#buffered.length > 0) events.push(...this.#release())
     return [
@@ -163,14 +163,14 @@ class MessagesReplyStream implements ReplyStreamWriter {
     return !isOfIt && (this.#buffered.length > 0 || !isComplete(this.#call))
   }
 
-  #release(): WireEvent[] {
+  #release(): ServerSentEvent[] {
     const buffered = this.#buffered
     this.#buffered = []
     this.#call = undefined
     return buffered.flatMap((delta) => this.delta(delta))
   }
 
-  #write(delta: ReplyDelta): WireEvent[] {
+  #write(delta: ReplyDelta): ServerSentEvent[] {
     if (delta.kind === 'tool-call') {
       const { index, id, name } = delta
       const events = this.#openBlock('tool-call', toolUse(id, name, {}))
@@ -192,7 +192,7 @@ class MessagesReplyStream implements ReplyStreamWriter {
     return [...events, this.#deltaEvent(piece)]
   }
 
-  #openBlock(kind: BlockKind, block: Fields): WireEvent[] {
+  #openBlock(kind: BlockKind, block: Fields): ServerSentEvent[] {
     const events = this.#closeBlock()
     this.#open = kind
     this.#index += 1
@@ -200,7 +200,7 @@ class MessagesReplyStream implements ReplyStreamWriter {
     return events
   }
 
-  #closeBlock(): WireEvent[] {
+  #closeBlock(): ServerSentEvent[] {
     if (this.#open === undefined) return []
     const events =
       this.#open === 'reasoning' ? [this.#deltaEvent({ type: 'signature_delta', signature: noSignature })] : []
@@ -210,7 +210,7 @@ class MessagesReplyStream implements ReplyStreamWriter {
     return events
   }
 
-  #deltaEvent(delta: Fields): WireEvent {
+  #deltaEvent(delta: Fields): ServerSentEvent {
     return event('content_block_delta', { index: this.#index, delta })
   }
 }
@@ -219,7 +219,7 @@ function isComplete(call: OpenCall | undefined): boolean {
   return call === undefined || (call.mayBeWhole && isJson(call.written))
 }
 
-function event(type: string, fields: Fields): WireEvent {
+function event(type: string, fields: Fields): ServerSentEvent {
   return { name: type, data: { type, ...fields } }
 }
 

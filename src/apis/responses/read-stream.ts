@@ -1,7 +1,7 @@
 import { isJsonObject, type JsonObject } from '../../schema/index.ts'
 import type { BackendReply, PartialReply } from '../backend.ts'
 import { type AnswerContext, type EventDraft, parseEvent, type StreamAssembler } from '../client-side.ts'
-import { ReplyDraft, textOrNothing } from '../reply-draft.ts'
+import { ReplyDraft, textOrUndefined } from '../reply-draft.ts'
 import { malformedReply, type Source, truncatedReply } from '../errors/reply-errors.ts'
 import { reportedIn } from '../errors/reported-error.ts'
 import { argumentsOf, betweenParts, readItem, readResponse } from './read-reply.ts'
@@ -128,12 +128,12 @@ class ResponsesDeltas {
   }
 
   #begin(reported: ReportedItem, item: JsonObject, event: EventDraft): void {
-    const name = textOrNothing(item['name'])
+    const name = textOrUndefined(item['name'])
     if (item['type'] !== 'function_call' || name === undefined || reported.call !== undefined) return
     reported.call = this.#calls
     this.#calls += 1
     event.beginCall(reported.call, {
-      id: textOrNothing(item['call_id']) ?? this.#draft.syntheticId(reported.call),
+      id: textOrUndefined(item['call_id']) ?? this.#draft.syntheticId(reported.call),
       name,
     })
   }

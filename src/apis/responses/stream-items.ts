@@ -1,6 +1,6 @@
 import { isJson } from '../../kit/index.ts'
 import { isJsonList, isJsonObject, type Json, type JsonObject } from '../../schema/index.ts'
-import type { WireEvent } from '../server-side.ts'
+import type { ServerSentEvent } from '../server-side.ts'
 import type { ClientTool } from './tool-names.ts'
 import {
   callItem,
@@ -14,7 +14,7 @@ import {
 } from './write-reply.ts'
 
 export class EventList {
-  #events: WireEvent[] = []
+  #events: ServerSentEvent[] = []
   #sequence = 0
 
   add(type: string, fields: object): void {
@@ -22,7 +22,7 @@ export class EventList {
     this.#sequence += 1
   }
 
-  take(): WireEvent[] {
+  take(): ServerSentEvent[] {
     const events = this.#events
     this.#events = []
     return events

@@ -2,7 +2,7 @@ import { MillraceError } from '../../errors/index.ts'
 import type { BackendReply, ReplyDelta } from '../backend.ts'
 import type { JsonObject } from '../../schema/index.ts'
 import { openAiError, openAiErrorFields } from '../errors/error-replies.ts'
-import type { CountingServerDialect, ReplyHead, ReplyStreamWriter, WireEvent } from '../server-side.ts'
+import type { CountingServerDialect, ReplyHead, ReplyStreamWriter, ServerSentEvent } from '../server-side.ts'
 import { readResponsesRequest, wantsEncryptedReasoning } from './read-request.ts'
 import {
   EventList,
@@ -13,7 +13,14 @@ import {
   StreamedMessage,
   StreamedReasoning,
 } from './stream-items.ts'
-import { isCut, itemName, type ItemStatus, type OutputItem, outputItems, responseDocument } from './write-reply.ts'
+import {
+  isTruncated,
+  itemName,
+  type ItemStatus,
+  type OutputItem,
+  outputItems,
+  responseDocument,
+} from './write-reply.ts'
 
 /** The sequence number of an error, which is always the last event. Clients insist on a number, and some keep it in 32 bits. */
 const afterAll = 2 ** 31 - 1
@@ -63,14 +70,14 @@ class ResponsesReplyStream implements ReplyStreamWriter {
     this.#isEncrypted = wantsEncryptedReasoning(head.request.body)
   }
 
-  start(): WireEvent[] {
+  start(): ServerSentEvent[] {
     const response = responseDocument(this.#head, [])
     this.#events.add('response.created', { response })
     this.#events.add('response.in_progress', { response })
     return this.#events.take()
   }
 
-  delta(delta: ReplyDelta): WireEvent[] {
+  delta(delta: ReplyDelta): ServerSentEvent[] {
     switch (delta.kind) {
       case 'reasoning':
         if (delta.text !== '') this.#reasoning().add(delta.text)
@@ -100,7 +107,7 @@ class ResponsesReplyStream implements ReplyStreamWriter {
     return this.#events.take()
   }
 
-  repeat(output: readonly JsonObject[]): WireEvent[] {
+  repeat(output: readonly JsonObject[]): ServerSentEvent[] {
     for (const item of output) {
       repeatItem(this.#events, item, this.#counts.all)
       this.#output[this.#counts.all] = item
@@ -109,14 +116,14 @@ class ResponsesReplyStream implements ReplyStreamWriter {
     return this.#events.take()
   }
 
-  end(reply: BackendReply): WireEvent[] {
+  end(reply: BackendReply): ServerSentEvent[] {
     if (this.#counts.all === 0) this.#message().add('output_text', '')
     const last = this.#open.at(-1)
     for (const item of this.#open) {
-      this.#endItem(item, item === last && isCut(reply.finishReason) ? 'incomplete' : 'completed')
+      this.#endItem(item, item === last && isTruncated(reply.finishReason) ? 'incomplete' : 'completed')
     }
     const response = responseDocument(this.#head, this.#output, reply)
-    this.#events.add(isCut(reply.finishReason) ? 'response.incomplete' : 'response.completed', { response })
+    this.#events.add(isTruncated(reply.finishReason) ? 'response.incomplete' : 'response.completed', { response })
     return this.#events.take()
   }
 

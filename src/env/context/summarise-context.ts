@@ -81,19 +81,19 @@ async function summarise(summaries: Summaries, view: ContextView, options: Summa
 /** One reply without tools and without thoughts; empty if there was none, or if it was cut. */
 async function ask(transcript: string, view: ContextView, options: SummariseContextOptions): Promise<string> {
   const { prompt = standardPrompt, model } = options
-  let isCut = false
+  let isTruncated = false
   const { outcome, answer } = await view.child({
     prompt: `${prompt}\n\n<conversation>\n${transcript}\n</conversation>`,
     tools: [],
     agent: async ({ turn }) => {
       const { finishReason } = await turn()
-      isCut = finishReason === 'length'
+      isTruncated = finishReason === 'length'
     },
     limits: { maxTurns: 1 },
     ...(model !== undefined && { model }),
   })
   view.signal.throwIfAborted()
-  return outcome === 'completed' && !isCut ? withoutThoughts(answer) : ''
+  return outcome === 'completed' && !isTruncated ? withoutThoughts(answer) : ''
 }
 
 function withoutThoughts(answer: string): string {

@@ -1,7 +1,7 @@
 import { availableParallelism } from 'node:os'
 import { z } from 'zod'
 import { MillraceError } from '../../errors/index.ts'
-import { AbortScope, jsonOrText, machineShare, withAbort, Semaphore, timerMs, within } from '../../kit/index.ts'
+import { AbortScope, jsonOrText, machineShare, withAbort, Semaphore, timerMs, settlesWithin } from '../../kit/index.ts'
 import { ProcessGuard, resumeSpawned, signal as sendSignal, spawnSuspended, startRefusal } from '../../process/index.ts'
 import { checkOptions, timeoutSchema, wholeNumber } from '../define/check-options.ts'
 import { rewardClock, type RewardFunction, type TimedContext } from './reward.ts'
@@ -139,7 +139,7 @@ async function runCommand({ file, args, cwd, env, input, signal, ...command }: C
     await withAbort(watched, scope.signal)
     resumeSpawned(program)
     const exit = await withAbort(exited, scope.signal)
-    await withAbort(within(program.closed, pipeLimitMs), scope.signal)
+    await withAbort(settlesWithin(program.closed, pipeLimitMs), scope.signal)
     // Output that is already in the pipe is read before an immediate runs, even if the event loop was held up.
     await new Promise(setImmediate)
     if (startRefusal(exit, errorText)) throw rewardFailed(`${file} ${unstartable}`)

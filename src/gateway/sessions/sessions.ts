@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto'
 import { MillraceError } from '../../errors/index.ts'
-import { within } from '../../kit/index.ts'
+import { settlesWithin } from '../../kit/index.ts'
 import { describeIssues, type DiscardRecord, safeParse } from '../../schema/index.ts'
 import {
   isDamage,
@@ -334,7 +334,7 @@ function startEntry(session: OpenSession): SessionStart {
 async function versionsRecorded({ dueVersions }: OpenSession): Promise<void> {
   if (dueVersions.size === 0) return
   const all = Array.from(dueVersions, (due) => due.look().then(() => due.recorded))
-  await within(Promise.all(all), maxVersionWaitMs)
+  await settlesWithin(Promise.all(all), maxVersionWaitMs)
 }
 
 /** The stamp of the last id, in microseconds or one more than the one before. Ten digits to the base of 36 last until 2085. */

@@ -2,9 +2,9 @@ import { isUtf8 } from 'node:buffer'
 import type { Dispatcher } from 'undici'
 import {
   type AnswerContext,
-  type AnswerReader,
+  type ReplyParser,
   type BackendReply,
-  brokenText,
+  invalidUtf8,
   lostReply,
   notJson,
   oversizedReply,
@@ -18,7 +18,7 @@ import {
   type TokenArrays,
   transportError,
   truncatedReply,
-  worthScanningBytes,
+  minScannedBytes,
 } from '../../apis/index.ts'
 import { MillraceError } from '../../errors/index.ts'
 import { type ResponseHeaders, retryAfterMs, type Shard } from '../../http/index.ts'
@@ -49,9 +49,9 @@ const wholeReplies = new TurnBatches()
 
 type Controller = Dispatcher.DispatchController
 
-export interface Wire extends StreamClockLimits {
+export interface EndpointContext extends StreamClockLimits {
   readonly source: Source
-  readonly dialect: AnswerReader
+  readonly dialect: ReplyParser
   readonly prompts: PromptMemory
   /** When the first bytes of a reply last came; shared by all endpoints of a backend. */
   readonly lastByte: { at: number }
@@ -75,7 +75,7 @@ interface BackendExchangeCall {
 
 interface WholeReading {
   readonly source: Source
-  readonly dialect: AnswerReader
+  readonly dialect: ReplyParser
   readonly prompts: PromptMemory
   readonly sessionId: string
   readonly context: AnswerContext
@@ -85,7 +85,7 @@ interface WholeReading {
 
 /** One request and its answer, as undici's handler. It settles once, and then holds neither timer nor listener. */
 export class BackendExchange implements Dispatcher.DispatchHandler {
-  readonly #wire: Wire
+  readonly #wire: EndpointContext
   readonly #call: BackendExchangeCall
   readonly #wantsTokens: boolean
   readonly #startedAt: number
@@ -104,7 +104,7 @@ export class BackendExchange implements Dispatcher.DispatchHandler {
   #isPaused = false
   #firstTokenMs: number | undefined
 
-  constructor(wire: Wire, call: BackendExchangeCall) {
+  constructor(wire: EndpointContext, call: BackendExchangeCall) {
     this.#wire = wire
     this.#call = call
     this.#wantsTokens = call.wantsTokens && wire.dialect.hasTokens
@@ -169,7 +169,7 @@ export class BackendExchange implements Dispatcher.DispatchHandler {
     this.#decoder = new SseDecoder(this.#feed ?? this.#assembler, {
       maxBytes: maxReplyBytes,
       tooLong: () => oversizedReply(this.#wire.source, maxReplyBytes),
-      notUtf8: () => brokenText(this.#wire.source),
+      notUtf8: () => invalidUtf8(this.#wire.source),
     })
   }
 
@@ -361,13 +361,13 @@ async function scanOnThread(
 
 function readWhole(bytes: Buffer, reading: WholeReading): BackendReply {
   const { prompts, sessionId, wantsTokens } = reading
-  if (wantsTokens && bytes.length >= worthScanningBytes) return readScanned(prompts.scan(sessionId, bytes), reading)
-  if (!isUtf8(bytes)) throw brokenText(reading.source)
+  if (wantsTokens && bytes.length >= minScannedBytes) return readScanned(prompts.scan(sessionId, bytes), reading)
+  if (!isUtf8(bytes)) throw invalidUtf8(reading.source)
   return parse(bytes.toString('utf8'), undefined, reading)
 }
 
 function readScanned({ rest, tokens, isBroken }: ScannedReply, reading: WholeReading): BackendReply {
-  if (isBroken) throw brokenText(reading.source)
+  if (isBroken) throw invalidUtf8(reading.source)
   return parse(rest, tokens, reading)
 }
 
@@ -384,8 +384,8 @@ function parseReply(text: string, source: Source): unknown {
   } catch {
     // A connection that closes early can look like a regular end; the JSON then stops in the middle.
     const trimmed = text.trim()
-    const isCut = trimmed === '' || (trimmed.startsWith('{') && !trimmed.endsWith('}'))
-    throw isCut ? truncatedReply(source, `${text.length} characters arrived`) : notJson(source, 'it', trimmed)
+    const isTruncated = trimmed === '' || (trimmed.startsWith('{') && !trimmed.endsWith('}'))
+    throw isTruncated ? truncatedReply(source, `${text.length} characters arrived`) : notJson(source, 'it', trimmed)
   }
 }
 

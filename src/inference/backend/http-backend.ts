@@ -32,7 +32,7 @@ import {
 import { countFailure } from '../model/count-tokens.ts'
 import { decodePool } from './decode-pool.ts'
 import { Connections, descriptorBudget, retryAfterMs } from '../../http/index.ts'
-import { BackendExchange, type Wire } from './exchange.ts'
+import { BackendExchange, type EndpointContext } from './exchange.ts'
 import { type ShortAnswer, shortRequest } from './short-request.ts'
 import { PromptMemory } from './prompt-memory.ts'
 import { modelsIn } from '../server-info/probe.ts'
@@ -56,7 +56,7 @@ const dialects = { chat: ChatDialect, responses: ResponsesDialect, messages: Mes
 
 interface Endpoint {
   readonly path: string
-  readonly wire: Wire
+  readonly wire: EndpointContext
   readonly render: (request: BackendRequest) => string
 }
 

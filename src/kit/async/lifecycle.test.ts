@@ -139,7 +139,7 @@ describe('AbortScope', () => {
   })
 })
 
-describe('sleep and raced', () => {
+describe('sleep and withAbort', () => {
   test('reject at once when aborted, with no listener left', async () => {
     const controller = new AbortController()
     const waits = [sleep(60_000, controller.signal), withAbort(new Promise(() => {}), controller.signal)]
@@ -151,7 +151,7 @@ describe('sleep and raced', () => {
     expect(getEventListeners(controller.signal, 'abort')).toHaveLength(0)
   })
 
-  test('raced leaves no listener when the work wins', async () => {
+  test('withAbort leaves no listener when the work wins', async () => {
     const controller = new AbortController()
     expect(await withAbort(Promise.resolve(7), controller.signal)).toBe(7)
     await Promise.resolve()

@@ -1,7 +1,7 @@
 import { getEventListeners } from 'node:events'
 import { describe, expect, test, vi } from 'vitest'
 import { MillraceError } from '../../errors/index.ts'
-import { AbortScope, AbortSource, maxTimerMs, onAbort, sleep, timerMs, withAbort, within } from './lifecycle.ts'
+import { AbortScope, AbortSource, maxTimerMs, onAbort, sleep, timerMs, withAbort, settlesWithin } from './lifecycle.ts'
 import { Semaphore, type ExhaustedClock, StopClock } from './waiting.ts'
 
 const monthMs = 30 * 24 * 3_600_000
@@ -15,7 +15,7 @@ test.each([monthMs, Infinity])('what may take %d ms is waited for', async (ms) =
   const { promise: work, resolve } = Promise.withResolvers<void>()
   const waits = [
     sleep(ms, leaving.signal).then(() => 'slept', String),
-    within(work, ms).then(String),
+    settlesWithin(work, ms).then(String),
     withAbort(new Promise<never>(() => {}), new AbortScope(leaving.signal, ms).signal).catch(String),
   ]
   // Longer than the millisecond that Node gives to what is too long for it.

@@ -1,5 +1,5 @@
 import { z } from 'zod'
-import { type DialectError, generateServer, type WireEvent } from '../../apis/index.ts'
+import { type DialectError, generateServer, type ServerSentEvent } from '../../apis/index.ts'
 import { MillraceError } from '../../errors/index.ts'
 import { describeIssues, type JsonObject, type RoutedExperts, safeParse, type VersionSpan } from '../../schema/index.ts'
 import { type Delivery, type Sample, type TokenGroup, tokensOf } from '../engine/paced-reply.ts'
@@ -52,7 +52,7 @@ export class GenerateApi implements SimulatedApi {
     return generateServer.error(error)
   }
 
-  streamError(error: MillraceError): WireEvent {
+  streamError(error: MillraceError): ServerSentEvent {
     return generateServer.streamError(error)
   }
 }

@@ -7,7 +7,7 @@ import { runFiles } from '../run/run-folder.ts'
 import { type BlobStore, isReference } from '../write/blob-store.ts'
 import { wholeSession } from '../write/journal.ts'
 import { linesLength } from '../write/rollout-lines.ts'
-import { isDamage, isOutOfReach } from './damage.ts'
+import { isDamage, isUnavailable } from './damage.ts'
 import type { SessionReader } from './session-reader.ts'
 import type { StoredNodes } from './stored-nodes.ts'
 import { endedRows, eventOf, type EventRow, recordOf, type TaskFacts, TaskRows } from './stored-run.ts'
@@ -261,7 +261,7 @@ function* damages(readings: Iterable<Reading>): Generator<string, void, void> {
     } catch (error) {
       if (isDamage(error)) yield error.rawMessage
       // A file that cannot be opened just now may be whole; `blobProblems` looks at files one by one.
-      else if (!isOutOfReach(error)) throw error
+      else if (!isUnavailable(error)) throw error
     }
   }
 }

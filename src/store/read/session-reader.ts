@@ -2,7 +2,7 @@ import type { DatabaseSync, StatementSync } from 'node:sqlite'
 import { isCorrupt } from '../run/failures.ts'
 import { isJsonObject, type JsonObject, type MessageNode } from '../../schema/index.ts'
 import type { BlobStore } from '../write/blob-store.ts'
-import { damaged, damagedSession, decoded, isDamage, isOutOfReach } from './damage.ts'
+import { damaged, damagedSession, decoded, isDamage, isUnavailable } from './damage.ts'
 import { pages } from '../write/database.ts'
 import { lacksTokensSql, type NodeWithoutTokens, type StoredNodes } from './stored-nodes.ts'
 import { sessionAttempt, type SessionEndReason, wholeSession } from '../write/journal.ts'
@@ -179,7 +179,7 @@ export class SessionReader {
       if (!isJsonObject(value)) throw new Error('it is no object')
       return value
     } catch (error) {
-      throw isDamage(error) || isOutOfReach(error) ? error : damagedSession(id, error)
+      throw isDamage(error) || isUnavailable(error) ? error : damagedSession(id, error)
     }
   }
 }

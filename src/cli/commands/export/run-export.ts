@@ -7,7 +7,7 @@ import { type FlagTable, type FlagValues, given } from '../../command-line/flags
 import { exitCodes, type ExitCode } from '../../terminal/exit-codes.ts'
 import { usageError } from '../../command-line/flag-value.ts'
 import type { CommandIo } from '../../terminal/io.ts'
-import { type Output, SlowProgress } from '../../terminal/output.ts'
+import { type Output, DelayedProgress } from '../../terminal/output.ts'
 import { isGatewayRun, locateRun, nextStep, readRun, runsRoot } from '../../stored-runs/stored-run.ts'
 import { writeOutputFile } from '../../terminal/write-output-file.ts'
 import { formatCount, formatQuantity } from '../../terminal/format.ts'
@@ -87,7 +87,7 @@ async function* rolloutLines(
   { stderr }: CommandIo,
 ): Chunks {
   const options = { tokens: flags.tokens === true, taskRows: flags['no-task-rows'] !== true, onDamaged: damaged.add }
-  using progress = new SlowProgress(stderr, 'writing rollouts')
+  using progress = new DelayedProgress(stderr, 'writing rollouts')
   for await (const line of exportRollouts(reader, { format: 'jsonl', ...options })) {
     if (flags.output !== undefined) progress.add()
     yield line

@@ -17,7 +17,7 @@ import { type ExitCode, exitCodes } from '../../terminal/exit-codes.ts'
 import { formatCount, formatQuantity } from '../../terminal/format.ts'
 import type { CommandIo } from '../../terminal/io.ts'
 import { textTable } from '../../terminal/layout.ts'
-import { SlowProgress } from '../../terminal/output.ts'
+import { DelayedProgress } from '../../terminal/output.ts'
 import { exitNotice } from '../../terminal/signals.ts'
 import { printable, printableLine, type Style } from '../../terminal/text.ts'
 import type { replayFlags } from './replay-command.ts'
@@ -54,7 +54,7 @@ async function replayAll(
   const damaged = new UnreadableRollouts()
   let shown = 0
   {
-    using progress = new SlowProgress(io.stderr, 'replaying rollouts')
+    using progress = new DelayedProgress(io.stderr, 'replaying rollouts')
     for await (const report of replayRun(reader, options)) {
       progress.add()
       const { verdict, rollout } = report

@@ -21,7 +21,7 @@ import {
 } from '../../terminal/format.ts'
 import type { CommandIo } from '../../terminal/io.ts'
 import { textTable } from '../../terminal/layout.ts'
-import { SlowProgress } from '../../terminal/output.ts'
+import { DelayedProgress } from '../../terminal/output.ts'
 import { exitNotice } from '../../terminal/signals.ts'
 import { printableLine, type Style } from '../../terminal/text.ts'
 import { writeOutputFile } from '../../terminal/write-output-file.ts'
@@ -69,7 +69,7 @@ async function writeLines(
 
 /** Yields a line for each rollout. With `asJson`, a line also goes to stdout. */
 async function* scoredLines(rescoring: Rescoring, io: CommandIo, asJson: boolean): AsyncGenerator<string, void, void> {
-  using progress = new SlowProgress(io.stderr, 'scoring rollouts')
+  using progress = new DelayedProgress(io.stderr, 'scoring rollouts')
   for await (const rollout of rescoring) {
     progress.add()
     if (asJson) await io.stdout.line(JSON.stringify({ type: 'rollout', ...rollout }))

@@ -25,7 +25,7 @@ import {
 } from '../../stored-runs/stored-run.ts'
 import { type ExitCode, exitCodes } from '../../terminal/exit-codes.ts'
 import type { CommandIo } from '../../terminal/io.ts'
-import { type Output, SlowProgress } from '../../terminal/output.ts'
+import { type Output, DelayedProgress } from '../../terminal/output.ts'
 import { type ShownSummary, writeSummary } from '../eval/summary-text.ts'
 import type { showFlags } from './show-command.ts'
 import { parseRange, type RolloutQuery, showRollouts } from './show-rollouts.ts'
@@ -139,7 +139,7 @@ function storedSummary(
   const { attempts, passThreshold, isServed } = config
   const accumulator = new SummaryAccumulator({ attemptsPerTask: attempts, passThreshold, isServed })
   const worked = new ActiveTime(found.run.launches)
-  using progress = new SlowProgress(stderr, 'reading results')
+  using progress = new DelayedProgress(stderr, 'reading results')
   const unreadable = new UnreadableRollouts()
   for (const stored of reader.ended()) {
     progress.add()

@@ -22,7 +22,7 @@ import { formatBytes, formatQuantity } from '../../terminal/format.ts'
 import {
   isRequired,
   serverConfig,
-  type Surroundings,
+  type ToolCommandContext,
   type ToolSource,
   type Transport,
   transportOf,
@@ -71,7 +71,7 @@ export async function diagnose(
   source: ToolSource,
   name: string,
   opened: Opened,
-  { io, signal }: Surroundings,
+  { io, signal }: ToolCommandContext,
 ): Promise<Diagnosis> {
   const entry = source.servers[name]
   const steps: Step[] = []

@@ -6,7 +6,7 @@ import {
   type RequestOptions,
   type Transport,
 } from '@modelcontextprotocol/client'
-import { AbortScope, maxTimerMs, packageVersion, withAbort, timerMs, within } from '../../../kit/index.ts'
+import { AbortScope, maxTimerMs, packageVersion, withAbort, timerMs, settlesWithin } from '../../../kit/index.ts'
 import type { CatalogueCache, ListedServer } from '../catalogue/catalogue-cache.ts'
 import { listTools } from '../catalogue/list-tools.ts'
 import {
@@ -112,7 +112,7 @@ export class Connection {
 
   async #awaitEnd(): Promise<void> {
     const { ended } = this.#link
-    if (ended) await within(ended, endingMs)
+    if (ended) await settlesWithin(ended, endingMs)
   }
 
   /** Whether calls may be made on the connection. An unusable one closes by itself after its last running call. */
