@@ -100,7 +100,7 @@ export interface ReplySink {
    * closes meanwhile is noticed only when it is read again.
    */
   onEvents(events: readonly ReplyEvent[], resume: () => void): boolean
-  /** The reply broke off, or was given up, after the first event. Called once, before the call ends. */
+  /** The reply broke off, or was abandoned, after the first event. Called once, before the call ends. */
   onPartial?(partial: PartialReply): void
 }
 

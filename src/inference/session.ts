@@ -19,7 +19,7 @@ interface SessionOptions {
   readonly id: string
   readonly model: ModelClient
   readonly recorder: Recorder
-  /** What is heard again before the session goes on live. */
+  /** The recording that is given again before the session goes on live. */
   readonly recorded?: RecordedSession | undefined
   /** The session starts in the middle of another one, whose turns must be on disk before its first turn. */
   readonly isChild?: boolean

@@ -364,7 +364,7 @@ class CallScope<Context extends object> implements ProxyHandler<Context>, Callin
     this.#asked?.abort(reason)
   }
 
-  /** The call has ended: children and judges that it asked are given up, as nobody waits for them any more. */
+  /** The call has ended: children and judges that it asked are abandoned, as nobody waits for them any more. */
   end(): void {
     this.#end ??= 'ended'
     this.#asked?.abort(hasEnded())

@@ -3,7 +3,7 @@ import type { PoolWorker } from './worker.ts'
 /** Starts a worker until one is ready; rejects if the pool ends first. */
 type StartWorker = (id: number, restarts: number) => Promise<PoolWorker>
 
-/** A place in the pool, which has a worker, or is getting one, until it is given up. */
+/** A slot of the pool, which has a worker, or is getting one, until it is released. */
 export class WorkerSlot {
   readonly id: number
   readonly #start: StartWorker
@@ -56,7 +56,7 @@ export class WorkerSlot {
     while (this.#state === 'kept') {
       const worker = await this.#start(this.id, this.#starts)
       this.#starts += 1
-      // Since the worker was ready it may have died, or the slot may have been given up.
+      // Since the worker was ready it may have died, or the slot may have been released.
       if (this.#state === 'kept' && !worker.isGone) {
         this.#worker = worker
         this.#onFilled()

@@ -66,7 +66,7 @@ const killGraceMs = 10_000
 
 /**
  * One worker from its start to its end; its replacement is another object. That is the fence: what a worker says after it was
- * given up is not heard, and what it had written belongs to attempts that nobody continues.
+ * abandoned is not received, and what it had written belongs to attempts that nobody continues.
  */
 export class PoolWorker {
   readonly id: number
@@ -175,7 +175,7 @@ export class PoolWorker {
     const onAbort = (): void => {
       const reason = MillraceError.from(signal.reason, 'cancelled').toWire()
       this.#channel.post({ kind: 'abort', call, reason })
-      // Code that blocks hears no abort, and the caller need not wait until the worker is given up.
+      // Code that blocks sees no abort, and the caller need not wait until the worker is abandoned.
       const graceMs = this.#isSilent ? 0 : abortGraceMs
       patience = setTimeout(() => this.#calls.abandon(call, signal.reason), graceMs)
     }
@@ -220,7 +220,7 @@ export class PoolWorker {
     await this.close()
   }
 
-  /** Ends the worker, in good order if it listens; the calls it runs are given up. */
+  /** Ends the worker, in good order if it listens; the calls it runs are abandoned. */
   async close(): Promise<void> {
     if (this.#phase === 'starting' || this.#phase === 'gone' || this.#isSilent) this.#channel.kill()
     else this.#channel.post({ kind: 'close' })
@@ -311,7 +311,7 @@ export class PoolWorker {
     const lagMs = this.#silentMs
     const blockedBy = await this.#blockedIn(look.signal)
     this.#look = undefined
-    // The worker was heard of meanwhile: what was named is not what held it up.
+    // The worker has sent something meanwhile: what was named is not what held it up.
     if (look.signal.aborted || blockedBy === undefined) return
     this.#blockedBy = blockedBy
     this.#options.onBlocked({ lagMs, blockedBy })

@@ -26,14 +26,14 @@ export interface StoredTaskOptions {
 }
 
 export async function* knownTasks(run: StoredTaskOptions): AsyncGenerator<KnownTask, void, void> {
-  await using tasks = new TasksAgain(run)
+  await using tasks = new StoredTaskReader(run)
   for (const stored of run.reader.tasks()) yield await tasks.task(stored)
 }
 
 export async function knownTask(run: StoredTaskOptions, index: number): Promise<ValidTask> {
   const stored = run.reader.task(index)
   if (!stored) throw new MillraceError('run_mismatch', `the run knows no task ${index}; it may be damaged`)
-  await using tasks = new TasksAgain(run)
+  await using tasks = new StoredTaskReader(run)
   const task = await tasks.task(stored)
   if (task.problem === undefined) return task.item
   throw new MillraceError('run_mismatch', `${task.problem}; ${restoreTask}`)
@@ -44,7 +44,7 @@ export async function knownTask(run: StoredTaskOptions, index: number): Promise<
  * was changed since is noticed: neither its old nor its new version is used. The row that the run keeps is used where the
  * environment has none to compare: it generates its tasks, does not have this one any more, or was given it with a request.
  */
-class TasksAgain implements AsyncDisposable {
+class StoredTaskReader implements AsyncDisposable {
   readonly #run: StoredTaskOptions
   #stream: TaskStream | undefined
   #items: AsyncGenerator<TaskItem, void, void> | undefined

@@ -197,7 +197,7 @@ const throwing: ModelClient = {
   [Symbol.asyncDispose]: () => Promise.resolve(),
 }
 
-/** Says nothing until it is given up. */
+/** Says nothing until it is abandoned. */
 const waiting: ModelClient = {
   ...throwing,
   call: (_request, { signal }) =>

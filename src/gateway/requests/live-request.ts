@@ -94,7 +94,7 @@ interface LiveCountOptions {
   readonly waitRules: WaitRules
 }
 
-/** One client's question how many tokens a prompt has, given up when the client goes. */
+/** One client's question how many tokens a prompt has, abandoned when the client goes. */
 export class LiveCount extends LiveCall {
   readonly #options: LiveCountOptions
 

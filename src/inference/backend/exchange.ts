@@ -38,7 +38,7 @@ import type { PromptMemory } from './prompt-memory.ts'
 import { decodePool, offLoopBytes, transferable } from './decode-pool.ts'
 import { SinkFeed } from './sink-feed.ts'
 
-/** A longer reply is given up. One event may be as long: a server may put all token ids of a long prompt into it. */
+/** A longer reply is abandoned. One event may be as long: a server may put all token ids of a long prompt into it. */
 const maxReplyBytes = 64 * 1024 * 1024
 /** The most that is read of a long reply in one turn of the loop. */
 const maxTurnBytes = 512 * 1024
@@ -134,7 +134,7 @@ export class BackendExchange implements Dispatcher.DispatchHandler {
   }
 
   onRequestStart(controller: Controller): void {
-    // The exchange was given up while it waited for a connection.
+    // The exchange was abandoned while it waited for a connection.
     if (this.#state === 'settled') {
       controller.abort(abandoned)
       return
@@ -331,7 +331,7 @@ export class BackendExchange implements Dispatcher.DispatchHandler {
   }
 }
 
-/** The reason undici gets when an exchange is given up; the caller has its own. One error for all, so no stack is captured. */
+/** The reason undici gets when an exchange is abandoned; the caller has its own. One error for all, so no stack is captured. */
 const abandoned = new MillraceError('cancelled', 'the request was given up')
 
 /** Whether a body begins like an event stream, as no JSON does. */

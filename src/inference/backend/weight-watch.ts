@@ -4,7 +4,7 @@ export interface WeightVersion {
   readonly version: string
 }
 
-/** What a question for the version came to: `none` if the server has no answer to it, `unknown` if it did not answer now. */
+/** The answer to a request for the version: `none` if the server has no answer to it, `unknown` if it did not answer now. */
 export type VersionAnswer = WeightVersion | 'none' | 'unknown'
 
 /** How often the version is asked for at most, while replies wait for it. */

@@ -218,7 +218,7 @@ export class OngoingCall implements SentCall {
     return this.permit !== undefined
   }
 
-  get isUndelivered(): boolean {
+  get isSilent(): boolean {
     return this.isUnderWay && this.route?.isSilentSince(this.sentAt) === true
   }
 

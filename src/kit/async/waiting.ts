@@ -70,7 +70,7 @@ export class Semaphore {
           resolve()
         },
         handleEvent: () => {
-          // Another listener heard the same abort first and released a permit, which this waiter got.
+          // Another listener saw the same abort first and released a permit, which this waiter got.
           if (!isWaiting) return
           if (signal) offAbort(signal, waiter)
           this.#waiters.delete(waiter)

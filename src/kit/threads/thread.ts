@@ -6,7 +6,7 @@ import { settlesWithin } from '../async/lifecycle.ts'
 
 /** A thread, as the thread that started it holds it. `To` is what it can be told. */
 export class Thread<To = never> extends Worker {
-  /** Resolves to why the thread ended, once it is gone and everything it said was heard. Never rejects. */
+  /** Resolves to why the thread ended, once it is gone and all its messages were received. Never rejects. */
   readonly ended: Promise<Error>
 
   constructor(entry: URL, options: Omit<WorkerOptions, 'env'>) {

@@ -238,7 +238,7 @@ export class AgentTime implements CallHooks {
     const { tally, tools } = this.#host
     const lastSent = this.#lastSent
     // No reply will come whose time could be counted.
-    if (lastSent?.isUndelivered && !this.signal.aborted) tally.modelMs += performance.now() - lastSent.sentAt
+    if (lastSent?.isSilent && !this.signal.aborted) tally.modelMs += performance.now() - lastSent.sentAt
     const { isWaiting } = this.budget
     const asking = lastSent?.isUnderWay && !isWaiting ? `a model call to ${lastSent.backend}` : undefined
     const doing = this.#hook ?? tools.doing ?? asking
@@ -279,7 +279,7 @@ export function timeoutError(
     const waiting = serverAway ? `, while it waited for a tool server that is away: ${serverAway.rawMessage}` : forModel
     return spent('wall', `the wall-clock limit is reached${where}${waiting}`)
   }
-  if (!lastSent?.isUndelivered) return spent('time', `its working time is used up${where}`)
+  if (!lastSent?.isSilent) return spent('time', `its working time is used up${where}`)
   const silentS = ((performance.now() - lastSent.sentAt) / 1000).toFixed(1)
   const found = `its working time ran out while ${lastSent.backend} had answered nothing for ${silentS} s`
   const next =

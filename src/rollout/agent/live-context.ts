@@ -190,7 +190,7 @@ export class PendingRequests {
 
   async run<Result>(signal: AbortSignal, ask: (signal: AbortSignal) => Promise<Result>): Promise<Result> {
     using scope = new AbortScope(signal)
-    // Code that nobody waits for may still ask after the end; its request is given up at once.
+    // Code that nobody waits for may still ask after the end; its request is abandoned at once.
     if (this.#isOver) scope.abort(abandonedError())
     this.#underWay.add(scope)
     try {

@@ -93,7 +93,7 @@ export async function setUp(environment: Environment, context: Opened): Promise<
   }
 }
 
-/** Why `setup` failed, for the reader of a record: that it was given up, or what it threw and where. */
+/** Why `setup` failed, for the reader of a record: that it was abandoned, or what it threw and where. */
 export function setupFailure(thrown: unknown, signal: AbortSignal): unknown {
   return signal.aborted ? signal.reason : thrownBy('setup', thrown, 'setup_failed')
 }

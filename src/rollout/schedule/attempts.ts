@@ -84,7 +84,7 @@ export class RolloutAttempts {
   /** Gives the attempt that counts to `onEnd`. None counts if the run is stopped first, or drains when one fails. */
   async untilOneCounts(plan: PlannedAttempt): Promise<void> {
     const { executor, retries, onAttemptStart } = this.#options
-    // One source for all attempts, so that a cancel is heard whenever it comes.
+    // One source for all attempts, so that a cancel is seen whenever it comes.
     const source = new AbortSource()
     const { signal } = source
     let ended: HeldRollout | undefined

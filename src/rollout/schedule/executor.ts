@@ -11,7 +11,7 @@ export type GroupScores = Readonly<Record<string, Readonly<Record<string, Reward
 export interface WorkerStatus {
   readonly id: number
   readonly kind: 'thread' | 'process'
-  /** Only a `ready` worker is given work. A `silent` worker has not been heard of for a while: its loop is blocked. */
+  /** Only a `ready` worker is given work. A `silent` worker has sent nothing for a while: its loop is blocked. */
   readonly state: 'starting' | 'ready' | 'silent' | 'draining' | 'gone'
   readonly running: number
   readonly lag: LoopLagWindow

@@ -200,7 +200,7 @@ export class GatewayServer extends Resource {
 
   async #drain(): Promise<void> {
     await this.gateway.drain()
-    // Closed meanwhile, it has given up what ran.
+    // Closed meanwhile, it has abandoned what ran.
     await this.#store.finish('unfinished', { end: this.isClosed ? 'stopped' : 'drained' })
   }
 

@@ -58,7 +58,7 @@ export class EnvironmentSession extends Resource {
     })
   }
 
-  /** Sets the environment up. Where that fails, or is given up, it is torn down again first. */
+  /** Sets the environment up. Where that fails, or is abandoned, it is torn down again first. */
   static async open(
     served: ServedTools,
     { id, signal }: { id: string; signal: AbortSignal },
@@ -221,7 +221,7 @@ export function mcpServer(session: EnvironmentSession, version: string): Server 
 
 const dataUrl = /^data:([^;,]+);base64,(.*)$/s
 
-/** What a tool came to, in the words of MCP: whatever the model is told of as a failure is an error there, too. */
+/** The result of a tool as MCP has it: what the model gets as a failure is an error there, too. */
 function callResult({ message, record }: ToolResult): CallToolResult {
   const { content } = message
   return {

@@ -137,7 +137,7 @@ export class RolloutService extends Resource {
     return exists ? this.#requests.stateOf(rollout) : undefined
   }
 
-  /** What a rollout came to, once it has ended. Read on this thread; `codec` does the same elsewhere. */
+  /** The result of a rollout, once it has ended. Read on this thread; `codec` does the same elsewhere. */
   record(rollout: string): RolloutRecord | undefined {
     return this.#parts.store.reader.rollout(rollout)
   }
@@ -211,7 +211,7 @@ export class RolloutService extends Resource {
     if (this.#state === 'open') this.#state = 'draining'
     this.#due.drain()
     await this.#work
-    // Closed or failed meanwhile, it has given up what ran.
+    // Closed or failed meanwhile, it has abandoned what ran.
     if (this.#state === 'draining') this.#hasDrained = true
   }
 

@@ -160,7 +160,7 @@ describe('summaryText', () => {
     const lastSent = {
       backend: 'inference.internal.example.org:8000',
       sentAt: 0,
-      isUndelivered: true,
+      isSilent: true,
       isUnderWay: true,
     }
     const { rawMessage } = timeoutError('time', {

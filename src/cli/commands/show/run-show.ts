@@ -43,15 +43,16 @@ export async function runShow(
   await readRun(found, async (reader) => {
     const shown: ShownRun = { found, reader, io, asJson }
     const limit = flags.limit ?? defaultLimit
-    const stray = (['outcome', 'reward', 'turns', 'sort', 'reverse'] as const).find((flag) => flag in flags)
+    const unusedFlag = (['outcome', 'reward', 'turns', 'sort', 'reverse'] as const).find((flag) => flag in flags)
     if (isGatewayRun(found)) {
       const why = `is for rollouts, and run ${found.name} holds the sessions of a gateway`
-      if (stray !== undefined) throw usageError(`--${stray} ${why}; leave it out`)
+      if (unusedFlag !== undefined) throw usageError(`--${unusedFlag} ${why}; leave it out`)
       await (rollout === undefined ? showSessions(limit, shown) : showSession(rollout, shown))
     } else if (rollout !== undefined) {
-      if (stray !== undefined) throw usageError(`--${stray} is for a list of rollouts; leave it out, or ${rollout}`)
+      if (unusedFlag !== undefined)
+        throw usageError(`--${unusedFlag} is for a list of rollouts; leave it out, or ${rollout}`)
       await showRollout(rollout, shown)
-    } else if (stray === undefined) showSummary(shown)
+    } else if (unusedFlag === undefined) showSummary(shown)
     else await showRollouts(queryOf(flags, limit), shown)
   })
   return exitCodes.ok

@@ -99,9 +99,11 @@ function refuseWhatIsForOthers(
   { arguments: given, flags }: Invocation<typeof toolsFlags>,
 ): void {
   const known = Object.keys(toolsFlags) as readonly (keyof Flags)[]
-  const stray = known.find((flag) => flags[flag] !== undefined && !action.flags.includes(flag))
-  if (stray !== undefined) {
-    throw usageError(`--${stray} is for millrace tools ${toolsFlags[stray].group}, not for ${name}; leave it out`)
+  const unusedFlag = known.find((flag) => flags[flag] !== undefined && !action.flags.includes(flag))
+  if (unusedFlag !== undefined) {
+    throw usageError(
+      `--${unusedFlag} is for millrace tools ${toolsFlags[unusedFlag].group}, not for ${name}; leave it out`,
+    )
   }
   const extra = given[2 + action.extra]
   if (extra !== undefined) throw usageError(`do not know what to do with "${extra}"; see millrace tools --help`)

@@ -243,7 +243,7 @@ export class Connection {
     }
     if (!PendingCalls.isOurs(message.id)) return false
     const pending = this.#pending.find(message.id)
-    // A call that was given up is not pending any more; its late answer is dropped.
+    // A call that was abandoned is not pending any more; its late answer is dropped.
     if (!pending) return true
     // Nothing has validated the message yet.
     const { error, result } = message as { readonly error?: Json; readonly result?: unknown }

@@ -32,7 +32,7 @@ interface LeasedServer extends ServerPolicy {
   readonly held: SessionLease
   isUsed: boolean
   running: number
-  /** Whether a call was given up, which the server may still be working on. */
+  /** Whether a call was abandoned, which the server may still be working on. */
   isLeftBusy: boolean
   /** Calls that wait for the server: together they are one rollout that waits. */
   awaiting: number

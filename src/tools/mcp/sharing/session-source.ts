@@ -16,7 +16,7 @@ export interface SharableSession {
   close(): Promise<void>
 }
 
-/** How a rollout used a session: no call, all calls answered, or a call given up that the server may still work on. */
+/** How a rollout used a session: no call, all calls answered, or a call abandoned that the server may still work on. */
 export type SessionUse = 'unused' | 'used' | 'busy'
 
 export interface SessionLease {
