@@ -163,8 +163,8 @@ const plainMessage: z.core.$ZodErrorMap = (issue) => {
     const options: readonly unknown[] = Array.isArray(issue['options']) ? issue['options'] : []
     return options.length > 0 ? `expected ${options.map((option) => `'${String(option)}'`).join(' | ')}` : unfitting
   }
-  const said = zodMessage(issue)
-  return typeof said === 'string' ? said.replace(/^Invalid (?:string|number): /, '') : said
+  const message = zodMessage(issue)
+  return typeof message === 'string' ? message.replace(/^Invalid (?:string|number): /, '') : message
 }
 
 function typeMessage(expected: string, input: unknown): string {

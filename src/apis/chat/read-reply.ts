@@ -193,8 +193,8 @@ function hasOtherParts(whole: { readonly content?: unknown } | undefined): boole
 function wholeMessage(draft: ReplyDraft): JsonObject {
   const message = withSignatures(chatMessage(draft.message()), draft.signatures)
   if (!draft.thinksInContent) return message
-  const { reasoning_content: _thought, ...said } = message
-  return { ...said, content: thoughtfulContent(draft.reasoning, draft.content) }
+  const { reasoning_content: _thought, ...rest } = message
+  return { ...rest, content: thoughtfulContent(draft.reasoning, draft.content) }
 }
 
 /** A message in the words of Chat, including the parts that only Chat knows. Audio is repeated by its id alone. */

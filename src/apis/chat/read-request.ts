@@ -16,7 +16,7 @@ import {
   anyText,
   AssistantDraft,
   contentOf,
-  given,
+  definedFields,
   imagePart,
   isAbsent,
   isEmpty,
@@ -90,7 +90,7 @@ export function readChatRequest(body: JsonObject, before?: ReadContext): Dialect
     wantsLogprobs: optionalFlag(body, 'logprobs') ?? false,
     unsupported: unsupported.names,
     body,
-    ...given({
+    ...definedFields({
       choices: choices > 1 ? choices : undefined,
       toolChoice: readChatToolChoice(body, unsupported),
       responseFormat: readChatFormat(body, unsupported),
@@ -105,7 +105,7 @@ export function readChatRequest(body: JsonObject, before?: ReadContext): Dialect
 function readSampling(body: JsonObject): Sampling {
   return {
     ...readTemperature(body),
-    ...given({
+    ...definedFields({
       // `max_completion_tokens` is the newer name of `max_tokens`.
       maxTokens: tokenLimit(body, 'max_completion_tokens') ?? tokenLimit(body, 'max_tokens'),
       stop: optionalTexts(body, 'stop'),
@@ -166,9 +166,9 @@ function readMessage(value: Json, reading: Reading): Message {
     case 'system':
     case 'developer':
     case 'user':
-      return { role, content: readContent(value['content'], at, unsupported), ...given({ name }) }
+      return { role, content: readContent(value['content'], at, unsupported), ...definedFields({ name }) }
     case 'assistant':
-      return { ...readAssistant(value, at, reading), ...given({ name }) }
+      return { ...readAssistant(value, at, reading), ...definedFields({ name }) }
     case 'function':
       throw rejected(`${at}.role`, 'is "function", which tools replaced: send role "tool" with a tool_call_id')
     default:

@@ -58,10 +58,10 @@ class ChatReplyStream implements ReplyStreamWriter {
   }
 
   repeat([message = {}]: readonly JsonObject[]): ServerSentEvent[] {
-    const { role: _told, tool_calls: calls, ...said } = message
-    if (!isJsonList(calls)) return [this.#chunk(said, null)]
+    const { role: _told, tool_calls: calls, ...rest } = message
+    if (!isJsonList(calls)) return [this.#chunk(rest, null)]
     const numbered = calls.filter(isJsonObject).map((call, index) => Object.assign({ index }, call))
-    return [this.#chunk({ ...said, tool_calls: numbered }, null)]
+    return [this.#chunk({ ...rest, tool_calls: numbered }, null)]
   }
 
   end(reply: BackendReply): ServerSentEvent[] {

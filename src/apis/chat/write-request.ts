@@ -114,9 +114,9 @@ export class ChatDialect implements Dialect {
   }
 
   #withoutReasoning(message: AssistantMessage): JsonObject {
-    const { reasoning_content: reasoning = '', ...said } = message
-    const sent = chatMessage(said)
-    return this.#options.sendReasoning ? { ...sent, content: thoughtfulContent(reasoning, said.content) } : sent
+    const { reasoning_content: reasoning = '', ...rest } = message
+    const sent = chatMessage(rest)
+    return this.#options.sendReasoning ? { ...sent, content: thoughtfulContent(reasoning, rest.content) } : sent
   }
 
   #tail({ sampling, captureTokens, stream: wantsStream = this.#options.stream }: ModelRequest): string {

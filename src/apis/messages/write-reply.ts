@@ -181,8 +181,8 @@ class MessagesReplyStream implements ReplyStreamWriter {
     if (delta.kind === 'arguments') {
       if (this.#call?.index !== delta.index) return []
       this.#call.written += delta.text
-      const said = delta.text.trimEnd()
-      if (said !== '') this.#call.mayBeWhole = said.endsWith('}')
+      const trimmed = delta.text.trimEnd()
+      if (trimmed !== '') this.#call.mayBeWhole = trimmed.endsWith('}')
       return [this.#deltaEvent({ type: 'input_json_delta', partial_json: delta.text })]
     }
     const { kind, text } = delta

@@ -216,8 +216,8 @@ function withInput({ input: _input, ...block }: JsonObject, { function: { argume
 
 function toolResult({ tool_call_id: id, content, is_error: isError }: ToolMessage, target: RequestTarget): string {
   const blocks = contentBlocks(content, target)
-  const said = blocks === '' ? '' : `,"content":[${blocks}]`
-  return `{"type":"tool_result","tool_use_id":${JSON.stringify(id)}${said}${isError ? ',"is_error":true' : ''}}`
+  const contentJson = blocks === '' ? '' : `,"content":[${blocks}]`
+  return `{"type":"tool_result","tool_use_id":${JSON.stringify(id)}${contentJson}${isError ? ',"is_error":true' : ''}}`
 }
 
 function joined(blocks: readonly string[]): string {

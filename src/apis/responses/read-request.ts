@@ -1,7 +1,7 @@
 import type { ResponseFormat } from '../backend.ts'
 import { isJsonList, type JsonObject, type Message, type Sampling } from '../../schema/index.ts'
 import {
-  given,
+  definedFields,
   isAbsent,
   isEmpty,
   openAiFormat,
@@ -78,7 +78,7 @@ export function readResponsesRequest(body: JsonObject, before?: ReadContext): Di
     wantsLogprobs: includes(body, 'message.output_text.logprobs'),
     unsupported: unsupported.names,
     body,
-    ...given({
+    ...definedFields({
       toolNames,
       toolChoice: readToolChoice(body, unsupported, toolNames),
       responseFormat: readFormat(body, unsupported),
@@ -139,7 +139,7 @@ function readFormat(body: JsonObject, unsupported: Unsupported): ResponseFormat 
 function readSampling(body: JsonObject, unsupported: Unsupported): Sampling {
   return {
     ...readTemperature(body),
-    ...given({
+    ...definedFields({
       maxTokens: optionalCount(body, 'max_output_tokens'),
       reasoningEffort: readEffort(body, unsupported),
       extra: readExtra(body),

@@ -66,8 +66,8 @@ export class ResponsesDialect implements Dialect {
   }
 
   #input(messages: readonly Message[], items: readonly Json[] = []): string {
-    const said = messages.map((message) => this.#items(message)).filter((json) => json !== '')
-    return `${this.#head}${[...said, ...items.map((item) => JSON.stringify(item))].join(',')}]`
+    const texts = messages.map((message) => this.#items(message)).filter((json) => json !== '')
+    return `${this.#head}${[...texts, ...items.map((item) => JSON.stringify(item))].join(',')}]`
   }
 
   #prompt(request: ModelRequest): string {

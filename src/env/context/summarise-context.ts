@@ -97,9 +97,9 @@ async function ask(transcript: string, view: ContextView, options: SummariseCont
 }
 
 function withoutThoughts(answer: string): string {
-  const said = answer.split('</think>').at(-1) ?? ''
+  const summary = answer.split('</think>').at(-1) ?? ''
   // Thoughts that never ended are no summary.
-  return said.includes('<think>') ? '' : said.trim()
+  return summary.includes('<think>') ? '' : summary.trim()
 }
 
 /** The opening with the summary in its last user message: many chat templates do not allow two user messages in a row. */

@@ -110,8 +110,8 @@ async function runCommand({ file, args, cwd, env, input, signal, ...command }: C
   let errorText = ''
   let hasExited = false
   const failure = (what: string, cause?: unknown): MillraceError => {
-    const said = errorText.trim() === '' ? '' : `; stderr ended with: ${errorText.trim()}`
-    return rewardFailed(`${file} ${what}${said}`, cause)
+    const stderrText = errorText.trim() === '' ? '' : `; stderr ended with: ${errorText.trim()}`
+    return rewardFailed(`${file} ${what}${stderrText}`, cause)
   }
   const timeoutMs = timerMs(command.timeoutMs)
   using scope = new AbortScope(signal, timeoutMs, () => failure(`took longer than ${timeoutMs / 1_000} s (timeoutMs)`))

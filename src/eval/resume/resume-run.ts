@@ -37,8 +37,8 @@ export async function resumeRun(
     wasComplete ? undefined : narrowNotice(name, taskLimit, config.limit),
     wasComplete ? undefined : codeChangeNotice(name, changedCode),
   ].filter((notice) => notice !== undefined)
-  const said = [...notices, ...again, ...(store.isResumed ? found : [])]
-  return { info: { name, folder, resumed, notices: said }, changedCode, wasComplete }
+  const allNotices = [...notices, ...again, ...(store.isResumed ? found : [])]
+  return { info: { name, folder, resumed, notices: allNotices }, changedCode, wasComplete }
 }
 
 function isUnderWay(reader: RunReader): boolean {

@@ -84,10 +84,10 @@ export class UpstreamRequest {
         : new UpstreamRequest(this.#incoming, { ...this.#parts, request }, this.#way)
     }
     if (refusal.code !== 'model_rejected' || this.#way === 'plain' || !this.#isAdding) return undefined
-    const said = `${refusal.message} ${String(refusal.data['said'])} ${String(refusal.data['param'])}`
+    const refusalText = `${refusal.message} ${String(refusal.data['said'])} ${String(refusal.data['param'])}`
     const { body, stream } = this.request
     const isNamed = [...Object.keys(this.#tokenFields), 'stream_options'].some(
-      (name) => !body[name] && said.includes(name),
+      (name) => !body[name] && refusalText.includes(name),
     )
     if (!isNamed && this.model.tokenRequest.isAccepted) return undefined
     const isWholeLeft = isNamed && this.capturesTokens && this.#way === 'recorded' && stream && !this.#isGenerate

@@ -106,8 +106,8 @@ function otherForm({ api, value }: OtherPart): string {
   if (type === 'redacted_thinking') return ''
   // A client repeats audio by its id alone.
   if (isJsonObject(audio)) return `audio ${sized(JSON.stringify(audio['id'] ?? null))}`
-  const said = Object.entries(value).filter(([name]) => api !== 'responses' || !itemNames.has(name))
-  return `other ${api} ${sized(JSON.stringify(sorted(Object.fromEntries(said)), leaveOutNull))}`
+  const compared = Object.entries(value).filter(([name]) => api !== 'responses' || !itemNames.has(name))
+  return `other ${api} ${sized(JSON.stringify(sorted(Object.fromEntries(compared)), leaveOutNull))}`
 }
 
 function partsForm(content: readonly ContentPart[]): string {

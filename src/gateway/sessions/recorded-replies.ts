@@ -114,9 +114,9 @@ export function wholeConversation(
   earlier: EarlierConversation,
   { messages, hasInstructions }: DialectRequest,
 ): Message[] {
-  const said = earlier.messages.slice(earlier.hasInstructions ? 1 : 0)
+  const earlierMessages = earlier.messages.slice(earlier.hasInstructions ? 1 : 0)
   const own = hasInstructions ? 1 : 0
-  return [...messages.slice(0, own), ...said, ...messages.slice(own)]
+  return [...messages.slice(0, own), ...earlierMessages, ...messages.slice(own)]
 }
 
 /** Reads the conversation up to a reply, which is on disk. Other work has its turns meanwhile. */

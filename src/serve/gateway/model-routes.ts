@@ -160,12 +160,12 @@ class ModelExchange {
 
 /** Which form of the API the body is written in, and what it uses beyond that. */
 function anthropicHeaders(headers: IncomingHttpHeaders): Record<string, string> {
-  const said: Record<string, string> = {}
+  const matched: Record<string, string> = {}
   for (const name of ['anthropic-version', 'anthropic-beta']) {
     const value = headers[name]
-    if (typeof value === 'string') said[name] = value
+    if (typeof value === 'string') matched[name] = value
   }
-  return said
+  return matched
 }
 
 interface ListedModels {

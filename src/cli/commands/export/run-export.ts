@@ -3,7 +3,7 @@ import { exportSessions } from '../../../gateway/index.ts'
 import { andList } from '../../../kit/index.ts'
 import { exportRollouts, type FoundRun, type RunReader } from '../../../store/index.ts'
 import type { Invocation } from '../../command-line/command.ts'
-import { type FlagTable, type FlagValues, given } from '../../command-line/flags.ts'
+import { type FlagTable, type FlagValues, definedFields } from '../../command-line/flags.ts'
 import { exitCodes, type ExitCode } from '../../terminal/exit-codes.ts'
 import { usageError } from '../../command-line/flag-value.ts'
 import type { CommandIo } from '../../terminal/io.ts'
@@ -110,7 +110,7 @@ async function* sessionChunks(
     format: flags.format ?? 'jsonl',
     skipWithoutTokens,
     onDamaged,
-    ...given({ tenant, session, group, discount, mainTree, trees }),
+    ...definedFields({ tenant, session, group, discount, mainTree, trees }),
     ...(flags['include-discarded'] && { include: 'discarded' }),
   })
   const { rows, sideRows, sessions, emptySessions, damagedSessions, withoutTokens, laterTurns, driftedTurns } = end

@@ -2,7 +2,7 @@ import { forkRollout, type ForkOptions } from '../../../eval/index.ts'
 import { settleHeapForRollouts } from '../../../kit/index.ts'
 import { openOutput, runEvaluation } from '../eval/run-eval.ts'
 import type { Invocation } from '../../command-line/command.ts'
-import { given } from '../../command-line/flags.ts'
+import { definedFields } from '../../command-line/flags.ts'
 import type { ExitCode } from '../../terminal/exit-codes.ts'
 import { exitNotice } from '../../terminal/signals.ts'
 import { usageError } from '../../command-line/flag-value.ts'
@@ -47,7 +47,7 @@ async function forkOptions(invocation: ForkInvocation, root: string, io: Command
     rollout,
     turn,
     models,
-    ...given({
+    ...definedFields({
       model: flags.model && modelFromFlags({ name: flags.model, flags, simulator, models, env: io.env }),
       system,
       prompt,
@@ -62,7 +62,7 @@ async function forkOptions(invocation: ForkInvocation, root: string, io: Command
     run: {
       root,
       resume: flags.new ? 'never' : 'auto',
-      ...given({ name: flags.run, retryFailed: flags['retry-failed'] }),
+      ...definedFields({ name: flags.run, retryFailed: flags['retry-failed'] }),
     },
   }
 }

@@ -12,7 +12,7 @@ import {
 } from '../../../serve/index.ts'
 import { Logger } from '../../../telemetry/index.ts'
 import type { Invocation } from '../../command-line/command.ts'
-import { type FlagValues, given } from '../../command-line/flags.ts'
+import { type FlagValues, definedFields } from '../../command-line/flags.ts'
 import { defaultGatewayPort, type GatewayFlags } from './gateway-command.ts'
 import type { ExitCode } from '../../terminal/exit-codes.ts'
 import { readGatewayConfig } from './gateway-config-file.ts'
@@ -51,7 +51,7 @@ export async function runGateway({ flags }: Invocation<GatewayFlags>, io: Comman
     const asking = setTimeout(() => logger.lines.info('asking the backends what they are'), slowMs)
     const found = await findModels({
       backends: flags.backend ?? [],
-      ...given({ model: flags.model, models: config?.models }),
+      ...definedFields({ model: flags.model, models: config?.models }),
       env: io.env,
       secrets: [...secrets, ...keys.map(({ key }) => key)],
       signal: lifetime.signal,
@@ -62,7 +62,7 @@ export async function runGateway({ flags }: Invocation<GatewayFlags>, io: Comman
       ...found,
       ...(config && { aliases: config.aliases, hostedTools: config.hostedTools }),
       pollBackends: !flags['no-poll'] && config?.pollBackends !== false,
-      bounds: { ...config?.bounds, ...given({ maxWaitMs: flags['max-wait'] }) },
+      bounds: { ...config?.bounds, ...definedFields({ maxWaitMs: flags['max-wait'] }) },
       keys,
       secrets,
       host,
@@ -116,9 +116,9 @@ function logBackend(
     lines.info({ backend, kind: facts.kind, models, tokens: tokensText(facts, serves) }, 'a backend has answered')
     return
   }
-  const said = { backend, error: { code: problem.code, message: problem.rawMessage } }
-  if (problem.retryable) lines.warn(said, 'waiting for a backend')
-  else lines.error(said, 'a backend cannot be used')
+  const fields = { backend, error: { code: problem.code, message: problem.rawMessage } }
+  if (problem.retryable) lines.warn(fields, 'waiting for a backend')
+  else lines.error(fields, 'a backend cannot be used')
 }
 
 /** Logs a backend that requests wait for, or that is back. Changes of concurrency are too frequent for a log. */

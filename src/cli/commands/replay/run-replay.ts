@@ -9,7 +9,7 @@ import { commonLength } from '../../../kit/index.ts'
 import type { Message } from '../../../schema/index.ts'
 import type { FoundRun, RunReader } from '../../../store/index.ts'
 import type { Invocation } from '../../command-line/command.ts'
-import { given } from '../../command-line/flags.ts'
+import { definedFields } from '../../command-line/flags.ts'
 import { usageError } from '../../command-line/flag-value.ts'
 import { findRolloutToRepeat, nameUnreadable } from '../../stored-runs/find-rollout.ts'
 import { locateRun, readRun, runsRoot } from '../../stored-runs/stored-run.ts'
@@ -33,7 +33,7 @@ export async function runReplay(
     throw usageError('which rollout? Name one (millrace replay <run> 12-0), or give --all for every one of the run')
   }
   const found = await locateRun(name, runsRoot(flags.runs, io), io)
-  const options = given({ environment: flags.environment, options: prefixed['env'] })
+  const options = definedFields({ environment: flags.environment, options: prefixed['env'] })
   const asJson = flags.json === true
   using _exit = exitNotice(io, 'The run is as it was.')
   return await readRun(found, async (reader) => {

@@ -6,7 +6,7 @@ import {
   type ScoreEstimate,
 } from '../../../eval/index.ts'
 import type { Invocation } from '../../command-line/command.ts'
-import { given } from '../../command-line/flags.ts'
+import { definedFields } from '../../command-line/flags.ts'
 import { nameUnreadable } from '../../stored-runs/find-rollout.ts'
 import { locateRun, readRun, runsRoot } from '../../stored-runs/stored-run.ts'
 import { type ExitCode, exitCodes } from '../../terminal/exit-codes.ts'
@@ -35,7 +35,7 @@ export async function runRescore(
   using _exit = exitNotice(io, 'The run is as it was.')
   return await readRun(found, async (reader) => {
     const rescoring = await rescoreRun(reader, {
-      ...given({ environment, options: prefixed['env'], judge: flags.judge, concurrency: flags.concurrency }),
+      ...definedFields({ environment, options: prefixed['env'], judge: flags.judge, concurrency: flags.concurrency }),
       ...(flags['no-setup'] && { setup: false }),
     })
     await writeLines(rescoring, io, { asJson: flags.json === true, out: flags.out })

@@ -131,12 +131,12 @@ export class McpSession extends Resource {
         )
       }
       case 'rpc-error': {
-        const said = outcome.message || `error ${outcome.code} without a message`
+        const message = outcome.message || `error ${outcome.code} without a message`
         if (!protocolErrors.has(outcome.code)) {
-          return { content: said, isError: true, detail: this.#detail(connection, attempts) }
+          return { content: message, isError: true, detail: this.#detail(connection, attempts) }
         }
         throw this.#infra(
-          `server '${this.name}' does not understand tools/call: ${said} (${outcome.code})`,
+          `server '${this.name}' does not understand tools/call: ${message} (${outcome.code})`,
           connection,
           attempts,
         )
@@ -210,17 +210,17 @@ export class McpSession extends Resource {
       cut: `broke off '${call.tool}' without an answer`,
       lost: `was lost during '${call.tool}'`,
     }[failure.kind]
-    const said = `server '${this.name}' ${what}: ${this.#errors.text(failure.cause)}`
+    const message = `server '${this.name}' ${what}: ${this.#errors.text(failure.cause)}`
     const runs = before + Number(failure.mayHaveRun)
     if (lastFailure) {
       const fate = ['The call did not run', 'The call may have run'][runs] ?? 'The call may have run more than once'
-      return `${said}. That was attempt ${number}, after: ${this.#errors.text(lastFailure.cause)}. ${fate}.`
+      return `${message}. That was attempt ${number}, after: ${this.#errors.text(lastFailure.cause)}. ${fate}.`
     }
-    if (failure.kind === 'refused') return said
-    if (runs === 0) return `${said}. The call did not run.`
+    if (failure.kind === 'refused') return message
+    if (runs === 0) return `${message}. The call did not run.`
     return this.#options.config.retry === 'never'
-      ? `${said}. The call may have run, and retry: 'never' forbids to repeat it.`
-      : `${said}. The call may have run, so it was not repeated. See first why the server failed. Only if each of its tools may run twice, retry: 'always' has such calls repeated.`
+      ? `${message}. The call may have run, and retry: 'never' forbids to repeat it.`
+      : `${message}. The call may have run, so it was not repeated. See first why the server failed. Only if each of its tools may run twice, retry: 'always' has such calls repeated.`
   }
 
   async #reach(attempts: CallAttempts): Promise<Connection> {

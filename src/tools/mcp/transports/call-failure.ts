@@ -42,9 +42,9 @@ export function sseFailure(error: Error): CallFailure {
 export function errorText(error: Error): string {
   if (!(error instanceof SdkHttpError)) return error.message
   const { status } = error
-  const said = statusText(status, error.message.replace(/^Error POSTing to endpoint:/, ''))
-  if (status === 401 || status === 403) return `${said}. Check the key in "headers"`
-  return status === 404 || status === 405 ? `${said}. Check the path in "url", which is often /mcp` : said
+  const message = statusText(status, error.message.replace(/^Error POSTing to endpoint:/, ''))
+  if (status === 401 || status === 403) return `${message}. Check the key in "headers"`
+  return status === 404 || status === 405 ? `${message}. Check the path in "url", which is often /mcp` : message
 }
 
 export function statusOf(error: unknown): number | undefined {
