@@ -169,7 +169,7 @@ export { findModels, GatewayServer, RolloutServer, RolloutService } from './serv
 export type {
   BackendDirectory,
   CodecStatus,
-  Finding,
+  ProbeResult,
   FindModelsOptions,
   FoundModels,
   GatewayBounds,

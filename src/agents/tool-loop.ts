@@ -14,10 +14,10 @@ export function toolLoop(): Agent {
         throw new MillraceError('budget_exhausted', 'the reply reached its length limit', { data: { limit: 'tokens' } })
       }
       if (calls.length > 0) append(...(await tools.call(calls)))
-      const word = await update(message)
-      if (word?.messages) append(...word.messages)
-      if (word?.end) return
-      if (calls.length === 0 && !word?.messages?.length) return
+      const changes = await update(message)
+      if (changes?.messages) append(...changes.messages)
+      if (changes?.end) return
+      if (calls.length === 0 && !changes?.messages?.length) return
     }
   }
 }

@@ -25,7 +25,7 @@ export type ResponseFormat =
     }
 
 /** The part of a client's body that is sent as it is, where its conversation is filled in. */
-export interface OwnWords {
+export interface ClientBodyParts {
   /** The messages that are filled in, those that the client did not write itself. */
   readonly messages: readonly Message[]
   /** The items that follow those messages in `input`. */
@@ -51,7 +51,7 @@ export interface ModelRequest {
   /** How many choices `body` asks for, if that is more than one. Only the first is read; the others are the client's. */
   readonly choices?: number
   /** What a client wrote in the API of this model. It is sent in place of what the other fields say: only Responses has that. */
-  readonly own?: OwnWords
+  readonly own?: ClientBodyParts
   /** Set if `body` is in SGLang's own API, which its servers have beside the others. */
   readonly bodyApi?: 'generate'
   /** The client's headers that concern the body (the version of the API, betas), by lower-case name. */
@@ -100,7 +100,7 @@ export interface ReplySink {
    * closes meanwhile is noticed only when it is read again.
    */
   onEvents(events: readonly ReplyEvent[], resume: () => void): boolean
-  /** The reply broke off, or was given up, after the first event. Called once, before the call ends. */
+  /** The reply broke off, or was abandoned, after the first event. Called once, before the call ends. */
   onPartial?(partial: PartialReply): void
 }
 
@@ -150,7 +150,7 @@ export interface Backend extends AsyncDisposable {
   readonly provider?: string
   readonly logprobs?: LogprobsKind | undefined
   /** When the first bytes of a reply last came, by `performance.now()`. If missing, only whole replies are signs of life. */
-  readonly heardAt?: number
+  readonly lastByteAt?: number
   send(request: BackendRequest): Promise<BackendReply>
   /** How many tokens a request's prompt has. One try, like `send`; nothing is sampled. Missing if the backend cannot count. */
   readonly countTokens?: ((request: BackendRequest) => Promise<number>) | undefined

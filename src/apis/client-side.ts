@@ -19,7 +19,7 @@ import type { TokenArrays } from './tokens/token-scanner.ts'
 
 export interface DialectOptions {
   readonly source: Source
-  /** The name that the model's replies are recorded under. Sealed reasoning is sent back only to the model that wrote it. */
+  /** The name that the model's replies are recorded under. Signed reasoning is sent back only to the model that wrote it. */
   readonly modelName: string
   readonly upstreamName: string
   /** Whether replies are streamed if the request does not say. */
@@ -34,7 +34,7 @@ export interface DialectOptions {
 }
 
 /** One way of asking a server for a turn: how the request is written and how the answer is read. */
-export interface Dialect extends AnswerReader {
+export interface Dialect extends ReplyParser {
   /** The path below the API's base url. */
   readonly path: string
   render(request: ModelRequest): string
@@ -48,7 +48,7 @@ export interface AnswerContext {
   readonly choices?: number | undefined
 }
 
-export interface AnswerReader {
+export interface ReplyParser {
   /** Whether token ids are looked for in the bytes of answers, when they were asked for. */
   readonly hasTokens: boolean
   /** Whether each event of a stream repeats those before it: then only the length of one event is bounded, not their sum. */
@@ -163,13 +163,13 @@ export const messageJson = jsonCache((message: Message) => JSON.stringify(messag
 
 const replies = new WeakMap<Message, { readonly model: string; readonly original: OriginalReply }>()
 
-/** Keeps the original of the call's reply, if it is a sealed one, with the message that was read from it. */
-export function keepSealed(message: Message, { model, original }: Pick<CallRecord, 'model' | 'original'>): void {
+/** Keeps the original of the call's reply, if it is a signed one, with the message that was read from it. */
+export function keepSignedReply(message: Message, { model, original }: Pick<CallRecord, 'model' | 'original'>): void {
   if (original) replies.set(message, { model, original })
 }
 
-/** The original reply of a message, if it is a sealed one of this model: no other model could open it. */
-export function sealedReply(message: Message, model: string): OriginalReply | undefined {
+/** The original reply of a message, if it is a signed one of this model: no other model could open it. */
+export function signedReply(message: Message, model: string): OriginalReply | undefined {
   const found = replies.get(message)
   return found?.model === model ? found.original : undefined
 }
@@ -178,33 +178,34 @@ export function sealedReply(message: Message, model: string): OriginalReply | un
  * Whether a reply holds reasoning that is signed or encrypted. Its server takes such reasoning back only unchanged and in
  * its place; Anthropic's and Gemini's servers refuse to continue after a tool call without it.
  */
-export function isSealed({ api, output }: OriginalReply): boolean {
+export function isSigned({ api, output }: OriginalReply): boolean {
   if (!isNestedWithin(maxOriginalDepth, output)) return false
-  if (api === 'chat') return output.some((message) => sealsIn(message).some((seal) => isJsonObject(seal)))
+  if (api === 'chat')
+    return output.some((message) => signaturesIn(message).some((signature) => isJsonObject(signature)))
   const reasoning = output.filter(({ type }) => {
     return type === 'thinking' || type === 'redacted_thinking' || type === 'reasoning'
   })
-  return reasoning.length > 0 && reasoning.every(hasSeal)
+  return reasoning.length > 0 && reasoning.every(hasSignature)
 }
 
-/** Whether reasoning carries its own content. Without a seal the server would look for the item in its store, in vain. */
-function hasSeal({ type, signature, encrypted_content: encrypted }: JsonObject): boolean {
-  const seal = signature ?? encrypted
-  return type === 'redacted_thinking' || (typeof seal === 'string' && seal !== '')
+/** Whether reasoning carries its own content. Without a signature the server would look for the item in its store, in vain. */
+function hasSignature({ type, signature, encrypted_content: encrypted }: JsonObject): boolean {
+  const content = signature ?? encrypted
+  return type === 'redacted_thinking' || (typeof content === 'string' && content !== '')
 }
 
-export function sealsIn({ tool_calls: calls }: JsonObject): (Json | undefined)[] {
+export function signaturesIn({ tool_calls: calls }: JsonObject): (Json | undefined)[] {
   if (!isJsonList(calls)) return []
   return calls.flatMap((call) => (isJsonObject(call) && call['custom'] === undefined ? [call['extra_content']] : []))
 }
 
 /** The API that a request is written in, and the server that it goes to. */
-export interface Wording {
+export interface RequestTarget {
   readonly api: 'Chat Completions' | 'Responses' | 'Messages'
   readonly source: Source
 }
 
-export function unsayable({ api, source }: Wording, what: string, param: string): MillraceError {
+export function unsupportedError({ api, source }: RequestTarget, what: string, param: string): MillraceError {
   const step = 'Leave it out, or use a model that is asked in another API.'
   return new MillraceError(
     'model_rejected',
@@ -213,8 +214,8 @@ export function unsayable({ api, source }: Wording, what: string, param: string)
   )
 }
 
-export function foreignPart(wording: Wording, { api, value }: OtherPart): MillraceError {
-  return unsayable(wording, `a part of the ${api} API (${nameOf(value)})`, 'messages')
+export function unsupportedPart(target: RequestTarget, { api, value }: OtherPart): MillraceError {
+  return unsupportedError(target, `a part of the ${api} API (${nameOf(value)})`, 'messages')
 }
 
 function nameOf(value: unknown): string {

@@ -14,7 +14,7 @@ export {
   type ReplyMemory,
   type ReplyStreamWriter,
   type ServerDialect,
-  type WireEvent,
+  type ServerSentEvent,
 } from './server-side.ts'
 export { responsesServer } from './responses/write-stream.ts'
 export { argumentsKey, changedInput, changesOf, inputOf, sameArguments } from './tool-input.ts'
@@ -24,7 +24,7 @@ export type {
   BackendRequest,
   LaterVersion,
   ModelRequest,
-  OwnWords,
+  ClientBodyParts,
   PartialReply,
   RawReply,
   ReplyDelta,
@@ -35,12 +35,12 @@ export type {
 } from './backend.ts'
 export {
   type AnswerContext,
-  type AnswerReader,
+  type ReplyParser,
   type Dialect,
   type EngineName,
   EventDraft,
-  isSealed,
-  keepSealed,
+  isSigned,
+  keepSignedReply,
   messageJson,
   type StreamAssembler,
   tokenRequestOf,
@@ -51,14 +51,14 @@ export {
   type ScannedReply,
   scanReply,
   type PromptReader,
-  worthScanningBytes,
+  minScannedBytes,
   type TokenArrays,
 } from './tokens/token-scanner.ts'
-export { isShortOfTokens, readReportedError, reportedError } from './errors/reported-error.ts'
+export { isOutputLimitTooLow, readReportedError, reportedError } from './errors/reported-error.ts'
 export {
   type Source,
   transportError,
-  brokenText,
+  invalidUtf8,
   lostReply,
   oversizedReply,
   packedReply,

@@ -198,8 +198,8 @@ test('an error in the middle of a stream reaches both clients, and no reply does
 function answerOf(seed: number): Answer {
   const random = new RandomConversation(seed)
   const reply = random.reply()
-  const isCut = reply.message.tool_calls?.some((call) => call.function.arguments.startsWith('{"cut"'))
-  return isCut === true ? answerOf(seed + 1000) : { reply, deltas: random.deltas(reply.message) }
+  const isTruncated = reply.message.tool_calls?.some((call) => call.function.arguments.startsWith('{"cut"'))
+  return isTruncated === true ? answerOf(seed + 1000) : { reply, deltas: random.deltas(reply.message) }
 }
 
 /** The message that it stands for: streams begin with an empty text, whole replies that only call have none. */

@@ -30,10 +30,10 @@ export interface DraftCall {
   /** The text that a custom tool of Chat is called with; undefined for functions. */
   input?: string
   /** The `extra_content` of the call, which its server wants to see again: Gemini's signature of the thought that led to it. */
-  seal?: Json
+  signature?: Json
   /** The call's rank among the calls: the server's own number, or the order in which it began. */
   number: number
-  isTold: boolean
+  isReported: boolean
 }
 
 export class ReplyDraft {
@@ -72,10 +72,10 @@ export class ReplyDraft {
     return this.#calls.some(({ input }) => input !== undefined)
   }
 
-  /** The seals of the function calls, in order; undefined if no call has one. */
-  get seals(): readonly (Json | undefined)[] | undefined {
-    if (!this.#calls.some(({ seal }) => seal !== undefined)) return undefined
-    return this.#calls.filter(({ input }) => input === undefined).map(({ seal }) => seal)
+  /** The signatures of the function calls, in order; undefined if no call has one. */
+  get signatures(): readonly (Json | undefined)[] | undefined {
+    if (!this.#calls.some(({ signature }) => signature !== undefined)) return undefined
+    return this.#calls.filter(({ input }) => input === undefined).map(({ signature }) => signature)
   }
 
   addOther(part: OtherPart): void {
@@ -87,7 +87,7 @@ export class ReplyDraft {
       throw malformedReply(this.source, `it has a tool call number ${index}`)
     }
     while (this.#calls.length <= index) {
-      this.#calls.push({ id: '', name: '', arguments: '', number: this.#calls.length, isTold: false })
+      this.#calls.push({ id: '', name: '', arguments: '', number: this.#calls.length, isReported: false })
     }
     return this.#calls[index] as DraftCall
   }
@@ -214,23 +214,23 @@ export function finishReasonOf(said: string, hasToolCalls: boolean): FinishReaso
   return meaning ?? (hasToolCalls ? 'tool_calls' : 'stop')
 }
 
-/** The places of a message for what a model wrote, in the order in which they are written when the message is sent again. */
-const places = ['thought', 'text', 'call'] as const
+/** The parts of a message that a model writes, in the order in which they are written when the message is sent again. */
+const messageParts = ['thought', 'text', 'call'] as const
 
-export type MessagePlace = (typeof places)[number]
+export type MessagePart = (typeof messageParts)[number]
 
-/** Whether our own message can hold all pieces of a reply and their order. `placeOf`: the place of a piece, if it has one. */
+/** Whether our own message can hold all pieces of a reply and their order. `partOf`: the part that a piece belongs to, if any. */
 export function isLossless(
   pieces: readonly JsonObject[],
-  placeOf: (piece: JsonObject) => MessagePlace | undefined,
+  partOf: (piece: JsonObject) => MessagePart | undefined,
 ): boolean {
   let last = -1
   for (const piece of pieces) {
-    const place = placeOf(piece)
-    if (place === undefined) return false
-    const order = places.indexOf(place)
+    const part = partOf(piece)
+    if (part === undefined) return false
+    const order = messageParts.indexOf(part)
     // A message may have several calls; a second thought or text would be merged with the first.
-    if (order < last || (order === last && place !== 'call')) return false
+    if (order < last || (order === last && part !== 'call')) return false
     last = order
   }
   return true
@@ -240,7 +240,7 @@ export function tokenCount(value: unknown): number {
   return typeof value === 'number' && value > 0 && Number.isFinite(value) ? Math.floor(value) : 0
 }
 
-export function textOrNothing(value: unknown): string | undefined {
+export function textOrUndefined(value: unknown): string | undefined {
   return typeof value === 'string' && value !== '' ? value : undefined
 }
 
@@ -263,7 +263,7 @@ export class SyntheticIds {
   }
 
   /** The id of the call at this place, counted from the end of the messages. */
-  at(place: number): string {
+  at(part: number): string {
     for (; this.#known < this.#messages.length; this.#known += 1) {
       const message = this.#messages[this.#known]
       for (const { id } of (message?.role === 'assistant' && message.tool_calls) || []) {
@@ -271,7 +271,7 @@ export class SyntheticIds {
         if (number !== undefined) this.#next = Math.max(this.#next, Number(number) + 1)
       }
     }
-    return `call_${this.#next + place}`
+    return `call_${this.#next + part}`
   }
 }
 

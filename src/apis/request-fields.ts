@@ -57,7 +57,7 @@ export function optionalFlag(body: JsonObject, key: string, at = ''): boolean | 
 
 /** The fields of the sampling that have the same names in all three APIs. */
 export function readTemperature(body: JsonObject): Sampling {
-  return given({
+  return definedFields({
     temperature: optional(body, 'temperature', '', [isFromZero, 'must be a number from 0 on']),
     topP: optional(body, 'top_p', '', [isFraction, 'must be a number from 0 to 1']),
   })
@@ -100,7 +100,7 @@ function optional<Value extends Json>(
   throw rejected(at + key, must)
 }
 
-export function given<Fields extends object>(fields: Fields): Given<Fields> {
+export function definedFields<Fields extends object>(fields: Fields): Given<Fields> {
   return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined)) as Given<Fields>
 }
 
@@ -193,9 +193,9 @@ export function toolDefinition(fields: JsonObject, at: string, schema?: JsonObje
     type: 'function',
     function: {
       name: requiredText(fields, 'name', at),
-      ...given({ description: optionalText(fields, 'description', at) }),
+      ...definedFields({ description: optionalText(fields, 'description', at) }),
       parameters: schema ?? optionalObject(fields, 'parameters', at) ?? noParameters,
-      ...given({ strict: optionalFlag(fields, 'strict', at) }),
+      ...definedFields({ strict: optionalFlag(fields, 'strict', at) }),
     },
   }
 }
@@ -219,9 +219,9 @@ export function openAiFormat(
   return {
     kind: 'json_schema',
     name: requiredText(fields, 'name', place),
-    ...given({ description: optionalText(fields, 'description', place) }),
+    ...definedFields({ description: optionalText(fields, 'description', place) }),
     schema: optionalObject(fields, 'schema', place) ?? {},
-    ...given({ strict: optionalFlag(fields, 'strict', place) }),
+    ...definedFields({ strict: optionalFlag(fields, 'strict', place) }),
   }
 }
 
@@ -241,7 +241,7 @@ export class Unsupported {
   readonly isTranslated: boolean
   readonly names: string[] = []
   /** The names among them that stand for a part of the conversation which only the provider has. */
-  readonly held: string[] = []
+  readonly providerContent: string[] = []
   /** The names that are left out, each kind once: of `tools[0].async` and `tools[1].async` there is `tools[].async`. */
   readonly dropped: string[] = []
   readonly hosted: string[] = []
@@ -254,9 +254,9 @@ export class Unsupported {
     addTo(this.names, name)
   }
 
-  addHeld(name: string): void {
+  addProviderContent(name: string): void {
     this.add(name)
-    addTo(this.held, name)
+    addTo(this.providerContent, name)
   }
 
   /** Adds a setting of what only the client's provider does, or one that has no effect. */
@@ -285,7 +285,7 @@ export class Unsupported {
    */
   listIn(request: RequestDraft): void {
     if (this.isTranslated && isUnmeetable(request)) this.add('tool_choice without a tool that can be called')
-    if (this.held.length > 0) request.held = this.held
+    if (this.providerContent.length > 0) request.providerContent = this.providerContent
     if (this.dropped.length > 0) request.dropped = this.dropped
     if (this.hosted.length > 0) request.hosted = this.hosted
   }

@@ -17,7 +17,7 @@ import type { ToolNames } from './responses/tool-names.ts'
 export interface ServerDialect {
   readonly api: ClientApi
   /** Reads a parsed body. Throws `model_rejected` (with `data.status` 400 and `data.param`) if it is not valid. */
-  read(body: JsonObject, before?: SaidBefore): DialectRequest
+  read(body: JsonObject, before?: ReadContext): DialectRequest
   /** How tokens of a prompt are counted, if the API can do that. */
   readonly counting?: CountingDialect
   whole(head: ReplyHead, reply: BackendReply): Record<string, unknown>
@@ -26,7 +26,7 @@ export interface ServerDialect {
   readonly streamedArguments?: (written: string) => string
   /** An error in the API's own shape, with the status and the headers (`retry-after`) that go with it. */
   error(error: MillraceError): DialectError
-  streamError(error: MillraceError): WireEvent
+  streamError(error: MillraceError): ServerSentEvent
 }
 
 /** How a client asks for the length of a prompt: with the body of a request, without fields about the reply. */
@@ -38,7 +38,7 @@ export interface CountingServerDialect extends ServerDialect {
   readonly counting: CountingDialect
 }
 
-export interface SaidBefore {
+export interface ReadContext {
   /**
    * The API of the model's backend. If it is another one than the client's, the request is read for translation: what has a
    * counterpart there is turned into it, and hints are left out. Without it, the request is read for its own API.
@@ -96,7 +96,7 @@ export interface DialectRequest extends Pick<
   /** Responses: the client's names of tools whose functions are called differently. Only if the request is translated. */
   readonly toolNames?: ToolNames
   /** Names of parts of the conversation that only the provider has: refused if the session is recorded. */
-  readonly held?: readonly string[]
+  readonly providerContent?: readonly string[]
   /** The body, whose fields a reply may repeat; without messages that were read before. */
   readonly body: JsonObject
 }
@@ -113,19 +113,19 @@ export interface ReplyHead {
 }
 
 /** One server-sent event: its name, if the API has names, and its data. */
-export interface WireEvent {
+export interface ServerSentEvent {
   readonly name?: string
   readonly data: Record<string, unknown> | '[DONE]'
 }
 
 /** Writes one streamed reply. Events are returned in the order in which they must be sent. */
 export interface ReplyStreamWriter {
-  start(): WireEvent[]
-  delta(delta: ReplyDelta): WireEvent[]
+  start(): ServerSentEvent[]
+  delta(delta: ReplyDelta): ServerSentEvent[]
   /** Called instead of `delta`: writes the whole reply from its API's own words (`OriginalReply`) and its message. */
-  repeat(output: readonly JsonObject[], message: AssistantMessage): WireEvent[]
+  repeat(output: readonly JsonObject[], message: AssistantMessage): ServerSentEvent[]
   /** Ends the reply: closes what is open, and writes the finish reason and the usage. */
-  end(reply: BackendReply): WireEvent[]
+  end(reply: BackendReply): ServerSentEvent[]
 }
 
 export interface DialectError {
@@ -137,7 +137,7 @@ export interface DialectError {
 /** A request while it is read. Fields that the client left out are not set. */
 export type RequestDraft = Draft<DialectRequest>
 
-export function eventText({ name, data }: WireEvent): string {
+export function eventText({ name, data }: ServerSentEvent): string {
   return sseEvent(data === '[DONE]' ? data : JSON.stringify(data), name)
 }
 

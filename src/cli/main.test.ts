@@ -7,17 +7,17 @@ import { fakeProcess } from '../../test/support/cli/fake-terminal.ts'
 import { loadEnvFile } from './terminal/io.ts'
 import { main } from './main.ts'
 
-async function run(...words: string[]) {
+async function run(...args: string[]) {
   const parts = fakeProcess()
-  const code = await main(words, parts)
+  const code = await main(args, parts)
   return { code, stdout: parts.stdout.text, stderr: parts.stderr.text }
 }
 
 const names = ['eval', 'show', 'list', 'export', 'prune', 'sim', 'init']
 
 describe('main', () => {
-  it.each([[], ['help'], ['--help'], ['-h']])('%j lists the commands', async (...words: string[]) => {
-    const { code, stdout, stderr } = await run(...words)
+  it.each([[], ['help'], ['--help'], ['-h']])('%j lists the commands', async (...args: string[]) => {
+    const { code, stdout, stderr } = await run(...args)
     expect(code).toBe(0)
     for (const name of names) expect(stdout).toMatch(new RegExp(`^ {2}${name} `, 'm'))
     expect(stderr).toBe('')
@@ -41,8 +41,8 @@ describe('main', () => {
     [['frobnicate'], 'unknown command frobnicate; millrace --help lists all commands'],
     [['--frobnicate'], 'unknown flag --frobnicate; millrace --help lists all commands'],
     [['eval', 'x', '--concurency=4'], 'unknown flag --concurency; did you mean --concurrency?'],
-  ])('refuses %j with the way out', async (words, message) => {
-    const { code, stdout, stderr } = await run(...words)
+  ])('refuses %j with the way out', async (args, message) => {
+    const { code, stdout, stderr } = await run(...args)
     expect(code).toBe(2)
     expect(stdout).toBe('')
     expect(stderr).toBe(`error: ${message} [usage]\n`)

@@ -36,20 +36,20 @@ const commands: Readonly<Record<string, [summary: string, load: () => Promise<{ 
   init: ['Write a small environment that runs at once', () => import('./commands/init/init-command.ts')],
 }
 
-/** The command line: the words after `millrace` in, the exit code out. Never throws. */
-export async function main(words: readonly string[], parts: ProcessParts = {}): Promise<ExitCode> {
+/** The command line: the arguments after `millrace` in, the exit code out. Never throws. */
+export async function main(args: readonly string[], parts: ProcessParts = {}): Promise<ExitCode> {
   using io = openIo(parts)
   try {
-    const exitCode = await dispatch(words, io)
+    const exitCode = await dispatch(args, io)
     await io.stdout.flush()
     return exitCode
   } catch (error) {
-    return reportError(error, io.stderr, { debug: words.includes('--debug') })
+    return reportError(error, io.stderr, { debug: args.includes('--debug') })
   }
 }
 
-async function dispatch(words: readonly string[], io: CommandIo): Promise<ExitCode> {
-  const [first = 'help', ...rest] = words
+async function dispatch(args: readonly string[], io: CommandIo): Promise<ExitCode> {
+  const [first = 'help', ...rest] = args
   switch (first) {
     case '--version':
     case '-v':
@@ -58,7 +58,7 @@ async function dispatch(words: readonly string[], io: CommandIo): Promise<ExitCo
     case 'help':
     case '--help':
     case '-h': {
-      const name = rest.find((word) => !word.startsWith('-'))
+      const name = rest.find((arg) => !arg.startsWith('-'))
       return name === undefined ? rootHelp(io) : showHelp(await loadCommand(name), io)
     }
     default:
@@ -66,8 +66,8 @@ async function dispatch(words: readonly string[], io: CommandIo): Promise<ExitCo
   }
 }
 
-async function runCommand(command: Command, words: readonly string[], io: CommandIo): Promise<ExitCode> {
-  const invocation = parseCommandLine(command, words)
+async function runCommand(command: Command, args: readonly string[], io: CommandIo): Promise<ExitCode> {
+  const invocation = parseCommandLine(command, args)
   if ('help' in invocation.flags) return showHelp(command, io)
   for (const notice of [...invocation.notices, loadEnvFile(io.cwd, io.env)]) {
     if (notice !== undefined) void io.stderr.line(`${io.stderr.style.warn('notice:')} ${notice}`)

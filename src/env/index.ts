@@ -53,10 +53,10 @@ export { environmentCode, type EnvironmentCode, registerResolver } from './load/
 export { groupRewardNames, hasGroupReward, ownRewardNames, scoreGroup } from './rewards/score-group.ts'
 export {
   hasOffloadedReward,
-  scoreHeavy,
+  scoreOffloaded,
   type ScoreResult,
   scoreRollout,
-  type ScoringPlace,
+  type ScoringHooks,
 } from './rewards/score-rollout.ts'
 export { type InvalidTask, type TaskItem, taskName, TaskStream, type ValidTask } from './tasks/task-stream.ts'
 export { summariseContext, type SummariseContextOptions } from './context/summarise-context.ts'

@@ -1,7 +1,7 @@
 import { MillraceError } from '../errors/index.ts'
 import { AsyncQueue, type Draft, LoopLag } from '../kit/index.ts'
 import { emptyUsage, type RolloutRecord } from '../schema/index.ts'
-import { openLaunch, type Launch, type LaunchParts, workThrough } from './launch.ts'
+import { openLaunch, type Launch, type LaunchParts, runRollouts } from './launch.ts'
 import {
   type EvaluateOptions,
   evaluateOptionsSchema,
@@ -11,7 +11,7 @@ import {
 } from './options.ts'
 import type { Progress } from './progress.ts'
 import { originOf } from './replay/fork.ts'
-import { keptChanges } from './resume/code-change.ts'
+import { recordedCodeChanges } from './resume/code-change.ts'
 import { RunControl } from './run-control.ts'
 import { perSecondOf } from './stats/run-sums.ts'
 import { triesOfRun, unacceptedSpending } from './stats/spending.ts'
@@ -115,7 +115,7 @@ class RunningEvaluation implements Evaluation {
     using _signal = control.follow(options.signal)
     await using launch = await openLaunch(options, control, this.#parts)
     onStarted(launch.begin())
-    return summaryOf(launch, await workThrough(launch, control, this.#results))
+    return summaryOf(launch, await runRollouts(launch, control, this.#results))
   }
 
   /** Leaving the loop early stops the run; reaching its end finds it ended already. */
@@ -153,7 +153,7 @@ function summaryOf(
     missingTasks: tasks.missing(),
     // Without `taskId` each task is named by its index, so no id is repeated.
     repeatedTaskIds: loaded.environment.taskId ? store.reader.repeatedTaskIds() : [],
-    changedCode: keptChanges(store.run),
+    changedCode: recordedCodeChanges(store.run),
     ...unreadable.snapshot(),
     wallMs,
     perSecond: perSecondOf(accumulator.rollouts, wallMs),

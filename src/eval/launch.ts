@@ -4,7 +4,7 @@ import { MillraceError } from '../errors/index.ts'
 import { type AsyncQueue, derivedSeed, type Draft } from '../kit/index.ts'
 import {
   type Executor,
-  holdsGroups,
+  waitsForGroups,
   InlineExecutor,
   recordBlocked,
   recordLimitChange,
@@ -17,15 +17,15 @@ import { WorkerPool } from '../worker/index.ts'
 import type { EvaluateOptions, RunInfo } from './options.ts'
 import { copyOutputs, type Fork, forkedPlans } from './replay/fork.ts'
 import { type ResolvedRun, resolveRun } from './resolve-run.ts'
-import { keepingChanges } from './resume/code-change.ts'
+import { recordCodeChanges } from './resume/code-change.ts'
 import { abortRun, type OpenedRun, openRun } from './resume/open-run.ts'
 import { planRollouts, requireSameTasks } from './resume/plan-rollouts.ts'
-import { type TakenUpRun, resumeRun } from './resume/resume-run.ts'
+import { type ResumedRun, resumeRun } from './resume/resume-run.ts'
 import { LaunchTasks } from './resume/run-tasks.ts'
 import { earlierLaunch } from './resume/unfinished-work.ts'
 import type { RunControl } from './run-control.ts'
 import { RunSums } from './stats/run-sums.ts'
-import { sumOfTries } from './stats/spending.ts'
+import { sumTries } from './stats/spending.ts'
 
 export interface LaunchParts {
   readonly resolved: ResolvedRun
@@ -33,7 +33,7 @@ export interface LaunchParts {
   readonly executor: Executor
   readonly sums: RunSums
   readonly tasks: LaunchTasks
-  readonly taken: TakenUpRun
+  readonly taken: ResumedRun
 }
 
 export interface Launch extends LaunchParts, AsyncDisposable {
@@ -132,7 +132,7 @@ export async function openExecutor(
 }
 
 /** Runs the rollouts that are due, and keeps with the run how that ended. Resolves to that, and to whether the run is complete. */
-export async function workThrough(
+export async function runRollouts(
   launch: Launch,
   control: RunControl,
   results: AsyncQueue<RolloutRecord>,
@@ -155,7 +155,7 @@ export async function workThrough(
       journal: store.journal,
       onTask: ({ index, digest }) => taskDigest.update(`${index} ${digest}\n`),
       earlier: store.isResumed ? earlierLaunch(store.reader, config.retries) : undefined,
-      isHoldingGroups: holdsGroups(config.group),
+      isWaitingForGroups: waitsForGroups(config.group),
     })
     const hasRunAll = await scheduler.run(fork ? forkedPlans(plans, fork, settings.sendSeed) : plans)
     store.failure.throwIfAborted()
@@ -175,7 +175,7 @@ export async function workThrough(
       await store.finish(isComplete ? 'complete' : 'unfinished', {
         end: control.end,
         workedMs: Math.round(sums.work.elapsedMs),
-        sent: sumOfTries(executor.models()),
+        sent: sumTries(executor.models()),
         provenance: { taskDigest: taskDigest.digest('hex'), results: sums.forListing() },
       })
     }
@@ -189,7 +189,7 @@ function schedulerOf(
   results: AsyncQueue<RolloutRecord>,
   onWork: () => void,
 ): Scheduler {
-  const keepChanges = keepingChanges(store, taken.changedCode)
+  const keepChanges = recordCodeChanges(store, taken.changedCode)
   return new Scheduler({
     labels: { environment: config.environment.name, model: config.model },
     executor,

@@ -73,7 +73,7 @@ export interface Summary extends RolloutSummary {
   readonly changedCode: readonly string[]
   /** Results of earlier launches whose records are damaged, the first of them by name. They are in no figure here. */
   readonly unreadable?: { readonly rollouts: number; readonly ids: readonly string[] }
-  /** Attempts that were retried, replaced, given up or taken back: they were paid for, and are in no other figure. */
+  /** Attempts that were retried, replaced, abandoned or taken back: they were paid for, and are in no other figure. */
   readonly discarded: Spending
   /**
    * The spending so far of attempts that have not ended: they go on when the run is continued. `waitForGroup` of them have ended

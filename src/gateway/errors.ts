@@ -9,7 +9,7 @@ export function sessionUnknown(id: string): MillraceError {
   return new MillraceError('session_not_found', message, { data: { status: 404 } })
 }
 
-export function sessionSealed(id: string, why: SessionEndReason): MillraceError {
+export function sessionEnded(id: string, why: SessionEndReason): MillraceError {
   const how = why === 'expired' ? 'expired: nobody used it for as long as its ttlSeconds, so it' : 'has ended and'
   const message = `session ${id} ${how} takes nothing more; start another one`
   return new MillraceError('session_ended', message, { data: { status: 410, session: id } })
@@ -21,7 +21,7 @@ export function sessionDamaged(id: string, cause?: unknown): MillraceError {
   return new MillraceError('session_damaged', message, { data: { status: 410, session: id }, cause })
 }
 
-export function adminsOnly(what: string): MillraceError {
+export function adminKeyRequired(what: string): MillraceError {
   return new MillraceError('usage', `${what} needs an admin key, not the key of a session`, { data: { status: 403 } })
 }
 
@@ -40,16 +40,16 @@ export function clientGone(cause: unknown): MillraceError {
   return new MillraceError('cancelled', 'the client went away', { cause })
 }
 
-export function tooMuch(what: string, waitMs = retryAfterMs): MillraceError {
+export function tooManyError(what: string, waitMs = retryAfterMs): MillraceError {
   return new MillraceError('overloaded', what, { data: { status: 503, retryAfterMs: waitMs } })
 }
 
-export function unpriced(model: string): MillraceError {
+export function priceMissing(model: string): MillraceError {
   const message = `model ${model} has no price, so that the session's maxCost means nothing for it; give the model a price, or start a session without maxCost`
   return new MillraceError('usage', message, { data: { status: 400, param: 'model' } })
 }
 
-export function usedUp(limit: keyof SessionLimits | 'maxMessages', value: number): MillraceError {
+export function limitExhausted(limit: keyof SessionLimits | 'maxMessages', value: number): MillraceError {
   return new MillraceError('budget_exhausted', `the session has used up its ${limit} of ${value}; start another one`, {
     data: { status: 429, limit, value },
   })

@@ -210,11 +210,11 @@ export class Gateway extends Resource {
   #expire(session: OpenSession): void {
     if (this.isClosed) return
     // A store that failed reports that itself; the session then stays open for the next process.
-    const sealing = this.#sessions.seal(session, 'expired').then(
+    const ended = this.#sessions.endOnce(session, 'expired').then(
       () => {},
       () => session.touch(),
     )
-    const ending = sealing.finally(() => this.#expiring.delete(ending))
+    const ending = ended.finally(() => this.#expiring.delete(ending))
     this.#expiring.add(ending)
   }
 }

@@ -3,7 +3,7 @@ import { tokenRequestOf, type Backend } from '../apis/index.ts'
 import type { LimitChange, ModelClient, ModelConfig, ModelStatus } from '../inference/index.ts'
 import { andList, nearestName, Resource, unknownField, type Variables } from '../kit/index.ts'
 import type { ApiName, JsonObject } from '../schema/index.ts'
-import { tooMuch } from './errors.ts'
+import { tooManyError } from './errors.ts'
 import { ServedModel } from './served-model.ts'
 import type { SessionBounds } from './sessions/session-options.ts'
 
@@ -168,7 +168,7 @@ export class GatewayModels extends Resource {
       const missing = this.#awaited === 1 ? 'one backend is' : `${this.#awaited} backends are`
       const known = this.#byName.size === 0 ? '' : ` The models known so far: ${this.#listed()}.`
       const message = `no model ${shown} is known here so far.${hint}${known} If the name is right: ${missing} still waited for and may serve it, so try again later`
-      return tooMuch(message, awaitedRetryMs)
+      return tooManyError(message, awaitedRetryMs)
     }
     const { aliases = {} } = this.#options
     // An alias may stand for a model that a late backend was expected to serve, and does not.

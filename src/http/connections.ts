@@ -39,7 +39,7 @@ export class Connections extends Resource {
     const count = proxy === undefined ? Math.ceil(connections / maxShardConnections) : 1
     this.#shardSize = Math.ceil(connections / count)
     const pool = { origin: url.origin, proxy, connections: this.#shardSize, connectTimeoutMs, authority }
-    this.#shards = Array.from({ length: count }, () => ({ busy: 0, dispatcher: poolTo(pool) }))
+    this.#shards = Array.from({ length: count }, () => ({ busy: 0, dispatcher: connectionPool(pool) }))
   }
 
   /** The first pool with a connection to spare, so that those in use stay warm; if none has, the one with the least to do. */
@@ -66,7 +66,7 @@ export class Connections extends Resource {
 
 const loadUndici = onFirstUse((load) => load('undici') as typeof Undici)
 
-interface PoolToOptions {
+interface ConnectionPoolOptions {
   readonly origin: string
   readonly proxy: string | undefined
   readonly connections: number
@@ -81,7 +81,7 @@ const shared = { allowH2: false, headersTimeout: 0, bodyTimeout: 0 } as const
  * A bounded pool of connections to one server, direct or through a proxy. HTTP/1.1 only: a connection carries one request, so
  * that aborting a request closes its socket and the server hears of it.
  */
-export function poolTo(options: PoolToOptions): Undici.Dispatcher {
+export function connectionPool(options: ConnectionPoolOptions): Undici.Dispatcher {
   const { Pool } = loadUndici()
   const { origin, proxy, connections, connectTimeoutMs, authority } = options
   const tls = authority && { secureContext: authority }

@@ -1,5 +1,5 @@
-export { Connections, poolTo, readAuthority, type Shard } from './connections.ts'
+export { Connections, connectionPool, readAuthority, type Shard } from './connections.ts'
 export { descriptorBudget } from './descriptor-budget.ts'
-export { lastingFailure, networkCause } from './network-errors.ts'
+export { permanentFailure, networkCause } from './network-errors.ts'
 export { proxyFor } from './proxy.ts'
 export { retryAfterOf, retryAfterMs, type ResponseHeaders } from './retry-after.ts'

@@ -15,7 +15,7 @@ const certificateProblems = new Set([
 const notTls = new Set(['EPROTO', 'ERR_SSL_WRONG_VERSION_NUMBER', 'ERR_SSL_PACKET_LENGTH_TOO_LONG'])
 
 /** Why a server cannot be reached until somebody changes something, and what to change. Undefined if trying again may help. */
-export function lastingFailure(error: unknown): string | undefined {
+export function permanentFailure(error: unknown): string | undefined {
   const { code, message } = networkCause(error)
   if (certificateProblems.has(code)) {
     const step = 'Trust its authority with caFile (or NODE_EXTRA_CA_CERTS), or correct the host name in the url.'

@@ -49,7 +49,7 @@ export {
   type ServedModel,
   type TokenFields,
 } from './server-info/probe.ts'
-export { askedByUrl, askedInApi, defaultBackendUrl, resolveModelConfig } from './resolve-config.ts'
+export { apiAccessOfUrl, apiAccessOf, defaultBackendUrl, resolveModelConfig } from './resolve-config.ts'
 
 export { retryTable } from './model/retry.ts'
 

@@ -21,7 +21,7 @@ export interface SentCall {
   readonly backend: string
   readonly sentAt: number
   /** Whether the backend seems to hang: silent to all calls since `sentAt`, for longer than it ever took to begin an answer. */
-  readonly isUndelivered: boolean
+  readonly isSilent: boolean
   /** Whether the answer, or the rest of it, is still to come. False while the call waits to be sent again. */
   readonly isUnderWay: boolean
 }

@@ -2,7 +2,7 @@ import { MillraceError, type WireError } from '../errors/index.ts'
 import type { Message, MessageNode } from '../schema/index.ts'
 import { messageJson } from '../apis/index.ts'
 
-/** A session to be heard again by position: the n-th turn gets the n-th reply, its tool calls their recorded answers. */
+/** A session to be repeated by position: the n-th turn gets the n-th reply, its tool calls their recorded answers. */
 export interface RecordedSession {
   readonly nodes: readonly MessageNode[]
   /** How many of the nodes are in the journal of this very attempt: they must be repeated as they are. Missing if it begins anew. */
@@ -62,7 +62,7 @@ export class RecordedTurns {
 
   /** The error that the recording ended with while the calls made now were running: nobody had got their answers. */
   get cutOff(): MillraceError | undefined {
-    // `replay_diverged` stands for a recording without an error at its end: whether the answers were heard is unknown.
+    // `replay_diverged` stands for a recording without an error at its end: whether the answers were received is unknown.
     if (!this.#end || this.#end.code === 'replay_diverged' || !this.#endsInCalls) return undefined
     const isHere = this.#asked === this.#replies.length && this.#answered >= (this.#answers[this.#asked]?.length ?? 0)
     return isHere ? MillraceError.fromWire(this.#end) : undefined

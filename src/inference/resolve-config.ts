@@ -135,17 +135,17 @@ export function defaultBackendUrl(api: ModelConfig['api'], env: Variables): stri
   return defaultUrl(providerFor(api), env)
 }
 
-interface AskedInApi {
+interface ApiAccess {
   readonly api: ModelConfig['api']
   readonly apiKeyEnv: string
 }
 
 /** How to ask a server of which only the url is known: its API, and the variable with the key. */
-export function askedByUrl(url: string): AskedInApi {
-  return askedInApi(isAnthropicHost(backendUrl(url).hostname) ? 'messages' : 'chat')
+export function apiAccessOfUrl(url: string): ApiAccess {
+  return apiAccessOf(isAnthropicHost(backendUrl(url).hostname) ? 'messages' : 'chat')
 }
 
-export function askedInApi(api: ModelConfig['api']): AskedInApi {
+export function apiAccessOf(api: ModelConfig['api']): ApiAccess {
   return { api, apiKeyEnv: providerFor(api).apiKeyEnv }
 }
 

@@ -1,5 +1,5 @@
 import { hash } from 'node:crypto'
-import { isSealed, keepSealed, messageJson, type ModelRequest } from '../apis/index.ts'
+import { isSigned, keepSignedReply, messageJson, type ModelRequest } from '../apis/index.ts'
 import { MillraceError } from '../errors/index.ts'
 import type { Draft } from '../kit/index.ts'
 import {
@@ -19,7 +19,7 @@ interface SessionOptions {
   readonly id: string
   readonly model: ModelClient
   readonly recorder: Recorder
-  /** What is heard again before the session goes on live. */
+  /** The recording that is given again before the session goes on live. */
   readonly recorded?: RecordedSession | undefined
   /** The session starts in the middle of another one, whose turns must be on disk before its first turn. */
   readonly isChild?: boolean
@@ -111,8 +111,8 @@ export class Session {
     const counted = withUsage(reply, asked.messages, this.#model.price)
     const usage = asked.captureTokens ? { ...counted.usage, captured: hasAllTokens(counted) ? 1 : 0 } : counted.usage
     const record = { ...callRecord({ ...counted, usage }), sampling: samplingRecord(asked, reply) }
-    const call = original && isSealed(original) ? { ...record, original } : record
-    if (call.original) keepSealed(message, call)
+    const call = original && isSigned(original) ? { ...record, original } : record
+    if (call.original) keepSignedReply(message, call)
     this.#add(message, { call, tokens })
     return { message, call, replayed: false }
   }
@@ -124,7 +124,7 @@ export class Session {
     if (!reply) return undefined
     const { message, call, tokens } = reply
     if (message.role !== 'assistant' || !call) throw diverged(this.id, reply.seq)
-    keepSealed(message, call)
+    keepSignedReply(message, call)
     this.#add(message, { call, tokens })
     return { message, call, replayed: true }
   }

@@ -23,9 +23,9 @@ function charsOf({
   tool_calls: calls = [],
   others = [],
 }: PartialReply['message']): number {
-  let said = (content?.length ?? 0) + (reasoning?.length ?? 0) + (refusal?.length ?? 0)
-  for (const { value } of others) said += JSON.stringify(value).length
-  return calls.reduce((sum, { function: called }) => sum + called.name.length + called.arguments.length, said)
+  let chars = (content?.length ?? 0) + (reasoning?.length ?? 0) + (refusal?.length ?? 0)
+  for (const { value } of others) chars += JSON.stringify(value).length
+  return calls.reduce((sum, { function: called }) => sum + called.name.length + called.arguments.length, chars)
 }
 
 /** A usual figure for English text. */

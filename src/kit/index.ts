@@ -14,13 +14,13 @@ export {
   Resource,
   sleep,
   timerMs,
-  within,
+  settlesWithin,
 } from './async/lifecycle.ts'
 export { AsyncQueue, peekFirst, RingQueue } from './async/queues.ts'
 export {
   type ClockLimit,
   Semaphore,
-  type SpentTime,
+  type ExhaustedClock,
   StopClock,
   StreamClock,
   type StreamClockLimits,
@@ -80,9 +80,9 @@ export {
 export { makeFolders, onFirstUse, packageVersion } from './text/files.ts'
 export { HostCheck, isLoopback } from './text/host-check.ts'
 export { interpolate, type Variables } from './text/interpolate.ts'
-export { headerSecrets, redactedMark, Redaction, Secret, urlSecrets, withoutUrlSecrets } from './text/secrets.ts'
+export { headerSecrets, redactedPlaceholder, Redaction, Secret, urlSecrets, withoutUrlSecrets } from './text/secrets.ts'
 export { andList, nearestName, nearestNames, pathText, unknownField } from './text/suggest.ts'
-export { causesOf, describeThrown, placeOfError, thrownBy } from './text/user-errors.ts'
+export { causesOf, describeThrown, errorLocation, thrownBy } from './text/user-errors.ts'
 export { nameBlockedThread } from './threads/blocked-thread.ts'
 export { heapShare, settleHeapForGateway, settleHeapForRollouts } from './threads/gc.ts'
 export { LoopLag, type LoopLagWindow, RecentWaits } from './threads/loop-lag.ts'

@@ -7,7 +7,7 @@ import { ProcessGuard } from './process-guard.ts'
 const membersOf = (group: number) => new ProcessGuard().find({ group, tag: 'none' })
 
 /** A shell with a child in its group and, in its turn, a child of that one in a session of its own. */
-async function family() {
+async function processTree() {
   const script = 'sh -c "setsid sleep 60 & echo; wait" & wait'
   const shell = spawn('sh', ['-c', script], { detached: true, stdio: ['ignore', 'pipe', 'ignore'] })
   const pid = shell.pid ?? 0
@@ -26,7 +26,7 @@ async function family() {
 }
 
 test('descendants are found in whatever group they are', async () => {
-  await using shell = await family()
+  await using shell = await processTree()
   const found = descendantsOf(shell.pid)
   expect(found.every(isAlive)).toBe(true)
   // The last has left the group: it leads one.
@@ -36,7 +36,7 @@ test('descendants are found in whatever group they are', async () => {
 })
 
 test('a process is told from a later one of the same number', async () => {
-  await using shell = await family()
+  await using shell = await processTree()
   const [child = { pid: 0, startedAt: '' }] = descendantsOf(shell.pid)
   expect(isAlive(child)).toBe(true)
   expect(isAlive({ ...child, startedAt: '1' })).toBe(false)

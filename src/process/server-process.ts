@@ -1,7 +1,7 @@
 import { existsSync } from 'node:fs'
 import type { Readable, Writable } from 'node:stream'
 import { MillraceError } from '../errors/index.ts'
-import { Resource, within } from '../kit/index.ts'
+import { Resource, settlesWithin } from '../kit/index.ts'
 import { ProcessGuard, tagVariable } from './process-guard.ts'
 import { ProcessTree } from './process-tree.ts'
 import {
@@ -121,18 +121,18 @@ export class ServerProcess extends Resource {
 
   /** Ends the server's input; then asks it, with its group, to terminate; then kills it, with all that it started. */
   protected async onClose(): Promise<void> {
-    this.#process.gate.destroy()
+    this.#process.resumePipe.destroy()
     this.#noteTree()
     this.stdin.end()
-    if (!(await within(this.#process.exited, this.#closeGraceMs))) {
+    if (!(await settlesWithin(this.#process.exited, this.#closeGraceMs))) {
       this.#noteTree()
       this.#tree.signalGroup('SIGTERM')
-      if (!(await within(this.#process.exited, terminateGraceMs))) {
+      if (!(await settlesWithin(this.#process.exited, terminateGraceMs))) {
         this.#noteTree()
         this.#tree.signalGroup('SIGKILL')
       }
     }
-    if (!(await within(this.ended, killLimitMs))) throw this.#stuck()
+    if (!(await settlesWithin(this.ended, killLimitMs))) throw this.#stuck()
     if (this.#leftover) throw this.#leftover
   }
 
@@ -147,7 +147,7 @@ export class ServerProcess extends Resource {
       this.#leftover = MillraceError.from(error, 'tool_infra')
     }
     // A process that hid from us may hold the other end of the pipes.
-    if (!(await within(this.#process.closed, pipeLimitMs))) {
+    if (!(await settlesWithin(this.#process.closed, pipeLimitMs))) {
       this.stdout.destroy()
       this.#process.stderr.destroy()
     }

@@ -35,7 +35,7 @@ export interface SuspendedProcess {
   readonly stdout: Readable
   readonly stderr: Readable
   /** A line lets the command through; the end of the pipe turns it away. */
-  readonly gate: Socket
+  readonly resumePipe: Socket
   readonly exited: Promise<ServerExit>
   readonly closed: Promise<void>
 }
@@ -51,21 +51,21 @@ export async function spawnSuspended(
     ...(cwd !== undefined && { cwd }),
   })
   const { pid, stdin, stdout, stderr } = child
-  const gate = child.stdio[3]
+  const resumePipe = child.stdio[3]
   // Either all parts are there or none, and then an event says why.
-  if (pid === undefined || !stdin || !stdout || !stderr || !(gate instanceof Socket)) {
+  if (pid === undefined || !stdin || !stdout || !stderr || !(resumePipe instanceof Socket)) {
     const [error] = await once(child, 'error')
     throw error
   }
   const exited = new Promise<ServerExit>((end) => child.once('exit', (code, signal) => end({ code, signal })))
   const closed = new Promise<void>((end) => child.once('close', () => end()))
   // A write to a dead process fails for the writer; the event says the same again.
-  for (const pipe of [stdin, stdout, stderr, gate]) pipe.on('error', () => {})
-  return { pid, stdin, stdout, stderr, gate, exited, closed }
+  for (const pipe of [stdin, stdout, stderr, resumePipe]) pipe.on('error', () => {})
+  return { pid, stdin, stdout, stderr, resumePipe, exited, closed }
 }
 
-export function resumeSpawned({ gate }: SuspendedProcess): void {
-  gate.end('\n', () => gate.destroy())
+export function resumeSpawned({ resumePipe }: SuspendedProcess): void {
+  resumePipe.end('\n', () => resumePipe.destroy())
 }
 
 /** Why a command that was let through the gate never ran; undefined if it did. */

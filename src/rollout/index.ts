@@ -6,18 +6,18 @@ export type {
   GroupJob,
   GroupScores,
   OffloadStatus,
-  Opening,
+  PromptOverride,
   RolloutJob,
   RunSettings,
   WorkerStatus,
 } from './schedule/executor.ts'
 export { setUp, setupFailure, tearDown } from './environment/setup-teardown.ts'
-export { applyGroupScores, type GroupRules, holdsGroups, totalReward, voidGroup } from './schedule/groups.ts'
+export { applyGroupScores, type GroupRules, waitsForGroups, totalReward, voidGroup } from './schedule/groups.ts'
 export { InlineExecutor, type InlineExecutorOptions, judgePermits } from './schedule/inline-executor.ts'
 export { askJudge, questionDigest } from './agent/judge.ts'
 export {
   isReply,
-  NotedServers,
+  RecordedServers,
   type RecordedAnswer,
   type RecordedVerdict,
   type Recording,
@@ -42,7 +42,7 @@ export { recordWithoutRun } from './result/record.ts'
 export { scoreGroupInTime } from './reward/score.ts'
 export { StoredScorer } from './reward/stored-scorer.ts'
 export { addUsage, Tally, ToolFaults } from './agent/budget.ts'
-export { unopenedTools } from './environment/toolkit.ts'
+export { toolsWithoutServers } from './environment/toolkit.ts'
 export { type RolloutEndEvent, rolloutEvents, type RolloutStartEvent } from './result/rollout-events.ts'
-export type { PlannedAttempt, UsedTries } from './schedule/attempts.ts'
+export type { PlannedAttempt, UsedRetries } from './schedule/attempts.ts'
 export { type PlannedRollout, Scheduler, type SchedulerOptions } from './schedule/scheduler.ts'

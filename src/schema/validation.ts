@@ -144,7 +144,7 @@ function quoted(value: unknown): string {
 /** Of a value that none of several schemas takes: the schema says no more. */
 const unfitting = 'it fits none of what is allowed here'
 
-const zodsWords = z.locales.en().localeError
+const zodMessage = z.locales.en().localeError
 const unitOf: Readonly<Record<string, string>> = {
   string: 'characters',
   array: 'items',
@@ -177,7 +177,7 @@ const plainMessage: z.core.$ZodErrorMap = (issue) => {
     if (issue.format === 'includes') return `must include "${String(issue['includes'])}"`
     if (issue.format === 'regex') return `must match pattern ${issue.pattern}`
   }
-  return zodsWords(issue)
+  return zodMessage(issue)
 }
 
 function choiceMessage(values: z.core.util.Primitive[]): string {

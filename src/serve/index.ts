@@ -5,7 +5,7 @@ export type { Submission } from './requests/request-intake.ts'
 export type { CodecStatus } from './codec/codec-pool.ts'
 export type { RolloutHead } from './rollouts/reply-schemas.ts'
 export { type BackendDirectory, findModels, type FoundModels } from './gateway/backend-directory.ts'
-export type { Finding, FindModelsOptions } from './gateway/backend-models.ts'
+export type { ProbeResult, FindModelsOptions } from './gateway/backend-models.ts'
 export {
   checkedPublicUrl,
   defaultGatewayBounds,

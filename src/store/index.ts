@@ -1,4 +1,4 @@
-export { type ExportOptions, exportRollouts, familyPieces } from './read/export-rollouts.ts'
+export { type ExportOptions, exportRollouts, nodeAndChildPieces } from './read/export-rollouts.ts'
 export { damagedRollout, type DamagedRollout } from './read/rollout-line.ts'
 export { type BrokenRun, findRuns, type FoundRun, type FoundRuns, latestUnfinished } from './run/find-runs.ts'
 export { AttemptRecorder, JournalClient, type JournalPort } from './write/journal-client.ts'

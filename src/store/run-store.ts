@@ -10,7 +10,7 @@ import {
   readRunFile,
   type RunFile,
   type RunState,
-  signOfLostJournal,
+  lostJournalReason,
   writeRunFile,
 } from './run/run-file.ts'
 import { createRunFolder, fileSize, noRun, runFiles } from './run/run-folder.ts'
@@ -231,7 +231,7 @@ function requireSameConfig(existing: RunFile, create: NewRun, folder: string): v
 /** Refuses a run whose journal is gone, since its records would be lost without a word. */
 function requireJournal(folder: string, run: RunFile | undefined): void {
   if (fileSize(join(folder, runFiles.database)) > 0) return
-  const sign = signOfLostJournal(folder, run)
+  const sign = lostJournalReason(folder, run)
   if (sign === undefined) return
   throw new MillraceError(
     'store_failed',

@@ -1,4 +1,4 @@
-export { LagWatch, type LoggedRequest, Logger, type LogLevel } from './logger.ts'
+export { LagLogger, type LoggedRequest, Logger, type LogLevel } from './logger.ts'
 export { metricFamilies } from './metric-families.ts'
 export type { MetricsHub, MetricsSources } from './metrics-hub.ts'
 export type { MetricsDelta, MetricsRegistry } from './metrics-registry.ts'

@@ -3,7 +3,7 @@ import { setTimeout as pause } from 'node:timers/promises'
 import { promisify } from 'node:util'
 import type * as Pino from 'pino'
 import type { WireError } from '../errors/index.ts'
-import { type LoopLagWindow, onFirstUse, Resource, within } from '../kit/index.ts'
+import { type LoopLagWindow, onFirstUse, Resource, settlesWithin } from '../kit/index.ts'
 import type { WorkerStatus } from '../rollout/index.ts'
 import { outcomes, type RolloutRecord } from '../schema/index.ts'
 import { traceIdOf } from './rollout-trace.ts'
@@ -122,7 +122,7 @@ class LineSink extends Resource {
 
   protected async onClose(): Promise<void> {
     if (!this.#writing) return
-    await within(this.#writing, closeGraceMs)
+    await settlesWithin(this.#writing, closeGraceMs)
     this.#isBroken = true
   }
 
@@ -161,7 +161,7 @@ interface LagWatchOptions {
 const lookEveryMs = 500
 
 /** Logs when a loop starts to lag and when it stops, with what blocked it: once per crossing, however long it lasts. */
-export class LagWatch implements Disposable {
+export class LagLogger implements Disposable {
   readonly #options: LagWatchOptions
   readonly #timer: NodeJS.Timeout
   /** Loops above the threshold. Bounded by the loops that exist: one that is gone is removed. */

@@ -153,7 +153,7 @@ export const metricFamilies = {
   processMemory: gauge('process_resident_memory_bytes', 'Resident memory of the supervising process.'),
 } as const satisfies Record<string, MetricFamily>
 
-export type FamilyKey = keyof typeof metricFamilies
+export type MetricKey = keyof typeof metricFamilies
 
 function counter(name: string, help: string, labels: readonly string[] = []) {
   return { name, kind: 'counter', help, labels } as const

@@ -4,7 +4,7 @@ import type { AttemptResult, WorkerStatus } from '../rollout/index.ts'
 import type { RolloutRecord } from '../schema/index.ts'
 import type { StoreStatus } from '../store/index.ts'
 import type { ToolServerStatus } from '../tools/index.ts'
-import { type FamilyKey, metricFamilies, type MetricFamily } from './metric-families.ts'
+import { type MetricKey, metricFamilies, type MetricFamily } from './metric-families.ts'
 import { MetricsRegistry, type Series } from './metrics-registry.ts'
 
 /**
@@ -27,13 +27,13 @@ export class MetricsHub {
   }
 
   /** Counts an attempt that went down with its worker. */
-  rolloutLost({ verdict }: Pick<Extract<AttemptResult, { kind: 'lost' }>, 'verdict'>): void {
-    this.#registry.series('rolloutsLost', verdict).add()
+  rolloutLost({ disposition }: Pick<Extract<AttemptResult, { kind: 'lost' }>, 'disposition'>): void {
+    this.#registry.series('rolloutsLost', disposition).add()
   }
 
   async text(): Promise<string> {
     const readings = stateReadings(this.#sources)
-    const keys = Object.keys(metricFamilies) as FamilyKey[]
+    const keys = Object.keys(metricFamilies) as MetricKey[]
     return keys
       .map((key) => exposition(metricFamilies[key], [...this.#registry.all(key), ...readings.all(key)]))
       .join('')
@@ -151,17 +151,17 @@ function stateReadings(sources: MetricsSources): MetricsRegistry {
 }
 
 /** Figures by family; those that are undefined are not reported. */
-type Figures = Readonly<Partial<Record<FamilyKey, number | undefined>>>
+type Figures = Readonly<Partial<Record<MetricKey, number | undefined>>>
 
 function add(readings: MetricsRegistry, labels: readonly string[], figures: Figures): void {
   for (const [family, value] of Object.entries(figures)) {
-    if (value !== undefined) readings.series(family as FamilyKey, ...labels).add(value)
+    if (value !== undefined) readings.series(family as MetricKey, ...labels).add(value)
   }
 }
 
 function raise(readings: MetricsRegistry, labels: readonly string[], figures: Figures): void {
   for (const [family, value] of Object.entries(figures)) {
-    if (value !== undefined) readings.series(family as FamilyKey, ...labels).raise(value)
+    if (value !== undefined) readings.series(family as MetricKey, ...labels).raise(value)
   }
 }
 

@@ -1,11 +1,11 @@
 import { type ModelCallEvent, modelCalls, type ModelReply } from '../inference/index.ts'
 import { type RolloutEndEvent, rolloutEvents } from '../rollout/index.ts'
 import { type ServerEvent, type ToolCallEvent, toolCalls, toolServerEvents } from '../tools/index.ts'
-import { type FamilyKey, metricFamilies, type MetricFamily } from './metric-families.ts'
+import { type MetricKey, metricFamilies, type MetricFamily } from './metric-families.ts'
 
 /** The growth of one series. A plain value, to be sent to another thread or process. */
 interface SeriesDelta {
-  readonly family: FamilyKey
+  readonly family: MetricKey
   readonly labels: readonly string[]
   readonly values: readonly number[]
 }
@@ -15,10 +15,10 @@ export type MetricsDelta = readonly SeriesDelta[]
 
 /** Counters and histograms of one thread. */
 export class MetricsRegistry {
-  readonly #families = new Map<FamilyKey, Map<string, Series>>()
+  readonly #families = new Map<MetricKey, Map<string, Series>>()
   readonly #cap = new LabelCap()
 
-  series(family: FamilyKey, ...values: readonly string[]): Series {
+  series(family: MetricKey, ...values: readonly string[]): Series {
     const { labels, buckets }: MetricFamily = metricFamilies[family]
     const admitted = labels.map((label, index) => this.#cap.admit(label, values[index] ?? ''))
     const key = admitted.join('\n')
@@ -29,7 +29,7 @@ export class MetricsRegistry {
     return series
   }
 
-  all(family: FamilyKey): Iterable<Series> {
+  all(family: MetricKey): Iterable<Series> {
     return this.#families.get(family)?.values() ?? []
   }
 

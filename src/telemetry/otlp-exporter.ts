@@ -28,7 +28,7 @@ const closeGraceMs = 3000
 const maxAnswerLength = 65_536
 const retriedStatuses = new Set([429, 502, 503, 504])
 
-type Verdict = { readonly kind: 'taken'; readonly rejected: number } | { readonly kind: 'refused' | 'failed' }
+type ExportResult = { readonly kind: 'taken'; readonly rejected: number } | { readonly kind: 'refused' | 'failed' }
 
 /**
  * Sends spans to a collector as OTLP/JSON: in batches, one request at a time, a few tries each. No rollout awaits it, and its
@@ -41,7 +41,7 @@ export class OtlpExporter extends Resource {
   readonly #path: string
   readonly #head: string
   readonly #queue = new RingQueue<string>()
-  readonly #givenUp = new AbortController()
+  readonly #closing = new AbortController()
   #timer: NodeJS.Timeout | undefined
   #sending: Promise<void> | undefined
 
@@ -70,7 +70,7 @@ export class OtlpExporter extends Resource {
 
   protected async onClose(): Promise<void> {
     clearTimeout(this.#timer)
-    const patience = setTimeout(() => this.#givenUp.abort(), closeGraceMs)
+    const patience = setTimeout(() => this.#closing.abort(), closeGraceMs)
     try {
       await this.#sending
       if (this.#queue.size > 0) await this.#sendAll()
@@ -105,20 +105,20 @@ export class OtlpExporter extends Resource {
     const body = `${this.#head}${batch.join(',')}]}]}]}`
     for (let tries = 1; ; tries += 1) {
       const isLastTry = tries === maxTries || this.isClosed
-      const verdict = await this.#post(body)
-      if (verdict.kind === 'taken') {
-        this.#registry.series('spansExported').add(batch.length - verdict.rejected)
-        if (verdict.rejected > 0) this.#drop(verdict.rejected, 'refused')
+      const result = await this.#post(body)
+      if (result.kind === 'taken') {
+        this.#registry.series('spansExported').add(batch.length - result.rejected)
+        if (result.rejected > 0) this.#drop(result.rejected, 'refused')
         return
       }
-      if (verdict.kind === 'refused') return this.#drop(batch.length, 'refused')
+      if (result.kind === 'refused') return this.#drop(batch.length, 'refused')
       if (isLastTry) return this.#drop(batch.length, 'unreachable')
       // Closing ends the wait, and the batch has one more try.
       await sleep(backoffMs(pause, tries), this.closedSignal).catch(() => {})
     }
   }
 
-  async #post(body: string): Promise<Verdict> {
+  async #post(body: string): Promise<ExportResult> {
     const { headers, timeoutMs } = this.#settings
     try {
       const response = await this.#pool.request({
@@ -128,7 +128,7 @@ export class OtlpExporter extends Resource {
         body,
         headersTimeout: timeoutMs,
         bodyTimeout: timeoutMs,
-        signal: this.#givenUp.signal,
+        signal: this.#closing.signal,
       })
       const rejected = await rejectedIn(response)
       if (response.statusCode < 300) return { kind: 'taken', rejected }

@@ -4,7 +4,7 @@ import type * as Ajv2020 from 'ajv/dist/2020.js'
 import { kindOfValue, nearestName, onFirstUse } from '../kit/index.ts'
 import { isJsonObject, type StandardSchema, type ValidationIssue, type ValidationResult } from '../schema/index.ts'
 import { describeParameters, type JsonSchema } from './json-schema.ts'
-import { withinTime } from './within-time.ts'
+import { runWithTimeout } from './run-with-timeout.ts'
 
 const loadDraft7 = onFirstUse((load) => load('ajv') as typeof Ajv)
 const loadDraft2020 = onFirstUse((load) => load('ajv/dist/2020.js') as typeof Ajv2020)
@@ -61,7 +61,7 @@ function boundedCheck(schema: JsonSchema): SchemaCheck {
   let stops = 0
   return (value) => {
     if (stops === maxStops) return []
-    const errors = withinTime(timeoutMs, () => errorsOf(value))
+    const errors = runWithTimeout(timeoutMs, () => errorsOf(value))
     if (!errors) stops += 1
     return errors ?? []
   }

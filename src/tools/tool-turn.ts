@@ -27,12 +27,12 @@ export interface ParsedToolCall extends ToolCall {
   readonly server?: string
 }
 
-export interface WrittenName {
+export interface QualifiedToolName {
   readonly server?: string | undefined
   readonly tool: string
 }
 
-export function nameIn({ server, function: { name } }: ParsedToolCall): WrittenName {
+export function nameIn({ server, function: { name } }: ParsedToolCall): QualifiedToolName {
   return server === undefined ? { tool: name } : { server, tool: name }
 }
 
@@ -67,7 +67,7 @@ export class ToolNames<Named extends NamedTool> {
     }
   }
 
-  find(written: WrittenName): Named | undefined {
+  find(written: QualifiedToolName): Named | undefined {
     return this.#byName.get(keyOf(written))
   }
 
@@ -75,12 +75,12 @@ export class ToolNames<Named extends NamedTool> {
     return this.#owners.get(tool) ?? []
   }
 
-  ambiguous({ server, tool }: WrittenName, owners: readonly Named[]): string {
+  ambiguous({ server, tool }: QualifiedToolName, owners: readonly Named[]): string {
     const where = server === undefined ? 'there is no tool' : `server ${quoted(server)} has no tool`
     return `Error: ${where} named ${quoted(tool)}, but several are called so: ${listed(owners, server)}. Call one of these.`
   }
 
-  unknown({ server, tool }: WrittenName): string {
+  unknown({ server, tool }: QualifiedToolName): string {
     const where = server === undefined ? '' : ` on server ${quoted(server)}`
     const start = `Error: there is no tool named ${quoted(tool)}${where}`
     if (this.#tools.length === 0) return `${start}; there are no tools at all.`
@@ -91,7 +91,7 @@ export class ToolNames<Named extends NamedTool> {
   }
 }
 
-function keyOf({ server, tool }: WrittenName): string {
+function keyOf({ server, tool }: QualifiedToolName): string {
   return server === undefined ? tool : JSON.stringify([server, tool])
 }
 
@@ -364,7 +364,7 @@ class CallScope<Context extends object> implements ProxyHandler<Context>, Callin
     this.#asked?.abort(reason)
   }
 
-  /** The call has ended: children and judges that it asked are given up, as nobody waits for them any more. */
+  /** The call has ended: children and judges that it asked are abandoned, as nobody waits for them any more. */
   end(): void {
     this.#end ??= 'ended'
     this.#asked?.abort(hasEnded())

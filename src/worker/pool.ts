@@ -14,7 +14,7 @@ interface Answered<Value extends WorkerResult> {
 type Lost = Extract<AttemptResult, { kind: 'lost' }>
 
 /**
- * Runs rollouts on several threads or processes. A rollout that was lost with its worker is answered as lost, with a verdict on
+ * Runs rollouts on several threads or processes. A rollout that was lost with its worker is answered as lost, with a decision on
  * what to do with it. No queue grows here: there is one call per rollout that the scheduler has admitted.
  */
 export class WorkerPool extends WorkerSupervisor implements Executor {
@@ -51,7 +51,7 @@ export class WorkerPool extends WorkerSupervisor implements Executor {
     for (;;) {
       const answer = await this.#run<Value>(request, call)
       if (answer.kind === 'answered') return answer.value
-      if (answer.verdict !== 'again') throw new MillraceError('worker_lost', answer.why)
+      if (answer.disposition !== 'again') throw new MillraceError('worker_lost', answer.why)
     }
   }
 
@@ -59,7 +59,7 @@ export class WorkerPool extends WorkerSupervisor implements Executor {
     let comesAgain = false
     try {
       const answer = await this.#attempt<Value>(request, call)
-      comesAgain = answer.kind === 'lost' && answer.verdict === 'again'
+      comesAgain = answer.kind === 'lost' && answer.disposition === 'again'
       return answer
     } finally {
       if (!comesAgain) this.#quarantine.forget(call.key)
@@ -103,9 +103,9 @@ export class WorkerPool extends WorkerSupervisor implements Executor {
     } catch (error) {
       const { death } = worker
       if (!death || error !== death) throw error
-      const { losses, verdict } = this.#quarantine.lossOf(call.key)
-      const history = verdict === 'again' ? '' : `${losses} workers were lost with this on them; of the last one: `
-      return { kind: 'lost', verdict, why: `${history}${death.rawMessage}` }
+      const { losses, disposition } = this.#quarantine.lossOf(call.key)
+      const history = disposition === 'again' ? '' : `${losses} workers were lost with this on them; of the last one: `
+      return { kind: 'lost', disposition, why: `${history}${death.rawMessage}` }
     }
   }
 }

@@ -11,9 +11,9 @@ function play(
   calls: readonly string[],
   isPoison: (key: string) => boolean,
   knowsCulprit = false,
-): { verdicts: Record<string, string>; losses: Map<string, number>; deaths: number } {
+): { dispositions: Record<string, string>; losses: Map<string, number>; deaths: number } {
   const quarantine = new Quarantine()
-  const verdicts: Record<string, string> = {}
+  const dispositions: Record<string, string> = {}
   const losses = new Map<string, number>()
   let waiting = [...calls]
   let deaths = 0
@@ -30,40 +30,40 @@ function play(
     }
     waiting = waiting.filter((key) => {
       if (!together.includes(key)) return true
-      const { verdict } = quarantine.lossOf(key)
-      if (culprit !== undefined && verdict === 'again') return true
-      verdicts[key] = culprit === undefined ? 'ended' : verdict
+      const { disposition } = quarantine.lossOf(key)
+      if (culprit !== undefined && disposition === 'again') return true
+      dispositions[key] = culprit === undefined ? 'ended' : disposition
       quarantine.forget(key)
       return false
     })
   }
-  return { verdicts, losses, deaths }
+  return { dispositions, losses, deaths }
 }
 
-const found = (verdicts: Record<string, string>, verdict: string): string[] =>
-  Object.keys(verdicts).filter((key) => verdicts[key] === verdict)
+const found = (dispositions: Record<string, string>, disposition: string): string[] =>
+  Object.keys(dispositions).filter((key) => dispositions[key] === disposition)
 
 describe('a poison call', () => {
   test.each([1, 2, 5, 17, 100, 1_000])('among %i is found, and it alone, after three deaths', (count) => {
     const poison = `${Math.floor(count / 2)}-0`
-    const { verdicts, losses, deaths } = play(keys(count), (key) => key === poison)
-    expect(found(verdicts, 'poisoned')).toEqual([poison])
-    expect(found(verdicts, 'ended')).toHaveLength(count - 1)
+    const { dispositions, losses, deaths } = play(keys(count), (key) => key === poison)
+    expect(found(dispositions, 'poisoned')).toEqual([poison])
+    expect(found(dispositions, 'ended')).toHaveLength(count - 1)
     expect(deaths).toBe(losses.get(poison))
     expect(deaths).toBe(3)
   })
 
   test('whose worker could name it is alone from then on, and the others stay free', () => {
-    const { verdicts, losses, deaths } = play(keys(100), (key) => key === '7-0', true)
-    expect(found(verdicts, 'poisoned')).toEqual(['7-0'])
+    const { dispositions, losses, deaths } = play(keys(100), (key) => key === '7-0', true)
+    expect(found(dispositions, 'poisoned')).toEqual(['7-0'])
     expect(deaths).toBe(3)
     expect(losses.get('8-0')).toBe(1)
   })
 
   test.each([false, true])('is found among many others of its kind (named: %s)', (knowsCulprit) => {
-    const { verdicts, losses } = play(keys(200), (key) => Number.parseInt(key) % 9 === 4, knowsCulprit)
-    expect(found(verdicts, 'poisoned')).toHaveLength(22)
-    expect(found(verdicts, 'ended')).toHaveLength(178)
+    const { dispositions, losses } = play(keys(200), (key) => Number.parseInt(key) % 9 === 4, knowsCulprit)
+    expect(found(dispositions, 'poisoned')).toHaveLength(22)
+    expect(found(dispositions, 'ended')).toHaveLength(178)
     expect(Math.max(...losses.values())).toBeLessThanOrEqual(6)
   })
 })
@@ -84,17 +84,17 @@ describe('a death', () => {
     for (let loss = 1; loss < 6; loss += 1) {
       quarantine.noteDeath({ calls: ['1-0'], abandoned: [], isBlameless: true })
       expect(quarantine.cohortOf('1-0')).toBeUndefined()
-      expect(quarantine.lossOf('1-0')).toMatchObject({ losses: loss, verdict: 'again' })
+      expect(quarantine.lossOf('1-0')).toMatchObject({ losses: loss, disposition: 'again' })
     }
     quarantine.noteDeath({ calls: ['1-0'], abandoned: [], isBlameless: true })
-    expect(quarantine.lossOf('1-0').verdict).toBe('worker_lost')
+    expect(quarantine.lossOf('1-0').disposition).toBe('worker_lost')
   })
 
   test('with an abandoned call on the worker condemns nobody else, and nothing is kept of that call', () => {
     const quarantine = new Quarantine()
     for (let death = 0; death < 5; death += 1) {
       quarantine.noteDeath({ calls: ['1-0'], abandoned: ['2-0'], isBlameless: false })
-      expect(quarantine.lossOf('1-0').verdict).toBe('again')
+      expect(quarantine.lossOf('1-0').disposition).toBe('again')
       expect(quarantine.lossOf('2-0').losses).toBe(0)
     }
   })

@@ -6,14 +6,14 @@ const minDeaths = 3
 /** How often a call may be lost, whichever call is to blame; after that it ends as `worker_lost`. */
 const maxLosses = 6
 
-export interface Loss {
+export interface WorkerLoss {
   readonly losses: number
-  readonly verdict: 'again' | 'worker_lost' | 'poisoned'
+  readonly disposition: 'again' | 'worker_lost' | 'poisoned'
 }
 
 interface Suspect {
   losses: number
-  verdict: Loss['verdict']
+  disposition: WorkerLoss['disposition']
   /** The stage the suspect has reached; it never goes back. */
   stage: 'free' | 'together' | 'alone'
   /** The number of the calls it runs with, away from all others; undefined while it may run with all. */
@@ -36,8 +36,8 @@ export class Quarantine {
     return this.#suspects.get(key)?.cohort
   }
 
-  lossOf(key: CallKey): Loss {
-    return this.#suspects.get(key) ?? { losses: 0, verdict: 'again' }
+  lossOf(key: CallKey): WorkerLoss {
+    return this.#suspects.get(key) ?? { losses: 0, disposition: 'again' }
   }
 
   forget(key: CallKey): void {
@@ -54,7 +54,7 @@ export class Quarantine {
   }
 
   #lost(key: CallKey): Suspect {
-    const suspect = this.#suspects.get(key) ?? { losses: 0, verdict: 'again', stage: 'free', cohort: undefined }
+    const suspect = this.#suspects.get(key) ?? { losses: 0, disposition: 'again', stage: 'free', cohort: undefined }
     suspect.losses += 1
     this.#suspects.set(key, suspect)
     return suspect
@@ -64,9 +64,9 @@ export class Quarantine {
     const hasDiedAlone = suspects.length === 1 && suspects[0]?.cohort !== undefined && !isBlameless
     for (const suspect of suspects) {
       if (hasDiedAlone && suspect.losses >= minDeaths) {
-        suspect.verdict = 'poisoned'
+        suspect.disposition = 'poisoned'
         this.#release()
-      } else if (suspect.losses >= maxLosses) suspect.verdict = 'worker_lost'
+      } else if (suspect.losses >= maxLosses) suspect.disposition = 'worker_lost'
     }
   }
 

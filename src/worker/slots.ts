@@ -3,7 +3,7 @@ import type { PoolWorker } from './worker.ts'
 /** Starts a worker until one is ready; rejects if the pool ends first. */
 type StartWorker = (id: number, restarts: number) => Promise<PoolWorker>
 
-/** A place in the pool, which has a worker, or is getting one, until it is given up. */
+/** A slot of the pool, which has a worker, or is getting one, until it is released. */
 export class WorkerSlot {
   readonly id: number
   readonly #start: StartWorker
@@ -11,7 +11,7 @@ export class WorkerSlot {
   #worker: PoolWorker | undefined
   #filling: Promise<void> | undefined
   #starts = 0
-  #state: 'kept' | 'given-up' = 'kept'
+  #state: 'kept' | 'released' = 'kept'
 
   /** `onFilled` is called once the worker is here. A caller told earlier would find no worker and wait on. */
   constructor(id: number, start: StartWorker, onFilled: () => void) {
@@ -43,12 +43,12 @@ export class WorkerSlot {
     return old
   }
 
-  /** Gives up the slot: its worker is not replaced. Returns that worker, which is for the caller to retire. */
-  giveUp(): PoolWorker | undefined {
-    this.#state = 'given-up'
+  /** Releases the slot: its worker is not replaced. Returns that worker, which is for the caller to retire. */
+  release(): PoolWorker | undefined {
+    this.#state = 'released'
     const worker = this.#worker
     this.#worker = undefined
-    // A worker that is just starting finds the slot given up, and retires.
+    // A worker that is just starting finds the slot released, and retires.
     return worker
   }
 
@@ -56,7 +56,7 @@ export class WorkerSlot {
     while (this.#state === 'kept') {
       const worker = await this.#start(this.id, this.#starts)
       this.#starts += 1
-      // Since the worker was ready it may have died, or the slot may have been given up.
+      // Since the worker was ready it may have died, or the slot may have been released.
       if (this.#state === 'kept' && !worker.isGone) {
         this.#worker = worker
         this.#onFilled()

@@ -51,7 +51,7 @@ export abstract class WorkerSupervisor extends Resource {
   readonly #past = new Map<string, ModelStatus>()
   /** Tool servers that were open on some worker: as many as the environment has. */
   readonly #openedServers = new Set<string>()
-  /** Slots whose worker is to be replaced because it is worn, or has more than its share of the machine. */
+  /** Slots whose worker is to be replaced because it is due for recycling, or has more than its share of the machine. */
   readonly #renewing = new Set<WorkerSlot>()
   /** Work in the background that the close waits for: a few per worker. */
   readonly #chores = new Set<Promise<void>>()
@@ -170,7 +170,7 @@ export abstract class WorkerSupervisor extends Resource {
         return this.#slots.length + 1 + index
       })
       this.#requireRoomAt(missing)
-      for (const slot of this.#slots.splice(size)) this.#retire(slot.giveUp())
+      for (const slot of this.#slots.splice(size)) this.#retire(slot.release())
       await this.#addSlots(missing)
     })
   }
@@ -259,7 +259,7 @@ export abstract class WorkerSupervisor extends Resource {
     if (slot) this.#track(slot.fill())
     const reason = death.isBlameless ? undefined : this.#failures.noteDeath(death.error)
     if (reason) this.#fail(reason)
-    // The worker may be given up, but not gone: it is waited for until it is.
+    // The worker may be abandoned, but not gone: it is waited for until it is.
     this.#track(worker.close())
     this.#announce()
   }

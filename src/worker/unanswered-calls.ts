@@ -1,4 +1,4 @@
-import { within } from '../kit/index.ts'
+import { settlesWithin } from '../kit/index.ts'
 import type { WorkerResult } from './channel/channel.ts'
 
 /** The name under which deaths of workers are counted for a call: mostly a rollout's id. */
@@ -67,7 +67,7 @@ export class UnansweredCalls {
     if (this.size === 0) return
     const { promise, resolve } = Promise.withResolvers<void>()
     this.#onEmpty = resolve
-    await within(promise, limitMs)
+    await settlesWithin(promise, limitMs)
   }
 
   #take(number: number): UnansweredCall | undefined {

@@ -54,7 +54,7 @@ test('a call that is cancelled tells the worker why, and is answered by it', asy
   const controller = new AbortController()
   const run = puppet.run('a-0', controller.signal)
   controller.abort(new MillraceError('cancelled', 'enough'))
-  expect(puppet.heard.at(-1)).toEqual({ kind: 'abort', call: 1, reason: { code: 'cancelled', message: 'enough' } })
+  expect(puppet.received.at(-1)).toEqual({ kind: 'abort', call: 1, reason: { code: 'cancelled', message: 'enough' } })
   puppet.say({ kind: 'done', call: 1, value: scores(0) })
   expect(await run).toEqual(scores(0))
   expect(puppet.worker.load).toBe(0)
@@ -64,7 +64,7 @@ test('a call that is cancelled tells the worker why, and is answered by it', asy
 test('a call whose caller has left before it is sent is told to end, too', async () => {
   await using puppet = new PuppetWorker()
   const run = puppet.run('a-0', AbortSignal.abort(new MillraceError('cancelled', 'enough')))
-  expect(puppet.heard.map(({ kind }) => kind)).toEqual(['run', 'abort'])
+  expect(puppet.received.map(({ kind }) => kind)).toEqual(['run', 'abort'])
   puppet.say({ kind: 'done', call: 1, value: scores(0) })
   expect(await run).toEqual(scores(0))
 })
@@ -78,7 +78,7 @@ test('a call that is answered leaves no listener, and is not told to end afterwa
   await first
   expect(getEventListeners(controller.signal, 'abort')).toHaveLength(1)
   controller.abort(new MillraceError('cancelled', 'enough'))
-  expect(puppet.heard.filter(({ kind }) => kind === 'abort')).toMatchObject([{ call: 2 }])
+  expect(puppet.received.filter(({ kind }) => kind === 'abort')).toMatchObject([{ call: 2 }])
   puppet.say({ kind: 'done', call: 2, value: scores(0) })
   await second
 })

@@ -1,5 +1,5 @@
 import { MillraceError } from '../errors/index.ts'
-import { nameBlockedThread, offAbort, onAbort, within } from '../kit/index.ts'
+import { nameBlockedThread, offAbort, onAbort, settlesWithin } from '../kit/index.ts'
 import type { WorkerStatus } from '../rollout/index.ts'
 import type { MetricsDelta } from '../telemetry/index.ts'
 import { UnansweredCalls, type CallKey } from './unanswered-calls.ts'
@@ -66,7 +66,7 @@ const killGraceMs = 10_000
 
 /**
  * One worker from its start to its end; its replacement is another object. That is the fence: what a worker says after it was
- * given up is not heard, and what it had written belongs to attempts that nobody continues.
+ * abandoned is not received, and what it had written belongs to attempts that nobody continues.
  */
 export class PoolWorker {
   readonly id: number
@@ -86,8 +86,8 @@ export class PoolWorker {
   #silentMs = 0
   #look: AbortController | undefined
   #blockedBy: string | undefined
-  #isStartGivenUp = false
-  #toldServers = 0
+  #isStartAborted = false
+  #reportedServers = 0
 
   constructor(options: PoolWorkerOptions) {
     const { id, open, supervision, start, journal, lease } = options
@@ -133,8 +133,8 @@ export class PoolWorker {
 
   /** Tells the worker which tool servers were open on any worker, if that is new. They are never fewer than before. */
   tellOpened(servers: ReadonlySet<string>): void {
-    if (this.#toldServers >= servers.size || (this.#phase !== 'ready' && this.#phase !== 'draining')) return
-    this.#toldServers = servers.size
+    if (this.#reportedServers >= servers.size || (this.#phase !== 'ready' && this.#phase !== 'draining')) return
+    this.#reportedServers = servers.size
     this.#channel.post({ kind: 'servers-opened', servers: [...servers] })
   }
 
@@ -199,7 +199,7 @@ export class PoolWorker {
     const { replaceAfterMs, startTimeoutMs } = this.#options.supervision
     this.#ageMs += elapsedMs
     if (this.#phase === 'starting') {
-      if (this.#ageMs > startTimeoutMs && !this.#isStartGivenUp) void this.#giveUpStart()
+      if (this.#ageMs > startTimeoutMs && !this.#isStartAborted) void this.#abortStart()
       return
     }
     const wasSilent = this.#isSilent
@@ -222,7 +222,7 @@ export class PoolWorker {
     await this.close()
   }
 
-  /** Ends the worker, in good order if it listens; the calls it runs are given up. */
+  /** Ends the worker, in good order if it listens; the calls it runs are abandoned. */
   async close(): Promise<void> {
     if (this.#phase === 'starting' || this.#phase === 'gone' || this.#isSilent) this.#channel.kill()
     else this.#channel.post({ kind: 'close' })
@@ -231,9 +231,9 @@ export class PoolWorker {
     const closed = closedError()
     this.#ready.reject(closed)
     this.#calls.rejectAll(closed)
-    if (await within(this.exited, closeGraceMs)) return
+    if (await settlesWithin(this.exited, closeGraceMs)) return
     this.#channel.kill()
-    await within(this.exited, killGraceMs)
+    await settlesWithin(this.exited, killGraceMs)
   }
 
   readonly #onMessage = (message: FromWorker): void => {
@@ -296,8 +296,8 @@ export class PoolWorker {
   }
 
   /** Ends a worker that does not get ready, and says what it is stuck in; if that cannot be told, which module it loads. */
-  async #giveUpStart(): Promise<void> {
-    this.#isStartGivenUp = true
+  async #abortStart(): Promise<void> {
+    this.#isStartAborted = true
     const { start, supervision } = this.#options
     const blockedBy = await this.#blockedIn(new AbortController().signal)
     if (this.#phase !== 'starting') return
@@ -313,7 +313,7 @@ export class PoolWorker {
     const lagMs = this.#silentMs
     const blockedBy = await this.#blockedIn(look.signal)
     this.#look = undefined
-    // The worker was heard of meanwhile: what was named is not what held it up.
+    // The worker has sent something meanwhile: what was named is not what held it up.
     if (look.signal.aborted || blockedBy === undefined) return
     this.#blockedBy = blockedBy
     this.#options.onBlocked({ lagMs, blockedBy })

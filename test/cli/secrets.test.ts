@@ -34,7 +34,7 @@ const canary = Object.fromEntries(places.map((place) => [place, `${coreOf(place)
 >
 
 /** Everything that left a process or is in a folder, and which secrets are in it. */
-class Findings {
+class Leaks {
   readonly texts = new Map<string, string>()
 
   add(where: string, text: string): void {
@@ -75,7 +75,7 @@ interface Scene extends AsyncDisposable {
   readonly env: Readonly<Record<string, string>>
   readonly echo: ScriptedServer
   readonly collector: ScriptedServer
-  readonly found: Findings
+  readonly found: Leaks
   /** Runs a command to its end; all that it says is looked at. */
   readonly run: (...words: readonly string[]) => Promise<string>
   /** The same for a command that only reads runs, in this process. */
@@ -114,7 +114,7 @@ async function openScene(): Promise<Scene> {
     judge: { upstreamName: 'm', maxTries: 1, backends: [{ url: 'http://judge.test/v1', apiKeyEnv: 'JUDGE_KEY' }] },
   }
   await writeFile(join(cwd, 'models.json'), JSON.stringify(models))
-  const found = new Findings()
+  const found = new Leaks()
   const kept = owned.move()
   return {
     cwd,
@@ -141,8 +141,8 @@ async function openScene(): Promise<Scene> {
 /** Asserts that these secrets reached a server, and that none of all is in anything that was found. */
 function expectNoLeaks({ echo, collector, found }: Scene, sent: readonly (typeof places)[number][]): void {
   found.add('spans', collector.requests.map(({ body }) => body).join('\n'))
-  const heard = JSON.stringify(echo.requests.map(({ path, headers }) => [path, headers]))
-  expect(sent.filter((place) => !formsOf(place).some((form) => heard.includes(form)))).toEqual([])
+  const received = JSON.stringify(echo.requests.map(({ path, headers }) => [path, headers]))
+  expect(sent.filter((place) => !formsOf(place).some((form) => received.includes(form)))).toEqual([])
   expect(found.leaks()).toEqual([])
 }
 

@@ -57,10 +57,10 @@ test('a gateway that closes lets a slow client take all replies that wait on its
   await backend.received(contents.length)
   await gateway.server.drain()
   const closing = gateway.server.close()
-  let heard = ''
-  for await (const bytes of socket) heard += String(bytes)
+  let received = ''
+  for await (const bytes of socket) received += String(bytes)
   await closing
-  const replies = heard.split('HTTP/1.1 200 OK').slice(1)
+  const replies = received.split('HTTP/1.1 200 OK').slice(1)
   expect(replies.map((reply, index) => reply.includes(`"${contents[index]}"`))).toEqual([true, true, true])
 })
 
@@ -71,11 +71,11 @@ function saying(content: string): string {
 
 /** The first line of what a server says until it closes, or how the connection failed. */
 async function firstLineOn(socket: Socket): Promise<string> {
-  let heard = ''
+  let received = ''
   try {
-    for await (const bytes of socket) heard += String(bytes)
+    for await (const bytes of socket) received += String(bytes)
   } catch (error) {
     return String(error)
   }
-  return heard.slice(0, heard.indexOf('\r\n'))
+  return received.slice(0, received.indexOf('\r\n'))
 }

@@ -6,14 +6,14 @@ import { authorized, startGateway } from '../support/gateway/gateway-process.ts'
 import { readJsonRows } from '../support/gateway/read-rows.ts'
 import { Talk, type OpenToAsk } from '../support/gateway/scripted-conversation.ts'
 import { TestGateway } from '../support/gateway/test-gateway.ts'
-import { apiNames, type Heard, voices } from '../support/gateway/api-clients.ts'
+import { apiNames, type Received, voices } from '../support/gateway/api-clients.ts'
 
 /** What a client sends back that keeps the text of a reply and drops its reasoning: the model then sees other tokens. */
-function withoutReasoning(heard: Heard): Heard {
-  return { ...heard, items: [{ role: 'assistant', content: heard.text }] }
+function withoutReasoning(received: Received): Received {
+  return { ...received, items: [{ role: 'assistant', content: received.text }] }
 }
 
-async function talk(talking: Talk, turns: number, taken: (heard: Heard) => Heard): Promise<void> {
+async function talk(talking: Talk, turns: number, taken: (received: Received) => Received): Promise<void> {
   for (let turn = 0; turn < turns; turn += 1) {
     talking.user(`What is word ${turn}?`)
     talking.take(taken(await talking.ask({ stream: turn % 2 === 1 })))
@@ -36,7 +36,7 @@ test('turns that do not begin with the tokens before them are counted, and told 
     onDrift: (drift) => told.push(drift),
   })
   const exact = await gateway.startSession()
-  await talk(new Talk(gateway, exact, voices.chat), 4, (heard) => heard)
+  await talk(new Talk(gateway, exact, voices.chat), 4, (received) => received)
   expect([await laterTurns(gateway, 'exact'), await laterTurns(gateway, 'drifted')]).toEqual([3, 0])
   expect(told).toEqual([])
   const { id: session, key } = await gateway.startSession()
@@ -55,13 +55,13 @@ test.each(apiNames)('forks and the same prompt twice are no drift, in %s', async
   await using gateway = await TestGateway.start({ models: [{ name: 'sim', backends: [{ url: simulator.url }] }] })
   const session = await gateway.startSession()
   const talking = new Talk(gateway, session, voices[api])
-  await talk(talking, 2, (heard) => heard)
+  await talk(talking, 2, (received) => received)
   talking.user('One way.')
   talking.take(await talking.ask({ stream: false }))
   talking.back(1)
   talking.take(await talking.ask({ stream: true }))
   talking.back(2)
-  await talk(talking, 2, (heard) => heard)
+  await talk(talking, 2, (received) => received)
   expect([await laterTurns(gateway, 'exact'), await laterTurns(gateway, 'drifted')]).toEqual([5, 0])
 })
 

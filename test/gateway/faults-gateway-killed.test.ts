@@ -7,14 +7,14 @@ import { RunReader } from '../../src/store/index.ts'
 import { AskedProcess, startGateway } from '../support/gateway/gateway-process.ts'
 import { saidIn, Talk } from '../support/gateway/scripted-conversation.ts'
 import { emittedIn, emittedTruth, recordedTruth, samplesOf, type SampleRow } from '../support/gateway/emitted-tokens.ts'
-import { apiNames, type Heard, voices } from '../support/gateway/api-clients.ts'
+import { apiNames, type Received, voices } from '../support/gateway/api-clients.ts'
 
 const sessionCount = 50
 
 /** One agent in one session, and the ends of replies that it saw. */
 class Agent {
   readonly session: { readonly id: string; readonly key: string }
-  readonly seen: Heard[] = []
+  readonly seen: Received[] = []
   talk: Talk
   #turn = 0
 
@@ -28,9 +28,9 @@ class Agent {
     this.#turn += 1
     if (this.talk.openCalls.length > 0) this.talk.results([`result ${this.#turn}`])
     else this.talk.user(`question ${this.#turn}`)
-    const heard = await this.talk.ask({ stream: this.#turn % 2 === 0 })
-    this.seen.push(heard)
-    this.talk.take(heard)
+    const received = await this.talk.ask({ stream: this.#turn % 2 === 0 })
+    this.seen.push(received)
+    this.talk.take(received)
   }
 
   /** Until the gateway is gone. */
@@ -122,6 +122,6 @@ function ancestry(rows: readonly SampleRow[], id: string | undefined): string[] 
   return [...ancestry(rows, row.parentInteraction ?? undefined), row.interaction]
 }
 
-function spoken(rows: readonly SampleRow[], seen: readonly Heard[]): string[] {
+function spoken(rows: readonly SampleRow[], seen: readonly Received[]): string[] {
   return seen.flatMap(({ id }) => rows.find(({ interaction }) => interaction === id)?.messages.map(saidIn) ?? [])
 }

@@ -96,12 +96,12 @@ async function expectBroken({ simulator, gateway, pair, fault, stream }: BrokenC
   )
   const [emitted] = await emittedIn(simulator, session.id)
   for (const row of rows) {
-    expect(wordsOf(row).length).toBeGreaterThan(0)
+    expect(modelText(row).length).toBeGreaterThan(0)
     if (upstream === 'chat') expect(emitted?.ids.slice(0, row.ids?.length)).toEqual(Array.from(row.ids ?? []))
   }
 }
 
-function wordsOf({ messages }: SampleRow): string {
+function modelText({ messages }: SampleRow): string {
   const last = messages.at(-1)
   return last?.role === 'assistant' ? `${last.reasoning_content ?? ''}${last.content ?? ''}` : ''
 }
@@ -122,11 +122,11 @@ test.each(pairs)('$api over $upstream: what breaks before the client saw any of 
   const session = await gateway.startSession()
   const talk = new Talk(gateway, session, voices[api])
   talk.user('Try again if you must.')
-  const heard = [await talk.ask({ stream: true }), await talk.ask({ stream: false })]
+  const received = [await talk.ask({ stream: true }), await talk.ask({ stream: false })]
   expect(server.requests).toHaveLength(4)
   const rows = await samplesOf(gateway, session.id)
   expect(rows.map(({ interaction, discarded }) => ({ interaction, discarded }))).toEqual(
-    heard.map(({ id }) => ({ interaction: id, discarded: null })),
+    received.map(({ id }) => ({ interaction: id, discarded: null })),
   )
 })
 
@@ -188,7 +188,7 @@ test.each(pairs)('$api over $upstream: a client that goes away ends the reply at
       { discarded: 'client_gone', finishReason: null },
     ])
     // Of the whole one it is only known that there was something.
-    expect(rows.map(wordsOf)).toEqual([expect.stringMatching(/^Let/), ''])
+    expect(rows.map(modelText)).toEqual([expect.stringMatching(/^Let/), ''])
   }
   expect(await leftSince(before)).toEqual([])
 })

@@ -8,7 +8,7 @@ import { Chance, fuzz, heapBytes, isOneCase, OwnFaults, whySkipped } from '../su
 import { plainBody } from '../support/gateway/fuzz/request-bodies.ts'
 import { FuzzedClient } from '../support/gateway/fuzz/checking-client.ts'
 import { fuzzedFeed, mayHaveEnded } from '../support/gateway/fuzz/backend-replies.ts'
-import { apiNames, type Heard, voices } from '../support/gateway/api-clients.ts'
+import { apiNames, type Received, voices } from '../support/gateway/api-clients.ts'
 
 const proxiedCases = 18_000
 const sessions = 250
@@ -17,7 +17,7 @@ const maxGrowthBytes = 24 * 1024 * 1024
 
 interface Made {
   readonly outcome: 'complete' | 'error' | 'left'
-  readonly heard?: Heard
+  readonly received?: Received
 }
 
 /** A gateway whose backends answer each request as its case says. */
@@ -79,7 +79,7 @@ class FedGateway implements AsyncDisposable {
     // What a backend's own events say is its business; what was translated must be what was meant. A Responses stream says
     // everything twice: one that contradicts itself is recorded as its last event has it.
     const isTranslated = outcome === 'complete' && api !== upstream && upstream !== 'responses'
-    return { outcome, ...(isTranslated && { heard: client.heard(voices[api]) }) }
+    return { outcome, ...(isTranslated && { received: client.received(voices[api]) }) }
   }
 
   /** Nothing is held by anybody. */
@@ -133,7 +133,7 @@ test('what is recorded of it is what the client saw', { timeout: 120_000 }, asyn
     expect(interactions).toBeGreaterThanOrEqual(seen.complete)
     expect(interactions).toBeLessThanOrEqual(seen.complete + seen.left)
     const nodes = await fed.open.nodes(id)
-    for (const { heard } of made) if (heard) expectRecorded(heard, nodes)
+    for (const { received } of made) if (received) expectRecorded(received, nodes)
   })
   process.stdout.write(`recorded-streams: ${casesPerSession} in each of ${count} sessions\n`)
   fed.expectIdle()
@@ -141,16 +141,16 @@ test('what is recorded of it is what the client saw', { timeout: 120_000 }, asyn
 })
 
 /** The reply on record says what the client heard. */
-function expectRecorded(heard: Heard, nodes: readonly MessageNode[]): void {
-  const { message } = nodes.find(({ call }) => call?.replyId === heard.id) ?? {}
-  if (message?.role !== 'assistant') throw new Error(`${heard.id} is not on record`)
+function expectRecorded(received: Received, nodes: readonly MessageNode[]): void {
+  const { message } = nodes.find(({ call }) => call?.replyId === received.id) ?? {}
+  if (message?.role !== 'assistant') throw new Error(`${received.id} is not on record`)
   // It has a place of its own in one API and none in another.
   if (message.refusal !== undefined) return
   const calls = (message.tool_calls ?? []).map(({ id, function: called }) => meantCall(id, called))
   expect({
-    text: heard.text,
-    reasoning: heard.reasoning,
-    calls: heard.calls.map(({ id, ...called }) => meantCall(id, called)).toSorted(),
+    text: received.text,
+    reasoning: received.reasoning,
+    calls: received.calls.map(({ id, ...called }) => meantCall(id, called)).toSorted(),
   }).toEqual({ text: message.content ?? '', reasoning: message.reasoning_content ?? '', calls: calls.toSorted() })
 }
 

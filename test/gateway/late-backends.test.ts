@@ -10,7 +10,12 @@ import { BackendWatch } from '../../src/serve/gateway/backend-directory.ts'
 import { descriptorBudget } from '../../src/http/descriptor-budget.ts'
 import { LateServer } from '../support/inference/late-server.ts'
 import { ScriptedServer, sendJson, type Handler } from '../support/inference/scripted-server.ts'
-import { findModels, type Finding, type FindModelsOptions, type GatewayServerOptions } from '../../src/serve/index.ts'
+import {
+  findModels,
+  type ProbeResult,
+  type FindModelsOptions,
+  type GatewayServerOptions,
+} from '../../src/serve/index.ts'
 import { readRunFile, runFolder } from '../../src/store/index.ts'
 import { authorized, startGateway } from '../support/gateway/gateway-process.ts'
 import { asked, TestGateway } from '../support/gateway/test-gateway.ts'
@@ -30,13 +35,13 @@ test('a gateway comes up before its only backend, and serves what that lists onc
   const before = activeResources()
   {
     await using late = await LateServer.start()
-    const heard: Finding[] = []
+    const received: ProbeResult[] = []
     const faults: MillraceError[] = []
     await using gateway = await gatewayFor(
       { backends: [late.url] },
       {
         aliases: { 'gpt-4o': 'sim' },
-        onBackend: (finding) => heard.push(finding),
+        onBackend: (result) => received.push(result),
         onFault: (error) => faults.push(error),
       },
     )
@@ -71,7 +76,7 @@ test('a gateway comes up before its only backend, and serves what that lists onc
     expect((await gateway.ask('/metrics')).text).toContain('\nmillrace_gateway_backends_awaited 0\n')
     expect(faults).toEqual([])
     expect(readRunFile(runFolder(gateway.root, 'gateway'))?.config).toMatchObject({ models: [{ name: 'sim' }] })
-    expect(heard).toMatchObject([{ backend: late.url, facts: { kind: 'vllm', models: [{ id: 'sim' }] } }])
+    expect(received).toMatchObject([{ backend: late.url, facts: { kind: 'vllm', models: [{ id: 'sim' }] } }])
   }
   expect(await leftSince(before)).toEqual([])
 })
@@ -121,14 +126,14 @@ test('a backend that comes back with other models is taken in anew, and what it 
     aliases: { agent: 'old', other: 'new' },
     awaited: 1,
   })
-  const heard: Finding[] = []
+  const received: ProbeResult[] = []
   await using _watch = new BackendWatch({
     directory,
     listMs: 20,
-    onProblem: (finding) => heard.push(finding),
-    onAnswer: (finding) => {
+    onProblem: (result) => received.push(result),
+    onAnswer: (result) => {
       open.gateway.offer({ models: directory.models, facts: directory.facts })
-      heard.push(finding)
+      received.push(result)
     },
   })
   const ask = async (model: string): Promise<number | undefined> =>
@@ -137,7 +142,7 @@ test('a backend that comes back with other models is taken in anew, and what it 
   const under = open.send(admin, { ...asked.chat.body, model: 'old' })
   await expect.poll(() => first.stats.inFlight).toBe(1)
   late.put(second.url)
-  await expect.poll(() => heard).toMatchObject([{ facts: { models: [{ id: 'both' }, { id: 'new' }] } }])
+  await expect.poll(() => received).toMatchObject([{ facts: { models: [{ id: 'both' }, { id: 'new' }] } }])
   // What was under way ends where it began.
   await under.done
   expect(under.client.status).toBe(200)
@@ -159,17 +164,17 @@ test('a backend that takes the key no more is noticed, and gets no requests unti
     signal: new AbortController().signal,
   })
   await using open = await OpenGateway.open({ models: directory.models })
-  const heard: Finding[] = []
-  const takeIn = (finding: Finding): void => {
+  const received: ProbeResult[] = []
+  const takeIn = (result: ProbeResult): void => {
     open.gateway.offer({ models: directory.models, facts: directory.facts })
-    heard.push(finding)
+    received.push(result)
   }
   await using _watch = new BackendWatch({ directory, listMs: 20, onProblem: takeIn, onAnswer: takeIn })
   const ask = async (model: string): Promise<number | undefined> =>
     (await open.ask(admin, { ...asked.chat.body, model })).status
   late.put(locked.url)
-  await expect.poll(() => heard).toMatchObject([{ backend: late.url, problem: { code: 'model_auth' } }])
-  expect(String(heard[0]?.problem)).toContain('it refuses the key in OPENAI_API_KEY')
+  await expect.poll(() => received).toMatchObject([{ backend: late.url, problem: { code: 'model_auth' } }])
+  expect(String(received[0]?.problem)).toContain('it refuses the key in OPENAI_API_KEY')
   const before = good.stats.requests
   expect([await ask('shared'), await ask('shared'), await ask('shared')]).toEqual([200, 200, 200])
   expect(good.stats.requests).toBe(before + 3)
@@ -177,7 +182,7 @@ test('a backend that takes the key no more is noticed, and gets no requests unti
   const { client } = open.send(admin, { ...asked.chat.body, model: 'own' })
   await expect.poll(() => client.text).toContain('Your own key is in order; tell whoever runs this server')
   late.put(first.url)
-  await expect.poll(() => heard[1], { timeout: 30_000 }).toMatchObject({ facts: { models: [{ id: 'own' }, {}] } })
+  await expect.poll(() => received[1], { timeout: 30_000 }).toMatchObject({ facts: { models: [{ id: 'own' }, {}] } })
   expect(await ask('own')).toBe(200)
 })
 
@@ -251,11 +256,11 @@ test('a backend whose first reply takes too long for the probe is asked again fo
     }),
   )
   const { directory } = await findModels({ backends: [server.url], env: {}, signal: new AbortController().signal })
-  expect(directory.findings).toMatchObject([{ facts: { kind: 'vllm', tokenFields: undefined } }])
-  const heard: Finding[] = []
-  const hear = (finding: Finding): void => void heard.push(finding)
+  expect(directory.probeResults).toMatchObject([{ facts: { kind: 'vllm', tokenFields: undefined } }])
+  const received: ProbeResult[] = []
+  const hear = (result: ProbeResult): void => void received.push(result)
   await using _watch = new BackendWatch({ directory, listMs: 20, onProblem: hear, onAnswer: hear })
-  await expect.poll(() => heard).toMatchObject([{ facts: { tokenFields: { ids: true, logprobs: true } } }])
+  await expect.poll(() => received).toMatchObject([{ facts: { tokenFields: { ids: true, logprobs: true } } }])
   expect(questions).toBe(9)
 })
 
@@ -285,14 +290,14 @@ test('a gateway that must not poll stays ready, whatever becomes of its backend'
 
 test('ready says why none of the backends can be used', async () => {
   await using late = await LateServer.start()
-  const heard: Finding[] = []
+  const received: ProbeResult[] = []
   await using gateway = await gatewayFor(
     { backends: [late.url], model: 'nobody' },
-    { onBackend: (finding) => heard.push(finding) },
+    { onBackend: (result) => received.push(result) },
   )
   await using backend = await SimulatorServer.start({ models: 'sim' })
   late.put(backend.url)
-  await expect.poll(() => heard, { timeout: 30_000 }).toMatchObject([{ problem: { code: 'model_not_found' } }])
+  await expect.poll(() => received, { timeout: 30_000 }).toMatchObject([{ problem: { code: 'model_not_found' } }])
   expect(await gateway.ask('/ready', { key: null })).toMatchObject({
     status: 503,
     body: { why: 'none of its backends can be used (1): model_not_found; the log says more' },
@@ -311,13 +316,13 @@ test('while a backend is waited for, a slip in a name that is known is still tol
 
 test('whoever throws on hearing of a backend is no problem of that backend', async () => {
   await using late = await LateServer.start()
-  const heard: Finding[] = []
+  const received: ProbeResult[] = []
   const faults: MillraceError[] = []
   await using gateway = await gatewayFor(
     { backends: [late.url] },
     {
-      onBackend: (finding) => {
-        heard.push(finding)
+      onBackend: (result) => {
+        received.push(result)
         throw new Error('the log is full')
       },
       onFault: (error) => faults.push(error),
@@ -326,7 +331,7 @@ test('whoever throws on hearing of a backend is no problem of that backend', asy
   await using backend = await SimulatorServer.start({})
   late.put(backend.url)
   await expect.poll(() => faults, { timeout: 30_000 }).toMatchObject([{ rawMessage: 'the log is full' }])
-  expect(heard).toMatchObject([{ facts: { kind: 'vllm' } }])
+  expect(received).toMatchObject([{ facts: { kind: 'vllm' } }])
   expect((await gateway.ask(asked.chat.path, { body: asked.chat.body })).status).toBe(200)
 })
 

@@ -76,10 +76,10 @@ test('two gateways do not share a run, and a gateway’s run is nobody else’s'
 })
 
 test('two gateways in one process hear of their own requests and sessions only', async () => {
-  const heard: string[] = []
+  const received: string[] = []
   const listening = (name: string) => ({
-    onRequest: ({ status }: { readonly status: number }) => void heard.push(`${name} ${status}`),
-    onAlarm: () => void heard.push(`${name} alarm`),
+    onRequest: ({ status }: { readonly status: number }) => void received.push(`${name} ${status}`),
+    onAlarm: () => void received.push(`${name} alarm`),
   })
   await using one = await TestGateway.start(listening('one'))
   await using _other = await TestGateway.start(listening('other'))
@@ -87,7 +87,7 @@ test('two gateways in one process hear of their own requests and sessions only',
   await one.ask(asked.chat.path, { body: asked.chat.body, key: 'nobody' })
   const { id } = await one.startSession()
   await one.ask(`/v1/sessions/${id}/end`, { method: 'POST' })
-  expect(heard).toEqual(['one 200', 'one 401', 'one alarm'])
+  expect(received).toEqual(['one 200', 'one 401', 'one alarm'])
 })
 
 test('a run says what its gateway serves now, not what it once did', async () => {

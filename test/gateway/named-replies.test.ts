@@ -43,19 +43,19 @@ test.each(['chat', 'responses'] as const)(
     const { id, caller, replies } = await (async () => {
       await using open = await OpenGateway.open({ models, folder: folder.path })
       const session = await open.session()
-      const heard: Reply[] = []
+      const received: Reply[] = []
       for (let sample = 0; sample < 3; sample += 1) {
         const { document } = await open.ask(session.caller, { ...first, metadata: { sample } }, { api: 'responses' })
-        heard.push(document as unknown as Reply)
+        received.push(document as unknown as Reply)
         const again = await open.ask(
           session.caller,
           { ...first, metadata: { sample } },
           { api: 'responses', retryCount: 1 },
         )
-        expect(again.document['output']).toMatchObject(heard.at(-1)?.output ?? [])
+        expect(again.document['output']).toMatchObject(received.at(-1)?.output ?? [])
       }
-      await open.ask(session.caller, goOn(heard[1] as Reply), { api: 'responses' })
-      return { ...session, replies: heard }
+      await open.ask(session.caller, goOn(received[1] as Reply), { api: 'responses' })
+      return { ...session, replies: received }
     })()
     // The next process knows their names, too.
     await using open = await OpenGateway.open({ models, folder: folder.path })

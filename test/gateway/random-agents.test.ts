@@ -97,7 +97,7 @@ test(
         await open.gateway.reward(admin, id, { reward })
         const rows = await rowsOf<Row>(open, id, 'interactions')
         const complete = rows.filter(({ discarded }) => discarded === null)
-        expectHeard(complete, agents)
+        expectReceived(complete, agents)
         expectReturns(complete)
         expectTrained(await rowsOf<Merged>(open, id, 'merged'), complete)
         const sampled = rows.flatMap(({ logprobs }) => logprobs?.[0] ?? [])
@@ -121,19 +121,19 @@ test(
 )
 
 /** Complete on record is what an agent has got to its end, or has gone on from, each with what led to it; and nothing else. */
-function expectHeard(complete: readonly Row[], agents: readonly RandomAgent[]): void {
+function expectReceived(complete: readonly Row[], agents: readonly RandomAgent[]): void {
   const byId = new Map(complete.map((row) => [row.interaction, row]))
   expect(byId.size).toBe(complete.length)
-  const heard = new Set<string>()
-  for (const { heard: reply, said } of agents.flatMap(({ replies }) => replies)) {
-    heard.add(reply.id)
+  const received = new Set<string>()
+  for (const { received: reply, said } of agents.flatMap(({ replies }) => replies)) {
+    received.add(reply.id)
     const row = byId.get(reply.id)
     expect(row && conversationOf(row, complete), reply.id).toEqual([...said, saidBy(reply)])
   }
   const overheard = new Set(agents.flatMap((agent) => [...agent.overheard]))
-  expect(complete.map(({ interaction }) => interaction).filter((id) => !heard.has(id) && !overheard.has(id))).toEqual(
-    [],
-  )
+  expect(
+    complete.map(({ interaction }) => interaction).filter((id) => !received.has(id) && !overheard.has(id)),
+  ).toEqual([])
 }
 
 /**

@@ -119,8 +119,8 @@ test('a retry is not given the sample of another client that asked the same', as
   await server.received(4)
   answer.resolve()
   await Promise.all([second.done, retried.done, another.done])
-  const heard = [second, retried, another].map(({ client }) => /Hello \d/.exec(client.text)?.[0])
-  expect(heard).toEqual(['Hello 2', 'Hello 3', 'Hello 4'])
+  const received = [second, retried, another].map(({ client }) => /Hello \d/.exec(client.text)?.[0])
+  expect(received).toEqual(['Hello 2', 'Hello 3', 'Hello 4'])
   const nodes = await open.nodes(id)
   expect(nodes.map(({ discarded }) => discarded?.why)).toEqual([
     undefined,

@@ -154,7 +154,7 @@ test('as many requests at once as a session may have, and no more', async () => 
   expect((await open.nodes(id)).map(({ parent }) => parent)).toEqual([null, 0, 0, 0])
 })
 
-test('an ended session is sealed: 410 for requests, rewards still count, ending it again changes nothing', async () => {
+test('an ended session takes nothing more: 410 for requests, rewards still count, ending it again changes nothing', async () => {
   await using open = await scripted()
   const { id, key, caller } = await open.session({ selfManaged: true })
   const reply = await open.ask(caller, body)

@@ -42,7 +42,7 @@ test.each(seeds)('whatever clients do to their histories, each sample is recorde
   expectParents(rows)
   // Something of everything happened.
   expect(rows.filter(({ discarded }) => discarded !== null).length).toBeGreaterThan(0)
-  expect(questions.some(({ heard }) => heard.length > 1)).toBe(true)
+  expect(questions.some(({ received }) => received.length > 1)).toBe(true)
 })
 
 /** The samples on record are those that left the simulator, and the lost ones are the beginnings of theirs. */
@@ -81,18 +81,18 @@ function isBeginning(row: SampleRow, { promptIds, ids, logprobs, versions }: Emi
 /** Every client got its answers, each on record with the conversation that led to it. */
 function expectAnswers(rows: readonly SampleRow[], questions: readonly Question[]): void {
   const byId = new Map(rows.map((row) => [row.interaction, row]))
-  const unheard = rows.map((row) => row.interaction)
-  for (const { said, heard } of questions) {
-    const [first, ...again] = heard
+  const unseen = rows.map((row) => row.interaction)
+  for (const { said, received } of questions) {
+    const [first, ...again] = received
     if (!first) continue
     expect(again.map(({ id, text }) => ({ id, text }))).toEqual(again.map(() => ({ id: first.id, text: first.text })))
     const row = byId.get(first.id)
     expect(row && conversationOf(row, byId)).toEqual([...said, saidBy(first)])
-    expect(unheard.splice(unheard.indexOf(first.id), 1)).toEqual([first.id])
+    expect(unseen.splice(unseen.indexOf(first.id), 1)).toEqual([first.id])
   }
   // The others are those whose client left: lost, or complete all the same.
-  const abandoned = questions.flatMap(({ said, heard }) => (heard.length === 0 ? [said.join('\n')] : []))
-  const asked = unheard.map((id) => {
+  const abandoned = questions.flatMap(({ said, received }) => (received.length === 0 ? [said.join('\n')] : []))
+  const asked = unseen.map((id) => {
     const row = byId.get(id)
     return row ? conversationOf(row, byId).slice(0, -1).join('\n') : ''
   })

@@ -38,7 +38,7 @@ describe.concurrent.each(kinds)('$api, $form, from $imitate', ({ api, form, imit
     await using gateway = await TestGateway.start({ models: [{ name: 'sim', backends }] })
     const session = await gateway.startSession()
     const talk = new Talk(gateway, session, voices[api], { system: 'Look every word up.', tools: true })
-    const heard = []
+    const received = []
     for (let turn = 0; turn < turns; turn += 1) {
       if (talk.openCalls.length > 0) talk.results([`entry ${turn}: naïve 日本語 🙂, "quoted" and \\ more`])
       else talk.user(turn === longTurn ? longText : `What is word ${turn}?`, turn % 4 === 0 ? pixel : undefined)
@@ -55,7 +55,7 @@ describe.concurrent.each(kinds)('$api, $form, from $imitate', ({ api, form, imit
         },
       })
       talk.take(reply)
-      heard.push(reply)
+      received.push(reply)
     }
     await gateway.ask(`/v1/sessions/${session.id}/end`, { method: 'POST' })
 
@@ -68,16 +68,16 @@ describe.concurrent.each(kinds)('$api, $form, from $imitate', ({ api, form, imit
     if (form === 'stream' && imitate === 'millrace')
       expect(rows.some(({ versions }) => (versions?.length ?? 0) > 1)).toBe(true)
     // Each follows the one before, and together they say what the client did and heard.
-    expect(rows.map(({ interaction }) => interaction)).toEqual(heard.map(({ id }) => id))
+    expect(rows.map(({ interaction }) => interaction)).toEqual(received.map(({ id }) => id))
     expect(rows.map(({ parentInteraction }) => parentInteraction)).toEqual(
-      [null, ...heard.map(({ id }) => id)].slice(0, -1),
+      [null, ...received.map(({ id }) => id)].slice(0, -1),
     )
     expect(rows.flatMap(({ messages }) => messages.map(saidIn))).toEqual(talk.said)
-    expect(heard.every(({ reasoning }) => reasoning !== '')).toBe(true)
+    expect(received.every(({ reasoning }) => reasoning !== '')).toBe(true)
     const [merged, ...more] = await mergedRowsOf(gateway, session.id)
     expect(more).toEqual([])
     if (merged) expectMerged(merged, emitted)
-    expect(merged?.samples.map(({ interaction }) => interaction)).toEqual(heard.map(({ id }) => id))
+    expect(merged?.samples.map(({ interaction }) => interaction)).toEqual(received.map(({ id }) => id))
     expect((await gateway.ask(`/v1/sessions/${session.id}`)).body).toMatchObject({ interactions: turns, alarms: [] })
   })
 })
@@ -91,10 +91,10 @@ test.each(apiNames)('a client of %s that writes tool arguments in its own way ge
   talk.user(`Look these up: ${longText}`)
   let calls = 0
   for (let turn = 0; turn < 6; turn += 1) {
-    const heard = await talk.ask({ stream: turn % 2 === 1 })
-    calls += heard.calls.length
-    talk.take({ ...heard, items: heard.items.map(respelled) })
-    if (heard.calls.length > 0) talk.results([`entry ${turn}`])
+    const received = await talk.ask({ stream: turn % 2 === 1 })
+    calls += received.calls.length
+    talk.take({ ...received, items: received.items.map(respelled) })
+    if (received.calls.length > 0) talk.results([`entry ${turn}`])
     else talk.user(`What is word ${turn}?`)
   }
   expect(calls).toBeGreaterThan(2)

@@ -127,8 +127,8 @@ test('of two who retry, one that goes away does not take it from the other', asy
   await leftAtTheEnd(open, () => open.send(caller, hello))
   const gone = open.send(caller, hello, { retryCount: 1 })
   gone.client.leave()
-  const [heard] = await Promise.all([open.ask(caller, hello, { retryCount: 2 }), gone.done])
-  expect(heard.text).toContain('Hello 1')
+  const [received] = await Promise.all([open.ask(caller, hello, { retryCount: 2 }), gone.done])
+  expect(received.text).toContain('Hello 1')
   expect((await rowsOf(open)).map(shortly)).toEqual([['interaction', 'chatcmpl-1', null, null]])
   expect(await open.gateway.session(admin, id)).toMatchObject({ interactions: 1, discarded: 0 })
 })
@@ -254,8 +254,8 @@ test('asked for anew in the middle of a conversation, it is a lost sample beside
   for (let turn = 0; turn < 6; turn += 1) {
     const body = { ...hello, messages }
     if (turn % 2 === 1) await leftAtTheEnd(open, () => open.send(caller, body))
-    const { text: heard } = await open.ask(caller, body)
-    const content = /Hello \d+/.exec(heard)?.[0] ?? ''
+    const { text: received } = await open.ask(caller, body)
+    const content = /Hello \d+/.exec(received)?.[0] ?? ''
     messages.push({ role: 'assistant', content }, { role: 'user', content: 'go on' })
   }
   await open.gateway.reward(admin, id, { reward: 1 })

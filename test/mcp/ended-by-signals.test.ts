@@ -8,7 +8,7 @@ import { temporaryRuns } from 'millrace/testing'
 import { test, vi } from 'vitest'
 import { startMillrace } from '../support/cli/millrace-process.ts'
 import { ServerLog } from '../fixtures/mcp/misbehaving.ts'
-import { family, hidden, isRunning, liveDescendants, survivors } from '../support/tools/processes.ts'
+import { treePids, hidden, isRunning, liveDescendants, survivors } from '../support/tools/processes.ts'
 import { temporaryFolder } from '../support/tools/temporary-folder.ts'
 
 const stubborn = '--env.modes=ignore-eof,ignore-sigterm,fork-grandchild'
@@ -76,7 +76,7 @@ test.concurrent.for([
   expect(await held.leftAtExit).toEqual([])
   const ended = await held.running.ended
   expect(ended.code, ended.stderr).toBe(130)
-  expect(family(log).length).toBeGreaterThanOrEqual(6)
+  expect(treePids(log).length).toBeGreaterThanOrEqual(6)
 })
 
 test.concurrent('V2.2 a third signal ends us at once, and still nothing is left', async ({ expect }) => {
@@ -101,8 +101,8 @@ test.concurrent.for([
   using log = new ServerLog()
   await using held = await startHeld(log, module, stubborn, ...where)
   await held.isHeld()
-  const all = [...liveDescendants(held.pid).map(({ pid }) => pid), ...family(log)]
-  expect(family(log).filter(isRunning).length).toBeGreaterThanOrEqual(6)
+  const all = [...liveDescendants(held.pid).map(({ pid }) => pid), ...treePids(log)]
+  expect(treePids(log).filter(isRunning).length).toBeGreaterThanOrEqual(6)
   held.running.process.kill('SIGKILL')
   await expect.poll(() => [...all.filter(isRunning), ...survivors(log)]).toEqual([])
 })

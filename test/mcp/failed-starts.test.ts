@@ -8,7 +8,7 @@ import { McpSession } from '../../src/tools/mcp/session/mcp-session.ts'
 import type { ServerConfig } from '../../src/tools/mcp/config/server-config.ts'
 import { misbehaving, ServerLog } from '../fixtures/mcp/misbehaving.ts'
 import { failureOf } from '../support/tools/failure-of.ts'
-import { family, hidden, isRunning, liveDescendants, openDescriptors, survivors } from '../support/tools/processes.ts'
+import { treePids, hidden, isRunning, liveDescendants, openDescriptors, survivors } from '../support/tools/processes.ts'
 import { temporaryFolder } from '../support/tools/temporary-folder.ts'
 
 /** Long enough for a process to start on a busy machine, so that it hangs where it is meant to. */
@@ -52,8 +52,8 @@ test.concurrent.for([
   using log = new ServerLog()
   const session = sessionOn({ ...misbehaving(log.mode, 'fork-grandchild', ...modes), startTimeoutMs })
   await failureOf(session.open())
-  expect(family(log)).toHaveLength(3)
-  expect(family(log).filter(isRunning)).toEqual([])
+  expect(treePids(log)).toHaveLength(3)
+  expect(treePids(log).filter(isRunning)).toEqual([])
 })
 
 test.concurrent('V1.3 so it does behind a shell, with a server that ignores the end of its input', async () => {

@@ -32,20 +32,20 @@ async function startHost(...given: string[]) {
 }
 
 /** The servers and all they started, from what they wrote down. */
-const family = (log: ServerLog): number[] => [
+const treePids = (log: ServerLog): number[] => [
   ...log.entries('start').map(({ pid }) => pid),
   ...log.entries('grandchild').map(({ detail }) => Number(detail)),
 ]
 
-async function runningFamily(log: ServerLog): Promise<number[]> {
-  await expect.poll(() => family(log).filter(isRunning)).toHaveLength(servers * 3)
-  return family(log)
+async function runningTree(log: ServerLog): Promise<number[]> {
+  await expect.poll(() => treePids(log).filter(isRunning)).toHaveLength(servers * 3)
+  return treePids(log)
 }
 
 test('a process that is killed takes servers along that ignore everything, and what they started', async () => {
   using log = new ServerLog()
   await using parent = await startHost(String(servers), 'never', log.mode, ...stubborn)
-  const pids = await runningFamily(log)
+  const pids = await runningTree(log)
   const guards = liveGuards(parent.pid)
   expect(guards).toHaveLength(1)
   parent.kill()
@@ -55,7 +55,7 @@ test('a process that is killed takes servers along that ignore everything, and w
 test.each(['exit', 'throw'])('so does one that ends by itself: %s', async (end) => {
   using log = new ServerLog()
   await using parent = await startHost(String(servers), end, log.mode, ...stubborn)
-  const pids = await runningFamily(log)
+  const pids = await runningTree(log)
   parent.write()
   await expect.poll(() => pids.filter(isRunning)).toEqual([])
 })
@@ -65,7 +65,7 @@ test('so does a thread that is terminated, while its process lives on', async ()
   const before = liveDescendants()
   const thread = new Worker(host, { workerData: [String(servers), 'never', log.mode, ...stubborn] })
   await once(thread, 'message')
-  const pids = await runningFamily(log)
+  const pids = await runningTree(log)
   await thread.terminate()
   await expect.poll(() => pids.filter(isRunning)).toEqual([])
   await expect.poll(() => liveDescendants()).toEqual(before)
@@ -74,7 +74,7 @@ test('so does a thread that is terminated, while its process lives on', async ()
 test('what left its group is found, too, when its server died first', async () => {
   using log = new ServerLog()
   await using parent = await startHost(String(servers), 'never', log.mode, ...stubborn)
-  const pids = await runningFamily(log)
+  const pids = await runningTree(log)
   // Stopped, it cannot see to them itself.
   process.kill(parent.pid, 'SIGSTOP')
   for (const { pid } of log.entries('start')) process.kill(pid, 'SIGKILL')
@@ -86,7 +86,7 @@ test('what left its group is found, too, when its server died first', async () =
 test('what hides its environment is found below its server', async () => {
   using log = new ServerLog()
   await using parent = await startHost(String(servers), 'never', log.mode, ...stubborn, 'hide-grandchild')
-  const pids = await runningFamily(log)
+  const pids = await runningTree(log)
   parent.kill()
   await expect.poll(() => pids.filter(isRunning)).toEqual([])
 })
@@ -94,7 +94,7 @@ test('what hides its environment is found below its server', async () => {
 test('a guard that was killed is replaced, and the new one knows the servers', async () => {
   using log = new ServerLog()
   await using parent = await startHost(String(servers), 'never', log.mode, ...stubborn)
-  const pids = await runningFamily(log)
+  const pids = await runningTree(log)
   const [first] = liveGuards(parent.pid)
   process.kill(first?.pid ?? Number.NaN, 'SIGKILL')
   await expect.poll(() => liveGuards(parent.pid).filter(({ pid }) => pid !== first?.pid)).toHaveLength(1)
@@ -108,7 +108,7 @@ test('a guard that was killed is replaced, and the new one knows the servers', a
 test('a guard does not end before its time: signals to it are ignored', async () => {
   using log = new ServerLog()
   await using parent = await startHost(String(servers), 'never', log.mode, ...stubborn)
-  const pids = await runningFamily(log)
+  const pids = await runningTree(log)
   const [guard] = liveGuards(parent.pid)
   for (const name of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.kill(guard?.pid ?? Number.NaN, name)
   parent.kill()

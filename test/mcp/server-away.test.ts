@@ -100,7 +100,7 @@ test('so do rollouts on worker processes, also on one that starts while the serv
     count: 4,
     concurrency: 2,
     size: 1,
-    isHeld: true,
+    startsPaused: true,
     options: { url },
     during: async (run) => {
       const { pool } = run

@@ -71,7 +71,7 @@ test('what is shared keeps no state, so that a restart is not worth a word; nor 
 
   await using pooled = sessionWith([], { sharing: 'pooled' })
   await thrown(pooled.session.call(calling('crash')))
-  pooled.session.beginHold()
+  pooled.session.beginLease()
   expect((await pooled.session.call(calling('echo'))).detail.sessionRestarted).toBeUndefined()
 })
 
@@ -117,7 +117,7 @@ test('with onRestart fail a server that forgot is not opened again, and nothing 
   expect(later.data).toMatchObject({ sessionRestarted: true, mayHaveRun: false, attempt: 1 })
   expect([log.count('start'), log.count('call')]).toEqual([1, 2])
   // The next rollout told it nothing.
-  session.beginHold()
+  session.beginLease()
   expect((await session.call(calling('echo'))).detail).toEqual({ server: 'mis', generation: 2, attempts: 1 })
 })
 

@@ -244,18 +244,18 @@ describe('what an environment gets wrong costs its rollouts, never the run', () 
     ['later', Promise.resolve()],
     ['at once', undefined],
   ])('a part of the reward hears that another one failed %s, before what it works on is torn down', async (_, when) => {
-    const heard: string[] = []
+    const received: string[] = []
     const environment = defineEnvironment({
       name: 'parts',
       task,
       tasks: () => [{ index: 0 }],
-      setup: () => heard,
-      teardown: () => void heard.push('teardown'),
+      setup: () => received,
+      teardown: () => void received.push('teardown'),
       prompt,
       reward: {
         working: ({ signal }) =>
           new Promise(() => {
-            signal.addEventListener('abort', () => heard.push(String(signal.reason.message)))
+            signal.addEventListener('abort', () => received.push(String(signal.reason.message)))
           }),
         failing: () => {
           const fail = (): never => {
@@ -267,7 +267,7 @@ describe('what an environment gets wrong costs its rollouts, never the run', () 
     })
     const { records } = await runScripted({ environment, script: () => 'fine' })
     expect(records).toMatchObject([{ outcome: 'reward_error' }])
-    expect(heard).toEqual([expect.stringContaining('reward "failing" threw Error'), 'teardown'])
+    expect(received).toEqual([expect.stringContaining('reward "failing" threw Error'), 'teardown'])
   })
 
   test('an agent that is not asynchronous is an agent_error, not a crash', async () => {

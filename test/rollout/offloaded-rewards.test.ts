@@ -20,7 +20,7 @@ import { RunStore } from '../../src/store/index.ts'
 const specifier = pathToFileURL(join(import.meta.dirname, '../fixtures/offloaded.ts')).href
 const never = new AbortController().signal
 
-interface HeavyTask {
+interface OffloadedTask {
   readonly how: string
   readonly mark?: string
 }
@@ -56,7 +56,7 @@ async function openExecutor(options: Partial<InlineExecutorOptions> = {}) {
   return {
     executor,
     store,
-    async run(task: HeavyTask, signal = never): Promise<RolloutRecord> {
+    async run(task: OffloadedTask, signal = never): Promise<RolloutRecord> {
       const job = { id: 'one', attempt: 1, sample: 0, task: { index: 0, id: '0', data: task }, seed: 1 }
       const result = await executor.run(job, signal)
       if (result.kind !== 'ended') throw new Error(`it came to ${result.kind}`)

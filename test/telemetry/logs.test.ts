@@ -6,7 +6,7 @@ import { promisify } from 'node:util'
 import { runScripted, temporaryRuns } from 'millrace/testing'
 import { expect, test } from 'vitest'
 import type { WorkerStatus } from '../../src/rollout/index.ts'
-import { LagWatch, Logger, traceIdOf, type LogLevel } from '../../src/telemetry/index.ts'
+import { LagLogger, Logger, traceIdOf, type LogLevel } from '../../src/telemetry/index.ts'
 import { answer, household } from '../support/telemetry/parent-and-child-environment.ts'
 
 const calm = { p99Ms: 1, maxMs: 3, meanMs: 0.5, utilization: 0.25 }
@@ -75,7 +75,7 @@ test('a loop that crosses the threshold is logged once, with what blocks it, and
   await using log = await logFile('info')
   let workers: WorkerStatus[] = [worker]
   let front = calm
-  using watch = new LagWatch({
+  using watch = new LagLogger({
     logger: log.logger,
     thresholdMs: 100,
     loops: () => ({ front }),

@@ -132,7 +132,7 @@ test('the state is read when it is asked for', async () => {
   await using telemetry = startTelemetry({ env: {}, run: 'r', metrics: true })
   let lost = 0
   const hub = telemetry.metrics({ ...sources, rollouts: () => ({ running: (lost += 1), waiting: 0 }) })
-  hub.rolloutLost({ verdict: 'poisoned' })
+  hub.rolloutLost({ disposition: 'poisoned' })
   await hub.text()
   const metrics = parseMetrics(await hub.text())
   expect(sumOf(metrics, 'millrace_rollouts_running')).toBe(2)
@@ -195,7 +195,7 @@ test('every metric can be there', async () => {
     metrics: true,
   })
   const hub = telemetry.metrics(sources)
-  hub.rolloutLost({ verdict: 'again' })
+  hub.rolloutLost({ disposition: 'again' })
   telemetry.merge([{ family: 'spansExported', labels: [], values: [1] }])
   let isFirst = true
   const { records } = await runScripted({

@@ -70,13 +70,13 @@ test('server-everything: a long operation is told to stop, and the session goes 
   const before = liveDescendants()
   const session = sessionOn(npmServer('everything'))
   const leaving = new AbortController()
-  const heard: number[] = []
+  const received: number[] = []
   const long = session.call({
     ...calling('trigger-long-running-operation', { duration: 600, steps: 60_000 }),
     signal: leaving.signal,
-    onProgress: ({ progress }) => heard.push(progress),
+    onProgress: ({ progress }) => received.push(progress),
   })
-  await expect.poll(() => heard.length).toBeGreaterThan(1)
+  await expect.poll(() => received.length).toBeGreaterThan(1)
   leaving.abort('enough')
   await expect(long).rejects.toBe('enough')
   expect(await session.call(calling('echo'))).toMatchObject({ content: 'Echo: hi', detail: { generation: 1 } })

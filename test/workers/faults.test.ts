@@ -17,7 +17,7 @@ describe('a worker process', () => {
       root: runs.root,
       kind: 'process',
       count: 200,
-      isHeld: true,
+      startsPaused: true,
       during: async (run) => {
         await areRunning(run, 50)
         await expect.poll(() => run.places().length).toBeGreaterThan(0)
@@ -38,7 +38,7 @@ describe('a worker process', () => {
       root: runs.root,
       kind: 'process',
       count: 200,
-      isHeld: true,
+      startsPaused: true,
       supervision: { silentAfterMs: 1_000, replaceAfterMs: 2_000 },
       during: async (run) => {
         await areRunning(run, 50)

@@ -23,7 +23,7 @@ describe.each(['thread', 'process'] as const)('under load, each worker a %s', (k
       root: runs.root,
       kind,
       count: 400,
-      isHeld: true,
+      startsPaused: true,
       during: async (run) => {
         await areRunning(run, 50)
         const isDraining = (): boolean => run.pool.workers().some(({ state }) => state === 'draining')
@@ -48,7 +48,7 @@ describe.each(['thread', 'process'] as const)('under load, each worker a %s', (k
       root: runs.root,
       kind,
       count: 20,
-      isHeld: true,
+      startsPaused: true,
       supervision: { retireTimeoutMs: 100 },
       during: async (run) => {
         await areRunning(run, 20)
@@ -68,7 +68,7 @@ describe.each(['thread', 'process'] as const)('under load, each worker a %s', (k
       root: runs.root,
       kind,
       count: 1_000,
-      isHeld: true,
+      startsPaused: true,
       during: async (run) => {
         await areRunning(run, 50)
         run.scheduler.drain()
@@ -86,7 +86,7 @@ describe.each(['thread', 'process'] as const)('under load, each worker a %s', (k
       kind,
       count: 40,
       size: 1,
-      isHeld: true,
+      startsPaused: true,
       supervision: { retireTimeoutMs: 100 },
       during: async (run) => {
         await areRunning(run, 40)
@@ -111,7 +111,7 @@ describe.each(['thread', 'process'] as const)('under load, each worker a %s', (k
       kind,
       count: 600,
       size: 1,
-      isHeld: true,
+      startsPaused: true,
       during: async (run) => {
         closedPool = run.pool
         await areRunning(run, 50)

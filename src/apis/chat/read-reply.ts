@@ -9,7 +9,7 @@ import {
 import type { BackendReply } from '../backend.ts'
 import { malformedReply } from '../errors/reply-errors.ts'
 import { reportedIn } from '../errors/reported-error.ts'
-import { type DraftCall, type ReplyDraft, textOrNothing, tokenCount } from '../reply-draft.ts'
+import { type DraftCall, type ReplyDraft, textOrUndefined, tokenCount } from '../reply-draft.ts'
 import type { TokenArrays } from '../tokens/token-scanner.ts'
 
 /** Reads a whole reply. Long lists may have been taken out of its body into `tokens`; the others are read from the body. */
@@ -37,7 +37,7 @@ export function readEnd(draft: ReplyDraft, choice: JsonObject): void {
   const { error, finish_reason: reason, stop_reason: vllmStop, matched_stop: sglangStop } = choice
   // OpenRouter's place for an error of the server behind it.
   if (isJsonObject(error)) throw reportedIn(draft.source, choice)
-  const finish = textOrNothing(reason)
+  const finish = textOrUndefined(reason)
   if (finish === undefined) return
   draft.finish = finish
   const stopped = vllmStop ?? sglangStop
@@ -47,7 +47,7 @@ export function readEnd(draft: ReplyDraft, choice: JsonObject): void {
 function readMessage(draft: ReplyDraft, message: JsonObject): void {
   draft.content = readContent(message['content'])
   draft.reasoning = readReasoning(draft, message) ?? ''
-  draft.refusal = textOrNothing(message['refusal']) ?? ''
+  draft.refusal = textOrUndefined(message['refusal']) ?? ''
   for (const [index, call] of (isJsonList(message['tool_calls']) ? message['tool_calls'] : []).entries()) {
     if (!isJsonObject(call)) throw malformedReply(draft.source, `tool call ${index} is no object`)
     readToolCall(draft.toolCall(index), call)
@@ -67,16 +67,16 @@ export function readContent(content: unknown): string | null {
 /** Reads the reasoning. Its field is named `reasoning_content` or `reasoning`; some servers put it into the content instead. */
 export function readReasoning(draft: ReplyDraft, message: JsonObject): string | undefined {
   const { content } = message
-  const thoughts = isJsonList(content) ? content.map(thoughtIn).filter((thought) => thought !== undefined) : []
+  const thoughts = isJsonList(content) ? content.map(reasoningIn).filter((thought) => thought !== undefined) : []
   if (thoughts.length > 0) draft.thinksInContent = true
-  const named = textOrNothing(message['reasoning_content']) ?? textOrNothing(message['reasoning'])
+  const named = textOrUndefined(message['reasoning_content']) ?? textOrUndefined(message['reasoning'])
   return named ?? (thoughts.length > 0 ? thoughts.join('') : undefined)
 }
 
 /** Adds a whole call or the next piece of one to the draft, and returns the text that its arguments grew by. */
 export function readToolCall(
   call: DraftCall,
-  { id, custom, extra_content: seal, function: called }: JsonObject,
+  { id, custom, extra_content: signature, function: called }: JsonObject,
 ): string {
   if (call.id === '' && typeof id === 'string') call.id = id
   if (isJsonObject(custom)) {
@@ -85,7 +85,7 @@ export function readToolCall(
     call.input = (call.input ?? '') + (typeof input === 'string' ? input : '')
     return ''
   }
-  if (isJsonObject(seal)) call.seal = seal
+  if (isJsonObject(signature)) call.signature = signature
   if (!isJsonObject(called)) return ''
   const { name, arguments: given } = called
   // The name comes once, with the first piece. A server that repeats it does not mean to append.
@@ -175,11 +175,11 @@ export class ChatExtras {
   /** Keeps the reply as its server wrote it (`whole`, or from the pieces) if the message cannot hold all of it. */
   keepIn(draft: ReplyDraft, whole?: object): void {
     const extras: JsonObject | undefined = this.#fields
-    const { seals, thinksInContent } = draft
-    if (!extras && !draft.hasCustomCalls && !seals && !thinksInContent && !hasOtherParts(whole)) return
+    const { signatures, thinksInContent } = draft
+    if (!extras && !draft.hasCustomCalls && !signatures && !thinksInContent && !hasOtherParts(whole)) return
     const audio = extras?.['audio']
     if (audio !== undefined) draft.addOther({ type: 'other', api: 'chat', value: { audio } })
-    draft.original = { api: 'chat', output: [whole ? { ...whole } : { ...wordsOf(draft), ...extras }] }
+    draft.original = { api: 'chat', output: [whole ? { ...whole } : { ...wholeMessage(draft), ...extras }] }
   }
 }
 
@@ -190,11 +190,11 @@ function hasOtherParts(whole: { readonly content?: unknown } | undefined): boole
 }
 
 /** A message that came in pieces, written as its server would have written it whole. */
-function wordsOf(draft: ReplyDraft): JsonObject {
-  const message = withSeals(chatMessage(draft.message()), draft.seals)
+function wholeMessage(draft: ReplyDraft): JsonObject {
+  const message = withSignatures(chatMessage(draft.message()), draft.signatures)
   if (!draft.thinksInContent) return message
-  const { reasoning_content: _thought, ...said } = message
-  return { ...said, content: thoughtfulContent(draft.reasoning, draft.content) }
+  const { reasoning_content: _thought, ...rest } = message
+  return { ...rest, content: thoughtfulContent(draft.reasoning, draft.content) }
 }
 
 /** A message in the words of Chat, including the parts that only Chat knows. Audio is repeated by its id alone. */
@@ -233,7 +233,7 @@ function noFields(): Fields {
 }
 
 /** The reasoning in a part of Mistral's content, where it comes before the text. Undefined for other parts. */
-export function thoughtIn(part: unknown): string | undefined {
+export function reasoningIn(part: unknown): string | undefined {
   if (!isJsonObject(part) || part['type'] !== 'thinking') return undefined
   const { thinking } = part
   if (typeof thinking === 'string') return thinking
@@ -251,13 +251,13 @@ export function thoughtfulContent(thought: string, text: string | null): JsonObj
 }
 
 /** The message with each function call's `extra_content`, which its server wants to see again. */
-export function withSeals(message: JsonObject, seals: readonly (Json | undefined)[] = []): JsonObject {
+export function withSignatures(message: JsonObject, signatures: readonly (Json | undefined)[] = []): JsonObject {
   const { tool_calls: calls } = message
-  if (seals.length === 0 || !isJsonList(calls)) return message
-  const sealed: Json[] = []
+  if (signatures.length === 0 || !isJsonList(calls)) return message
+  const signed: Json[] = []
   for (const [index, call] of calls.entries()) {
-    const seal = seals[index]
-    sealed.push(seal === undefined || !isJsonObject(call) ? call : { ...call, extra_content: seal })
+    const signature = signatures[index]
+    signed.push(signature === undefined || !isJsonObject(call) ? call : { ...call, extra_content: signature })
   }
-  return { ...message, tool_calls: sealed }
+  return { ...message, tool_calls: signed }
 }

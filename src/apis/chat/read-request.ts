@@ -16,7 +16,7 @@ import {
   anyText,
   AssistantDraft,
   contentOf,
-  given,
+  definedFields,
   imagePart,
   isAbsent,
   isEmpty,
@@ -38,8 +38,8 @@ import {
   unknownFields,
   Unsupported,
 } from '../request-fields.ts'
-import type { DialectRequest, RequestDraft, SaidBefore } from '../server-side.ts'
-import { thoughtIn } from './read-reply.ts'
+import type { DialectRequest, RequestDraft, ReadContext } from '../server-side.ts'
+import { reasoningIn } from './read-reply.ts'
 
 /** Fields that, unless they are empty, have a meaning in this API alone. */
 const ownFields = ['audio', 'functions', 'function_call'] as const
@@ -74,7 +74,7 @@ const knownFields: ReadonlySet<string> = new Set([
   'store',
 ])
 
-export function readChatRequest(body: JsonObject, before?: SaidBefore): DialectRequest {
+export function readChatRequest(body: JsonObject, before?: ReadContext): DialectRequest {
   const unsupported = new Unsupported('chat', before?.backendApi)
   const choices = optionalInteger(body, 'n') ?? 1
   if (choices < 1 || choices > maxChoices) throw rejected('n', `must be a whole number from 1 to ${maxChoices}`)
@@ -90,7 +90,7 @@ export function readChatRequest(body: JsonObject, before?: SaidBefore): DialectR
     wantsLogprobs: optionalFlag(body, 'logprobs') ?? false,
     unsupported: unsupported.names,
     body,
-    ...given({
+    ...definedFields({
       choices: choices > 1 ? choices : undefined,
       toolChoice: readChatToolChoice(body, unsupported),
       responseFormat: readChatFormat(body, unsupported),
@@ -105,7 +105,7 @@ export function readChatRequest(body: JsonObject, before?: SaidBefore): DialectR
 function readSampling(body: JsonObject): Sampling {
   return {
     ...readTemperature(body),
-    ...given({
+    ...definedFields({
       // `max_completion_tokens` is the newer name of `max_tokens`.
       maxTokens: tokenLimit(body, 'max_completion_tokens') ?? tokenLimit(body, 'max_tokens'),
       stop: optionalTexts(body, 'stop'),
@@ -166,9 +166,9 @@ function readMessage(value: Json, reading: Reading): Message {
     case 'system':
     case 'developer':
     case 'user':
-      return { role, content: readContent(value['content'], at, unsupported), ...given({ name }) }
+      return { role, content: readContent(value['content'], at, unsupported), ...definedFields({ name }) }
     case 'assistant':
-      return { ...readAssistant(value, at, reading), ...given({ name }) }
+      return { ...readAssistant(value, at, reading), ...definedFields({ name }) }
     case 'function':
       throw rejected(`${at}.role`, 'is "function", which tools replaced: send role "tool" with a tool_call_id')
     default:
@@ -243,7 +243,7 @@ function readSpoken(draft: AssistantDraft, content: Json | undefined, at: string
   }
   if (!isJsonList(content)) throw rejected(`${at}.content`, 'must be a string, a list of parts or null')
   for (const [part, place] of typedObjects(content, `${at}.content`)) {
-    const thought = thoughtIn(part)
+    const thought = reasoningIn(part)
     if (thought !== undefined) draft.reasoning += thought
     else if (part.type === 'text') draft.text += anyText(part, 'text', `${place}.`)
     else if (part.type === 'refusal') draft.refusal += anyText(part, 'refusal', `${place}.`)

@@ -2,10 +2,10 @@ import { isJsonObject, type JsonObject } from '../../schema/index.ts'
 import { isJson } from '../../kit/index.ts'
 import type { BackendReply, PartialReply } from '../backend.ts'
 import { type EventDraft, parseEvent, type StreamAssembler } from '../client-side.ts'
-import { type ReplyDraft, textOrNothing } from '../reply-draft.ts'
+import { type ReplyDraft, textOrUndefined } from '../reply-draft.ts'
 import { truncatedReply } from '../errors/reply-errors.ts'
 import { reportedIn } from '../errors/reported-error.ts'
-import { scanReply, type TokenArrays, worthScanningBytes } from '../tokens/token-scanner.ts'
+import { scanReply, type TokenArrays, minScannedBytes } from '../tokens/token-scanner.ts'
 import { ChatExtras, readContent, readEnd, readReasoning, readTokens, readToolCall, readUsage } from './read-reply.ts'
 
 /**
@@ -17,7 +17,7 @@ export class ChatStream implements StreamAssembler {
   readonly #draft: ReplyDraft
   readonly #wantsTokens: boolean
   readonly #extras = new ChatExtras()
-  readonly #places: CallPlaces
+  readonly #indexes: CallIndexes
   #hasPieces = false
   /** The numbers of the other choices that are yet to finish. */
   readonly #unfinished: Set<unknown>
@@ -25,7 +25,7 @@ export class ChatStream implements StreamAssembler {
 
   constructor(draft: ReplyDraft, wantsTokens: boolean, choices = 1) {
     this.#draft = draft
-    this.#places = new CallPlaces(draft)
+    this.#indexes = new CallIndexes(draft)
     this.#wantsTokens = wantsTokens
     this.#unfinished = new Set(Array.from({ length: choices - 1 }, (_, index) => index + 1))
   }
@@ -42,7 +42,7 @@ export class ChatStream implements StreamAssembler {
     const draft = this.#draft
     const tokensBefore = draft.tokens.length
     // Events with a few tokens are parsed as they are. Events with a whole prompt, or all experts, are scanned first.
-    const isLong = this.#wantsTokens && data.length >= worthScanningBytes
+    const isLong = this.#wantsTokens && data.length >= minScannedBytes
     const scanned = isLong ? scanReply(Buffer.from(data)) : undefined
     const text = scanned?.rest ?? data
     const chunk = parseEvent(text, draft.source)
@@ -86,7 +86,7 @@ export class ChatStream implements StreamAssembler {
   #choice(choice: JsonObject, taken: TokenArrays | undefined, event: EventDraft | undefined): void {
     const { index, finish_reason: finish, delta } = choice
     if (typeof index === 'number' && index !== 0) {
-      if (textOrNothing(finish) !== undefined) this.#unfinished.delete(index)
+      if (textOrUndefined(finish) !== undefined) this.#unfinished.delete(index)
       return
     }
     const draft = this.#draft
@@ -101,7 +101,7 @@ export class ChatStream implements StreamAssembler {
 
   /** The whole message in the last event of a server that does not really stream: its events before hold parts of the same. */
   #wholeIn({ message, finish_reason: finish }: JsonObject): JsonObject | undefined {
-    return !this.#hasPieces && isJsonObject(message) && textOrNothing(finish) !== undefined ? message : undefined
+    return !this.#hasPieces && isJsonObject(message) && textOrUndefined(finish) !== undefined ? message : undefined
   }
 
   #delta(delta: JsonObject, event: EventDraft | undefined): void {
@@ -128,12 +128,12 @@ export class ChatStream implements StreamAssembler {
     for (const call of delta['tool_calls'] as readonly unknown[]) {
       if (!isJsonObject(call)) continue
       this.hasOutput = true
-      const index = this.#places.placeOf(call)
+      const index = this.#indexes.indexOf(call)
       const drafted = draft.toolCall(index)
       const piece = readToolCall(drafted, call)
       // A sink is not told of custom tools: only a client that speaks Chat itself can have asked for one.
       if (!event || drafted.input !== undefined) continue
-      if (drafted.isTold) event.sayArguments(index, piece)
+      if (drafted.isReported) event.sayArguments(index, piece)
       else this.#tellBeginning(event, index)
     }
   }
@@ -142,7 +142,7 @@ export class ChatStream implements StreamAssembler {
   #tellBeginning(event: EventDraft, index: number): void {
     const call = this.#draft.toolCall(index)
     if (call.name === '') return
-    call.isTold = true
+    call.isReported = true
     // The sink is told this id, so it stays, even if the server sends one later.
     if (call.id === '') call.id = this.#draft.syntheticId(index)
     event.beginCall(index, call)
@@ -156,7 +156,7 @@ export class ChatStream implements StreamAssembler {
  * reply. Some servers give every call the same number: then a new call begins with another name, together with another id or
  * after the call before is whole. Some servers give no numbers: then a new id also begins a call.
  */
-class CallPlaces {
+class CallIndexes {
   readonly #draft: ReplyDraft
   readonly #byNumber = new Map<unknown, number>()
   /** The ids that the server gave the calls; empty for a call without one. */
@@ -166,33 +166,33 @@ class CallPlaces {
     this.#draft = draft
   }
 
-  placeOf(piece: JsonObject): number {
-    const id = textOrNothing(piece['id']) ?? ''
+  indexOf(piece: JsonObject): number {
+    const id = textOrUndefined(piece['id']) ?? ''
     const isNumbered = piece['index'] !== undefined && piece['index'] !== null
     const known = isNumbered ? this.#byNumber.get(piece['index']) : this.#unnumbered(id)
     const isNew = known === undefined || this.#isAnother(known, id, piece['function'])
-    const place = isNew ? this.#draft.toolCallCount : known
-    if (isNew && isNumbered) this.#byNumber.set(piece['index'], place)
-    if (isNew && typeof piece['index'] === 'number') this.#draft.toolCall(place).number = piece['index']
-    this.#ids[place] ||= id
-    return place
+    const index = isNew ? this.#draft.toolCallCount : known
+    if (isNew && isNumbered) this.#byNumber.set(piece['index'], index)
+    if (isNew && typeof piece['index'] === 'number') this.#draft.toolCall(index).number = piece['index']
+    this.#ids[index] ||= id
+    return index
   }
 
   /** A new id begins a call; a piece without an id belongs to the last call. */
   #unnumbered(id: string): number | undefined {
-    const place = id === '' ? this.#draft.toolCallCount - 1 : this.#ids.indexOf(id)
-    return place === -1 ? undefined : place
+    const index = id === '' ? this.#draft.toolCallCount - 1 : this.#ids.indexOf(id)
+    return index === -1 ? undefined : index
   }
 
   /**
    * Whether a piece begins another call. Only a piece with a name can, and a new id alone never does: a server may give each
    * piece of one call an id of its own, or repeat the name in each piece, or both.
    */
-  #isAnother(place: number, id: string, called: unknown): boolean {
+  #isAnother(index: number, id: string, called: unknown): boolean {
     const { name, arguments: written } = isJsonObject(called) ? called : {}
-    const before = this.#draft.toolCall(place)
-    const idBefore = this.#ids[place]
-    if (textOrNothing(name) === undefined || before.name === '' || (id !== '' && id === idBefore)) return false
+    const before = this.#draft.toolCall(index)
+    const idBefore = this.#ids[index]
+    if (textOrUndefined(name) === undefined || before.name === '' || (id !== '' && id === idBefore)) return false
     const isNamedAnew = name !== before.name
     // The pieces of one call never change both the name and the id.
     if (isNamedAnew && id !== '' && idBefore) return true

@@ -1,7 +1,7 @@
 import type { BackendReply, ReplyDelta } from '../backend.ts'
 import { type FinishReason, isJsonList, isJsonObject, type JsonObject, type Usage } from '../../schema/index.ts'
 import { openAiError, openAiErrorFields } from '../errors/error-replies.ts'
-import type { ReplyHead, ReplyStreamWriter, ServerDialect, WireEvent } from '../server-side.ts'
+import type { ReplyHead, ReplyStreamWriter, ServerDialect, ServerSentEvent } from '../server-side.ts'
 import { readChatRequest } from './read-request.ts'
 
 export const chatServer: ServerDialect = {
@@ -49,28 +49,28 @@ class ChatReplyStream implements ReplyStreamWriter {
     this.#head = head
   }
 
-  start(): WireEvent[] {
+  start(): ServerSentEvent[] {
     return [this.#chunk({ role: 'assistant', content: '', refusal: null }, null)]
   }
 
-  delta(delta: ReplyDelta): WireEvent[] {
+  delta(delta: ReplyDelta): ServerSentEvent[] {
     return [this.#chunk(deltaFields(delta), null)]
   }
 
-  repeat([message = {}]: readonly JsonObject[]): WireEvent[] {
-    const { role: _told, tool_calls: calls, ...said } = message
-    if (!isJsonList(calls)) return [this.#chunk(said, null)]
+  repeat([message = {}]: readonly JsonObject[]): ServerSentEvent[] {
+    const { role: _told, tool_calls: calls, ...rest } = message
+    if (!isJsonList(calls)) return [this.#chunk(rest, null)]
     const numbered = calls.filter(isJsonObject).map((call, index) => Object.assign({ index }, call))
-    return [this.#chunk({ ...said, tool_calls: numbered }, null)]
+    return [this.#chunk({ ...rest, tool_calls: numbered }, null)]
   }
 
-  end(reply: BackendReply): WireEvent[] {
+  end(reply: BackendReply): ServerSentEvent[] {
     const usage = { data: { ...this.#common(), choices: [], usage: chatUsage(reply.usage) } }
     const last = this.#chunk({}, reply.finishReason, reply)
     return [last, ...(this.#head.request.includeUsage ? [usage] : []), { data: '[DONE]' }]
   }
 
-  #chunk(delta: Record<string, unknown>, finishReason: FinishReason | null, reply?: BackendReply): WireEvent {
+  #chunk(delta: Record<string, unknown>, finishReason: FinishReason | null, reply?: BackendReply): ServerSentEvent {
     const head = this.#head
     const choice = {
       index: 0,

@@ -14,20 +14,20 @@ import {
   bodyField,
   type Dialect,
   type DialectOptions,
-  foreignPart,
+  unsupportedPart,
   jsonCache,
   messageJson,
   samplingTail,
-  sealedReply,
-  sealsIn,
+  signedReply,
+  signaturesIn,
   type StreamAssembler,
   type TokenRequest,
   tokenRequestOf,
-  type Wording,
+  type RequestTarget,
 } from '../client-side.ts'
 import { ReplyDraft } from '../reply-draft.ts'
 import type { TokenArrays } from '../tokens/token-scanner.ts'
-import { chatMessage, readChatReply, thoughtfulContent, withSeals } from './read-reply.ts'
+import { chatMessage, readChatReply, thoughtfulContent, withSignatures } from './read-reply.ts'
 import { ChatStream } from './read-stream.ts'
 
 /**
@@ -41,7 +41,7 @@ export class ChatDialect implements Dialect {
   readonly path = apiPaths.chat
   readonly hasTokens = true
   readonly #options: DialectOptions
-  readonly #wording: Wording
+  readonly #target: RequestTarget
   readonly #tokenRequest: TokenRequest
   readonly #head: string
   readonly #tools = jsonCache((tools: readonly ToolDefinition[]) => `,"tools":${JSON.stringify(tools)}`)
@@ -49,7 +49,7 @@ export class ChatDialect implements Dialect {
 
   constructor(options: DialectOptions) {
     this.#options = options
-    this.#wording = { api: 'Chat Completions', source: options.source }
+    this.#target = { api: 'Chat Completions', source: options.source }
     this.#tokenRequest = tokenRequestOf([options.engine])
     this.#head = `{"model":${JSON.stringify(options.upstreamName)},"messages":[`
   }
@@ -97,7 +97,7 @@ export class ChatDialect implements Dialect {
   }
 
   #isPlain(message: AssistantMessage): boolean {
-    return !this.#movesReasoning(message) && !message.others && !sealedReply(message, this.#options.modelName)
+    return !this.#movesReasoning(message) && !message.others && !signedReply(message, this.#options.modelName)
   }
 
   #movesReasoning({ reasoning_content: reasoning }: AssistantMessage): boolean {
@@ -106,17 +106,17 @@ export class ChatDialect implements Dialect {
   }
 
   #rewrite(message: Message): JsonObject {
-    if (message.role !== 'assistant') return chatGiven(message, this.#wording)
-    const sealed = sealedReply(message, this.#options.modelName)
+    if (message.role !== 'assistant') return givenMessageJson(message, this.#target)
+    const signed = signedReply(message, this.#options.modelName)
     const sent = this.#movesReasoning(message) ? this.#withoutReasoning(message) : chatMessage(message)
-    const [own] = sealed?.api === 'chat' ? sealed.output : []
-    return own ? withSeals(sent, sealsIn(own)) : sent
+    const [own] = signed?.api === 'chat' ? signed.output : []
+    return own ? withSignatures(sent, signaturesIn(own)) : sent
   }
 
   #withoutReasoning(message: AssistantMessage): JsonObject {
-    const { reasoning_content: reasoning = '', ...said } = message
-    const sent = chatMessage(said)
-    return this.#options.sendReasoning ? { ...sent, content: thoughtfulContent(reasoning, said.content) } : sent
+    const { reasoning_content: reasoning = '', ...rest } = message
+    const sent = chatMessage(rest)
+    return this.#options.sendReasoning ? { ...sent, content: thoughtfulContent(reasoning, rest.content) } : sent
   }
 
   #tail({ sampling, captureTokens, stream: wantsStream = this.#options.stream }: ModelRequest): string {
@@ -159,12 +159,12 @@ function mustBeRewritten(message: GivenMessage): boolean {
 }
 
 /** The message in the words of Chat, including the parts that only Chat knows. Chat has no field for a failed tool call. */
-function chatGiven(message: GivenMessage & { readonly is_error?: boolean }, wording: Wording): JsonObject {
+function givenMessageJson(message: GivenMessage & { readonly is_error?: boolean }, target: RequestTarget): JsonObject {
   const { content, is_error: _mark, ...head } = message
   if (typeof content === 'string') return { ...head, content }
   const parts: Json[] = []
   for (const part of content) {
-    if (part.type === 'other' && part.api !== 'chat') throw foreignPart(wording, part)
+    if (part.type === 'other' && part.api !== 'chat') throw unsupportedPart(target, part)
     parts.push(part.type === 'other' ? part.value : { ...part })
   }
   return { ...head, content: parts }

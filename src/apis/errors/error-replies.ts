@@ -40,7 +40,7 @@ const repeated: ReadonlySet<ErrorCode> = new Set([
 ])
 
 /** Our own words for other errors of backends: clients must not see their urls, hosts and keys. */
-const words: Readonly<Partial<Record<ErrorCode, string>>> = {
+const publicMessages: Readonly<Partial<Record<ErrorCode, string>>> = {
   model_rejected: 'the model does not accept this request, and does not say why',
   context_length: 'the conversation no longer fits into the context of the model',
   model_not_found: 'the model is not known where it should be served; tell whoever runs this server',
@@ -74,12 +74,12 @@ export function messageOf(error: MillraceError): string {
   const ownFault = ownFaults[error.code]
   if (ownFault !== undefined) return ownFault
   if (isMisconfigured(error)) return misconfigured
-  const ownWords = isFromBackend(error) ? (words[error.code] ?? 'the model did not reply') : error.rawMessage
-  return saidText(error, 'said') ?? ownWords
+  const ownMessage = isFromBackend(error) ? (publicMessages[error.code] ?? 'the model did not reply') : error.rawMessage
+  return reportedText(error, 'said') ?? ownMessage
 }
 
 /** The backend's own words, if they may be passed on. */
-function saidText(error: MillraceError, key: 'said' | 'saidType' | 'saidCode'): string | undefined {
+function reportedText(error: MillraceError, key: 'said' | 'saidType' | 'saidCode'): string | undefined {
   if (isFromBackend(error) && (isMisconfigured(error) || !repeated.has(error.code))) return undefined
   const value = error.data[key]
   return typeof value === 'string' && value !== '' ? value : undefined
@@ -127,9 +127,9 @@ export function openAiErrorFields(error: MillraceError): Record<string, unknown>
   const code = shownCode(error)
   return {
     message: messageOf(error),
-    type: saidText(error, 'saidType') ?? openAiType(statusOf(error)),
+    type: reportedText(error, 'saidType') ?? openAiType(statusOf(error)),
     param: error.data['param'] ?? null,
-    code: saidText(error, 'saidCode') ?? codes[code] ?? code,
+    code: reportedText(error, 'saidCode') ?? codes[code] ?? code,
   }
 }
 
@@ -160,11 +160,11 @@ export function messagesError(error: MillraceError): DialectError {
   const usual = statusOf(error)
   const isOverloaded = usual >= 500 && (error.code === 'model_overloaded' || error.code === 'overloaded')
   const status = isOverloaded ? overloadedStatus : usual
-  const said = saidText(error, 'saidType')
-  const code = saidText(error, 'saidCode')
+  const reportedType = reportedText(error, 'saidType')
+  const code = reportedText(error, 'saidCode')
   const usualType = types[status] ?? (status < 500 ? 'invalid_request_error' : 'api_error')
   // A backend that speaks another API has other names for its errors.
-  const type = said !== undefined && typeNames.has(said) ? said : usualType
+  const type = reportedType !== undefined && typeNames.has(reportedType) ? reportedType : usualType
   return {
     status,
     headers: retryHeaders(error),

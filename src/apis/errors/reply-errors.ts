@@ -1,5 +1,5 @@
 import { MillraceError } from '../../errors/index.ts'
-import { lastingFailure, networkCause } from '../../http/index.ts'
+import { permanentFailure, networkCause } from '../../http/index.ts'
 import type { Redaction } from '../../kit/index.ts'
 
 export interface Source {
@@ -26,18 +26,18 @@ export function lostReply(source: Source, cause: unknown): MillraceError {
   return truncated(source, `could not be decoded on its thread: ${why}. It is asked for again.`, cause)
 }
 
-function truncated(source: Source, said: string, cause: unknown): MillraceError {
-  return new MillraceError('model_truncated', `the reply of ${source.url} ${source.redaction.text(said)}`, {
+function truncated(source: Source, text: string, cause: unknown): MillraceError {
+  return new MillraceError('model_truncated', `the reply of ${source.url} ${source.redaction.text(text)}`, {
     data: { backend: source.backend },
     cause: cleanCause(source, cause),
   })
 }
 
 export function malformedReply(source: Source, detail: string): MillraceError {
-  const said = source.redaction.text(detail)
+  const text = source.redaction.text(detail)
   return malformed(
     source,
-    `cannot be read: ${said}. Check that the url is that of the API that the model’s config names.`,
+    `cannot be read: ${text}. Check that the url is that of the API that the model’s config names.`,
   )
 }
 
@@ -47,24 +47,24 @@ export function notJson(source: Source, what: string, text: string): MillraceErr
 }
 
 export function oversizedReply(source: Source, maxBytes: number): MillraceError {
-  const said = `is larger than ${maxBytes} bytes, and was given up. Ask for less at once, with a lower max_tokens say.`
-  return malformed(source, said)
+  const text = `is larger than ${maxBytes} bytes, and was given up. Ask for less at once, with a lower max_tokens say.`
+  return malformed(source, text)
 }
 
 /** The error for an answer that is compressed, though nobody asked for that. */
 export function packedReply(source: Source, encoding: string): MillraceError {
   const name = source.redaction.text(encoding)
-  const said = `is compressed (content-encoding: ${name}), which was not asked for. Turn compression off in the server, or in the proxy before it.`
-  return malformed(source, said)
+  const text = `is compressed (content-encoding: ${name}), which was not asked for. Turn compression off in the server, or in the proxy before it.`
+  return malformed(source, text)
 }
 
 /** The error for an answer with bytes that are no text: decoding would replace them, and a reply would be recorded that nobody wrote. */
-export function brokenText(source: Source): MillraceError {
+export function invalidUtf8(source: Source): MillraceError {
   return malformed(source, 'is not UTF-8, as JSON and events must be. Look at the server, or at the proxy before it.')
 }
 
-function malformed({ url, backend }: Source, said: string): MillraceError {
-  return new MillraceError('model_malformed', `the reply of ${url} ${said}`, { data: { backend } })
+function malformed({ url, backend }: Source, text: string): MillraceError {
+  return new MillraceError('model_malformed', `the reply of ${url} ${text}`, { data: { backend } })
 }
 
 /** The cause of an error without secrets: an error of the HTTP parser holds the bytes that it could not read. */
@@ -77,7 +77,7 @@ export function transportError(source: Source, error: unknown): MillraceError {
   const { code, message: cause } = networkCause(error)
   const message = source.redaction.text(cause)
   const options = { data: { backend: source.backend, cause: code }, cause: cleanCause(source, error) }
-  const lasting = lastingFailure(error)
+  const lasting = permanentFailure(error)
   if (lasting !== undefined) return new MillraceError('model_rejected', `${source.url}: ${lasting}`, options)
   if (code === 'UND_ERR_DESTROYED' || code === 'UND_ERR_CLOSED') {
     return new MillraceError('closed', `the connections to ${source.backend} are closed`, options)
@@ -86,8 +86,8 @@ export function transportError(source: Source, error: unknown): MillraceError {
     const step = "Check the headers in the model's config."
     return new MillraceError('model_rejected', `${source.url}: ${message}. ${step}`, options)
   }
-  const said = `${source.url} cannot be reached: ${message || code}. ${connectStep(code)}`
-  return new MillraceError('model_connect', said, options)
+  const text = `${source.url} cannot be reached: ${message || code}. ${connectStep(code)}`
+  return new MillraceError('model_connect', text, options)
 }
 
 function connectStep(code: string): string {

@@ -1,11 +1,11 @@
 import { type ErrorCode, MillraceError } from '../../errors/index.ts'
 import { isJsonObject } from '../../schema/index.ts'
-import { textOrNothing } from '../reply-draft.ts'
+import { textOrUndefined } from '../reply-draft.ts'
 import type { Source } from './reply-errors.ts'
 
 /** How many characters of a server's error go into our message, and into its data. */
 const maxQuotedChars = 300
-const maxSaidChars = 4096
+const maxReportedChars = 4096
 
 interface ReportedError {
   /** Machine-readable: `code` and `type` of OpenAI and its imitators, joined. */
@@ -30,9 +30,9 @@ export function readReportedError(answer: unknown): ReportedError {
   const saidCode = code ?? (isJsonObject(details) ? details['error_code'] : undefined)
   return {
     code: [code, type].filter((part) => typeof part === 'string').join(' '),
-    saidType: textOrNothing(type),
-    saidCode: typeof saidCode === 'number' ? saidCode : textOrNothing(saidCode),
-    param: textOrNothing(param),
+    saidType: textOrUndefined(type),
+    saidCode: typeof saidCode === 'number' ? saidCode : textOrUndefined(saidCode),
+    param: textOrUndefined(param),
     message: (typeof said === 'string' ? said : JSON.stringify(said ?? body)) + passedOn(metadata),
     status: statusIn(code),
   }
@@ -77,7 +77,7 @@ export function reportedError(
     value === undefined ? undefined : redaction.text(value, maxQuotedChars)
   const [saidType, param] = [shortText(reported.saidType), shortText(reported.param)]
   const saidCode = typeof reported.saidCode === 'number' ? reported.saidCode : shortText(reported.saidCode)
-  const said = cut(redaction.text(reported.message, maxSaidChars + 1), maxSaidChars)
+  const said = cut(redaction.text(reported.message, maxReportedChars + 1), maxReportedChars)
   const quoted = said === '' ? '' : `: ${cut(said, maxQuotedChars)}`
   const answer = status === undefined ? 'reported an error' : `answered ${status}`
   const message = `${source.url} ${answer}${quoted}. ${nextStep(code, source, reported, wantsTokens)}`
@@ -177,7 +177,7 @@ function keyStep({ apiKeyEnv, lacksKey }: Source): string {
 const outputLimit = 'model output limit was reached'
 
 /** Whether a request was refused only because its token limit was too low for a reply. */
-export function isShortOfTokens({ code, data }: MillraceError): boolean {
+export function isOutputLimitTooLow({ code, data }: MillraceError): boolean {
   return code === 'model_rejected' && typeof data['said'] === 'string' && data['said'].includes(outputLimit)
 }
 

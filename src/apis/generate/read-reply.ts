@@ -2,7 +2,7 @@ import type { BackendReply, PartialReply } from '../backend.ts'
 import { malformedReply, type Source } from '../errors/reply-errors.ts'
 import {
   type AnswerContext,
-  type AnswerReader,
+  type ReplyParser,
   type EventDraft,
   parseEvent,
   type StreamAssembler,
@@ -11,7 +11,7 @@ import { ReplyDraft, tokenCount } from '../reply-draft.ts'
 import { reportedIn } from '../errors/reported-error.ts'
 import { isJsonObject, type JsonObject } from '../../schema/index.ts'
 
-export class GenerateReader implements AnswerReader {
+export class GenerateReader implements ReplyParser {
   /** False: only Chat's lists of tokens are looked for in bytes; those of this API are read from the document. */
   readonly hasTokens = false
   readonly repeatsItself = true

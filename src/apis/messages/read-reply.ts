@@ -3,7 +3,7 @@ import { isJsonList, isJsonObject, type Json, type JsonObject } from '../../sche
 import type { BackendReply } from '../backend.ts'
 import { malformedReply } from '../errors/reply-errors.ts'
 import { reportedIn } from '../errors/reported-error.ts'
-import { isLossless, type MessagePlace, type ReplyDraft, textOrNothing, tokenCount } from '../reply-draft.ts'
+import { isLossless, type MessagePart, type ReplyDraft, textOrUndefined, tokenCount } from '../reply-draft.ts'
 import { hasInexactInput, inputJson } from '../tool-input.ts'
 
 /** Reads a whole reply. `text` is the JSON of the body, for numbers that no double can hold. */
@@ -32,7 +32,7 @@ function readBlock(draft: ReplyDraft, block: JsonObject): void {
   else if (type === 'tool_use') draft.toolCall(beginCall(draft, block)).arguments = inputText(block['input'])
   else if (type === 'thinking') {
     const thought = textIn(draft, block['thinking'])
-    if (draft.reasoning !== '' && thought !== '') draft.reasoning += betweenThoughts
+    if (draft.reasoning !== '' && thought !== '') draft.reasoning += thoughtSeparator
     draft.reasoning += thought
   }
 }
@@ -47,7 +47,7 @@ export function beginCall(draft: ReplyDraft, { id, name }: JsonObject): number {
   const index = draft.toolCallCount
   const call = draft.toolCall(index)
   // Every call has an id from its first piece on, because the pieces may be passed on at once.
-  call.id = textOrNothing(id) ?? draft.syntheticId(index)
+  call.id = textOrUndefined(id) ?? draft.syntheticId(index)
   if (typeof name !== 'string' || name === '') throw malformedReply(draft.source, `tool call ${index} has no name`)
   call.name = name
   return index
@@ -90,16 +90,16 @@ export function messagesReply(draft: ReplyDraft): BackendReply {
 }
 
 /** Separates two blocks of reasoning, which are two thoughts. Blocks of text are one text: citations cut it anywhere. */
-export const betweenThoughts = '\n\n'
+export const thoughtSeparator = '\n\n'
 
 /** The place of our own message that holds all of a block; undefined if none does. */
-function blockPlace({ type, signature, citations }: JsonObject): MessagePlace | undefined {
+function blockPart({ type, signature, citations }: JsonObject): MessagePart | undefined {
   if (type === 'thinking') return typeof signature === 'string' && signature !== '' ? undefined : 'thought'
   if (type === 'text') return isJsonList(citations) && citations.length > 0 ? undefined : 'text'
   return type === 'tool_use' ? 'call' : undefined
 }
 
-type SaidSoFar = Pick<ReplyDraft, 'content' | 'reasoning'>
+type DraftText = Pick<ReplyDraft, 'content' | 'reasoning'>
 
 /** One block of a stream. Text that goes into the message is not kept twice: the block only knows where it stands there. */
 export class StreamedBlock {
@@ -112,7 +112,7 @@ export class StreamedBlock {
   /** Fields that came in pieces and that a message has no place for: a signature, citations. */
   #rest: Record<string, Json> | undefined
 
-  constructor(start: JsonObject, call: number | undefined, before: SaidSoFar) {
+  constructor(start: JsonObject, call: number | undefined, before: DraftText) {
     this.start = start
     this.call = call
     this.#from = this.#textIn(before).length
@@ -151,21 +151,21 @@ export class StreamedBlock {
     const text = this.#textIn(draft).slice(this.#from, this.#to)
     if (type === 'text') return { ...this.shape, text }
     if (type === 'thinking') {
-      const isAfter = this.#from > 0 && text.startsWith(betweenThoughts)
-      return { ...this.shape, thinking: isAfter ? text.slice(betweenThoughts.length) : text }
+      const isAfter = this.#from > 0 && text.startsWith(thoughtSeparator)
+      return { ...this.shape, thinking: isAfter ? text.slice(thoughtSeparator.length) : text }
     }
     const written = this.call === undefined ? this.#input : draft.toolCall(this.call).arguments
     return written === '' ? this.shape : { ...this.shape, input: JSON.parse(inputJson(written)) as Json }
   }
 
-  #textIn({ content, reasoning }: SaidSoFar): string {
+  #textIn({ content, reasoning }: DraftText): string {
     return this.start['type'] === 'thinking' ? reasoning : (content ?? '')
   }
 }
 
 /** Keeps a reply's blocks as they came if the message has no place for all of them. Only the message has exact inputs. */
 function keepBlocks(draft: ReplyDraft, blocks: readonly JsonObject[]): void {
-  if (isLossless(blocks, blockPlace)) return
+  if (isLossless(blocks, blockPart)) return
   for (const block of blocks) {
     const isKnown = block['type'] === 'text' || block['type'] === 'thinking' || block['type'] === 'tool_use'
     if (!isKnown) draft.addOther({ type: 'other', api: 'messages', value: block })
@@ -176,7 +176,7 @@ function keepBlocks(draft: ReplyDraft, blocks: readonly JsonObject[]): void {
 /** Keeps the blocks of a stream, by the same rule. */
 export function keepStreamedBlocks(draft: ReplyDraft, streamed: readonly StreamedBlock[]): void {
   const shapes = streamed.map(({ shape }) => shape)
-  if (isLossless(shapes, blockPlace)) return
+  if (isLossless(shapes, blockPart)) return
   const blocks = streamed.map((block) => block.whole(draft))
   keepBlocks(draft, blocks)
 }

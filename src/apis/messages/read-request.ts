@@ -14,7 +14,7 @@ import {
   anyText,
   AssistantDraft,
   contentOf,
-  given,
+  definedFields,
   imagePart,
   isAbsent,
   isEmpty,
@@ -35,7 +35,7 @@ import {
   unknownFields,
   Unsupported,
 } from '../request-fields.ts'
-import type { DialectRequest, RequestDraft, SaidBefore } from '../server-side.ts'
+import type { DialectRequest, RequestDraft, ReadContext } from '../server-side.ts'
 import { writtenArguments } from '../tool-input.ts'
 
 const ownFields = ['container', 'compaction'] as const
@@ -83,7 +83,7 @@ const serviceTiers: ReadonlyMap<string, string> = new Map([
 const lowBudget = 2048
 const mediumBudget = 8192
 
-export function readMessagesRequest(body: JsonObject, before?: SaidBefore): DialectRequest {
+export function readMessagesRequest(body: JsonObject, before?: ReadContext): DialectRequest {
   refuseThread(body)
   const unsupported = new Unsupported('messages', before?.backendApi)
   const request: RequestDraft = {
@@ -98,7 +98,7 @@ export function readMessagesRequest(body: JsonObject, before?: SaidBefore): Dial
     unsupported: unsupported.names,
     body,
     ...readMessagesChoice(body, unsupported),
-    ...given({ responseFormat: readMessagesFormat(body, unsupported) }),
+    ...definedFields({ responseFormat: readMessagesFormat(body, unsupported) }),
   }
   for (const field of ownFields) if (!isEmpty(body[field])) unsupported.add(field)
   unsupported.addLabels(body, ownLabels)
@@ -122,7 +122,7 @@ function noteEdits(body: JsonObject, unsupported: Unsupported): void {
 }
 
 /** Reads a request to count tokens. There is no reply, so `max_tokens` may be missing and is ignored. */
-export function readCountedMessages(body: JsonObject, before?: SaidBefore): DialectRequest {
+export function readCountedMessages(body: JsonObject, before?: ReadContext): DialectRequest {
   return { ...readMessagesRequest({ ...body, max_tokens: 1 }, before), stream: false, body }
 }
 
@@ -146,7 +146,7 @@ function readSampling(body: JsonObject, unsupported: Unsupported): Sampling {
   return {
     maxTokens,
     ...readTemperature(body),
-    ...given({
+    ...definedFields({
       stop: optionalTexts(body, 'stop_sequences'),
       reasoningEffort: (config && optionalText(config, 'effort', 'output_config.')) ?? thinking.effort,
       extra: readExtra(body, thinking.isOff),
@@ -180,7 +180,7 @@ function readExtra(body: JsonObject, isThinkingOff: boolean): JsonObject | undef
   if (user === undefined && tier === undefined && !isThinkingOff) return unknown
   const template = unknown?.['chat_template_kwargs']
   return {
-    ...given({ user, service_tier: tier }),
+    ...definedFields({ user, service_tier: tier }),
     ...unknown,
     // This is how vLLM and SGLang turn thinking off; the client's own settings of the template win.
     ...(isThinkingOff && {
@@ -349,7 +349,7 @@ function readMessagesChoice(
   if (isAbsent(value)) return {}
   const choice = typedObject(value, 'tool_choice')
   const isSingle = optionalFlag(choice, 'disable_parallel_tool_use', 'tool_choice.')
-  return given({
+  return definedFields({
     toolChoice: chosenTool(choice, unsupported),
     parallelToolCalls: isSingle === undefined ? undefined : !isSingle,
   })

@@ -7,7 +7,7 @@ import { finishReasonOf, type ReplyDraft } from '../reply-draft.ts'
 import {
   addUsage,
   beginCall,
-  betweenThoughts,
+  thoughtSeparator,
   finishOf,
   inputText,
   keepStreamedBlocks,
@@ -116,11 +116,11 @@ export class MessagesStream implements StreamAssembler {
 
   #reasoning(text: string, event: EventDraft | undefined): void {
     if (text === '') return
-    const said = this.#isNewThought ? betweenThoughts + text : text
+    const piece = this.#isNewThought ? thoughtSeparator + text : text
     this.#isNewThought = false
-    this.#draft.reasoning += said
+    this.#draft.reasoning += piece
     this.hasOutput = true
-    event?.say('reasoning', said)
+    event?.say('reasoning', piece)
   }
 
   #arguments(index: number, text: string, event: EventDraft | undefined): void {

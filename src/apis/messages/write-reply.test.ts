@@ -282,7 +282,7 @@ const reply: BackendReply = {
 }
 
 /** The events of a stream of these, shortened. */
-function toldOf(deltas: readonly ReplyDelta[]): string[] {
+function eventNamesOf(deltas: readonly ReplyDelta[]): string[] {
   const writer = messagesServer.stream(headOf(messagesServer, read({ stream: true })))
   const events = [...writer.start(), ...deltas.flatMap((delta) => writer.delta(delta)), ...writer.end(reply)]
   return events.map(({ name, data }) => {
@@ -295,7 +295,7 @@ function toldOf(deltas: readonly ReplyDelta[]): string[] {
 }
 
 test('a stream opens and closes its blocks one after the other', () => {
-  const told = toldOf([
+  const told = eventNamesOf([
     { kind: 'reasoning', text: 'h' },
     { kind: 'reasoning', text: 'm' },
     { kind: 'content', text: '' },
@@ -325,7 +325,7 @@ test('a stream opens and closes its blocks one after the other', () => {
 })
 
 test('a call that is written beside another waits until that is whole, or all has come', () => {
-  const told = toldOf([
+  const told = eventNamesOf([
     { kind: 'tool-call', index: 0, id: 'a', name: 'f' },
     { kind: 'arguments', index: 0, text: '{"x"' },
     { kind: 'tool-call', index: 1, id: 'b', name: 'g' },

@@ -2,7 +2,7 @@ import type { BackendReply, ReplyDelta } from '../backend.ts'
 import { isJson } from '../../kit/index.ts'
 import { type AssistantMessage, emptyUsage, isJsonList, type JsonObject, type Usage } from '../../schema/index.ts'
 import { messagesError } from '../errors/error-replies.ts'
-import type { CountingServerDialect, ReplyHead, ReplyStreamWriter, WireEvent } from '../server-side.ts'
+import type { CountingServerDialect, ReplyHead, ReplyStreamWriter, ServerSentEvent } from '../server-side.ts'
 import { toolInput, toolInputText } from '../tool-input.ts'
 import { readCountedMessages, readMessagesRequest } from './read-request.ts'
 
@@ -114,27 +114,27 @@ class MessagesReplyStream implements ReplyStreamWriter {
   #open: BlockKind | undefined
   #call: OpenCall | undefined
   /** Held back until the open call is whole: a backend may write two calls at once, but an ended block counts as whole. */
-  #held: ReplyDelta[] = []
+  #buffered: ReplyDelta[] = []
 
   constructor(head: ReplyHead) {
     this.#head = head
   }
 
-  start(): WireEvent[] {
+  start(): ServerSentEvent[] {
     return [event('message_start', { message: begunMessage(this.#head) })]
   }
 
-  delta(delta: ReplyDelta): WireEvent[] {
+  delta(delta: ReplyDelta): ServerSentEvent[] {
     if (this.#isInTheWay(delta)) {
-      this.#held.push(delta)
+      this.#buffered.push(delta)
       return []
     }
     const events = this.#write(delta)
-    return this.#held.length > 0 && isComplete(this.#call) ? [...events, ...this.#release()] : events
+    return this.#buffered.length > 0 && isComplete(this.#call) ? [...events, ...this.#release()] : events
   }
 
-  repeat(output: readonly JsonObject[], message: AssistantMessage): WireEvent[] {
-    const events: WireEvent[] = []
+  repeat(output: readonly JsonObject[], message: AssistantMessage): ServerSentEvent[] {
+    const events: ServerSentEvent[] = []
     for (const block of ownBlocks(output, message)) {
       const { begun, deltas } = blockPieces(block)
       this.#index += 1
@@ -145,10 +145,10 @@ class MessagesReplyStream implements ReplyStreamWriter {
     return events
   }
 
-  end(reply: BackendReply): WireEvent[] {
-    const events: WireEvent[] = []
+  end(reply: BackendReply): ServerSentEvent[] {
+    const events: ServerSentEvent[] = []
     // Nothing more comes, so the open call is as whole as it gets.
-    while (this.#held.length > 0) events.push(...this.#release())
+    while (this.#buffered.length > 0) events.push(...this.#release())
     return [
       ...events,
       ...this.#closeBlock(),
@@ -160,17 +160,17 @@ class MessagesReplyStream implements ReplyStreamWriter {
   #isInTheWay(delta: ReplyDelta): boolean {
     if (!this.#call) return false
     const isOfIt = delta.kind === 'arguments' && delta.index === this.#call.index
-    return !isOfIt && (this.#held.length > 0 || !isComplete(this.#call))
+    return !isOfIt && (this.#buffered.length > 0 || !isComplete(this.#call))
   }
 
-  #release(): WireEvent[] {
-    const held = this.#held
-    this.#held = []
+  #release(): ServerSentEvent[] {
+    const buffered = this.#buffered
+    this.#buffered = []
     this.#call = undefined
-    return held.flatMap((delta) => this.delta(delta))
+    return buffered.flatMap((delta) => this.delta(delta))
   }
 
-  #write(delta: ReplyDelta): WireEvent[] {
+  #write(delta: ReplyDelta): ServerSentEvent[] {
     if (delta.kind === 'tool-call') {
       const { index, id, name } = delta
       const events = this.#openBlock('tool-call', toolUse(id, name, {}))
@@ -181,8 +181,8 @@ class MessagesReplyStream implements ReplyStreamWriter {
     if (delta.kind === 'arguments') {
       if (this.#call?.index !== delta.index) return []
       this.#call.written += delta.text
-      const said = delta.text.trimEnd()
-      if (said !== '') this.#call.mayBeWhole = said.endsWith('}')
+      const trimmed = delta.text.trimEnd()
+      if (trimmed !== '') this.#call.mayBeWhole = trimmed.endsWith('}')
       return [this.#deltaEvent({ type: 'input_json_delta', partial_json: delta.text })]
     }
     const { kind, text } = delta
@@ -192,7 +192,7 @@ class MessagesReplyStream implements ReplyStreamWriter {
     return [...events, this.#deltaEvent(piece)]
   }
 
-  #openBlock(kind: BlockKind, block: Fields): WireEvent[] {
+  #openBlock(kind: BlockKind, block: Fields): ServerSentEvent[] {
     const events = this.#closeBlock()
     this.#open = kind
     this.#index += 1
@@ -200,7 +200,7 @@ class MessagesReplyStream implements ReplyStreamWriter {
     return events
   }
 
-  #closeBlock(): WireEvent[] {
+  #closeBlock(): ServerSentEvent[] {
     if (this.#open === undefined) return []
     const events =
       this.#open === 'reasoning' ? [this.#deltaEvent({ type: 'signature_delta', signature: noSignature })] : []
@@ -210,7 +210,7 @@ class MessagesReplyStream implements ReplyStreamWriter {
     return events
   }
 
-  #deltaEvent(delta: Fields): WireEvent {
+  #deltaEvent(delta: Fields): ServerSentEvent {
     return event('content_block_delta', { index: this.#index, delta })
   }
 }
@@ -219,7 +219,7 @@ function isComplete(call: OpenCall | undefined): boolean {
   return call === undefined || (call.mayBeWhole && isJson(call.written))
 }
 
-function event(type: string, fields: Fields): WireEvent {
+function event(type: string, fields: Fields): ServerSentEvent {
   return { name: type, data: { type, ...fields } }
 }
 

@@ -15,14 +15,14 @@ import {
   type Dialect,
   type DialectOptions,
   fieldsJson,
-  foreignPart,
+  unsupportedPart,
   jsonCache,
   refuseInExtra,
   samplingTail,
-  sealedReply,
+  signedReply,
   type StreamAssembler,
-  unsayable,
-  type Wording,
+  unsupportedError,
+  type RequestTarget,
 } from '../client-side.ts'
 import { ReplyDraft } from '../reply-draft.ts'
 import type { TokenArrays } from '../tokens/token-scanner.ts'
@@ -46,14 +46,14 @@ export class MessagesDialect implements Dialect {
   readonly path = apiPaths.messages
   readonly hasTokens = false
   readonly #options: DialectOptions
-  readonly #wording: Wording
+  readonly #target: RequestTarget
   readonly #head: string
-  readonly #blocks = jsonCache((message: Message) => this.#sealed(message) ?? blocksJson(message, this.#wording))
+  readonly #blocks = jsonCache((message: Message) => this.#signed(message) ?? blocksJson(message, this.#target))
   readonly #tools = jsonCache(toolsJson)
 
   constructor(options: DialectOptions) {
     this.#options = options
-    this.#wording = { api: 'Messages', source: options.source }
+    this.#target = { api: 'Messages', source: options.source }
     this.#head = `{"model":${JSON.stringify(options.upstreamName)}`
   }
 
@@ -90,7 +90,7 @@ export class MessagesDialect implements Dialect {
     for (const message of messages) {
       const blocks = this.#blocks(message)
       if (blocks === '') continue
-      const place = placeOf(message)
+      const place = sideOf(message)
       if (place === 'system') {
         system += system === '' ? blocks : `,${blocks}`
       } else if (place === side) {
@@ -104,9 +104,9 @@ export class MessagesDialect implements Dialect {
     return `${system === '' ? '' : `,"system":[${system}]`},"messages":[${turns}]`
   }
 
-  #sealed(message: Message): string | undefined {
+  #signed(message: Message): string | undefined {
     const { sendReasoning, modelName } = this.#options
-    const reply = sendReasoning ? sealedReply(message, modelName) : undefined
+    const reply = sendReasoning ? signedReply(message, modelName) : undefined
     return reply?.api === 'messages' ? ownBlocks(reply.output, message) : undefined
   }
 
@@ -126,7 +126,7 @@ export class MessagesDialect implements Dialect {
 
   #outputConfig({ reasoningEffort: effort }: Sampling, format: ResponseFormat | undefined): JsonObject {
     if (format?.kind === 'json_object') {
-      throw unsayable(this.#wording, 'response_format json_object (without a schema)', 'response_format')
+      throw unsupportedError(this.#target, 'response_format json_object (without a schema)', 'response_format')
     }
     if (!format && effort === undefined) return {}
     return { output_config: { effort, format: format && { type: 'json_schema', schema: format.schema } } }
@@ -152,27 +152,27 @@ function toolChoiceJson(choice: ToolChoice | undefined, parallel: boolean | unde
   return `,"tool_choice":${JSON.stringify(isSingle ? { ...chosen, disable_parallel_tool_use: true } : chosen)}`
 }
 
-function placeOf({ role }: Message): 'system' | 'user' | 'assistant' {
+function sideOf({ role }: Message): 'system' | 'user' | 'assistant' {
   if (role === 'assistant') return role
   return role === 'system' || role === 'developer' ? 'system' : 'user'
 }
 
 /** The content blocks of a message as JSON, separated by commas; empty if it says nothing. */
-function blocksJson(message: Message, wording: Wording): string {
+function blocksJson(message: Message, target: RequestTarget): string {
   if (message.role === 'assistant') return assistantBlocks(message)
-  return message.role === 'tool' ? toolResult(message, wording) : contentBlocks(message.content, wording)
+  return message.role === 'tool' ? toolResult(message, target) : contentBlocks(message.content, target)
 }
 
-function contentBlocks(content: string | readonly ContentPart[], wording: Wording): string {
+function contentBlocks(content: string | readonly ContentPart[], target: RequestTarget): string {
   if (typeof content === 'string') return textBlock(content)
-  return joined(content.map((part) => partBlock(part, wording)))
+  return joined(content.map((part) => partBlock(part, target)))
 }
 
-function partBlock(part: ContentPart, wording: Wording): string {
+function partBlock(part: ContentPart, target: RequestTarget): string {
   if (part.type === 'text') return textBlock(part.text)
-  if (part.type === 'image_url') return imageBlock(part.image_url.url, wording)
+  if (part.type === 'image_url') return imageBlock(part.image_url.url, target)
   if (part.api === 'messages') return JSON.stringify(part.value)
-  throw foreignPart(wording, part)
+  throw unsupportedPart(target, part)
 }
 
 /** A block of text, or nothing if the text has no visible character: models write such texts, and the API refuses them. */
@@ -180,11 +180,11 @@ function textBlock(text: string): string {
   return /\S/.test(text) ? JSON.stringify({ type: 'text', text }) : ''
 }
 
-function imageBlock(url: string, wording: Wording): string {
+function imageBlock(url: string, target: RequestTarget): string {
   if (/^https?:/i.test(url)) return JSON.stringify({ type: 'image', source: { type: 'url', url } })
   // Only the head is matched: the data may be megabytes long.
   const [head, mediaType] = /^data:([^;,]+);base64,/i.exec(url) ?? []
-  if (head === undefined) throw unsayable(wording, `an image at "${url.slice(0, 40)}"`, 'messages')
+  if (head === undefined) throw unsupportedError(target, `an image at "${url.slice(0, 40)}"`, 'messages')
   const data = url.slice(head.length)
   return JSON.stringify({ type: 'image', source: { type: 'base64', media_type: mediaType, data } })
 }
@@ -214,10 +214,10 @@ function withInput({ input: _input, ...block }: JsonObject, { function: { argume
   return `${JSON.stringify(block).slice(0, -1)},"input":${inputJson(written)}}`
 }
 
-function toolResult({ tool_call_id: id, content, is_error: isError }: ToolMessage, wording: Wording): string {
-  const blocks = contentBlocks(content, wording)
-  const said = blocks === '' ? '' : `,"content":[${blocks}]`
-  return `{"type":"tool_result","tool_use_id":${JSON.stringify(id)}${said}${isError ? ',"is_error":true' : ''}}`
+function toolResult({ tool_call_id: id, content, is_error: isError }: ToolMessage, target: RequestTarget): string {
+  const blocks = contentBlocks(content, target)
+  const contentJson = blocks === '' ? '' : `,"content":[${blocks}]`
+  return `{"type":"tool_result","tool_use_id":${JSON.stringify(id)}${contentJson}${isError ? ',"is_error":true' : ''}}`
 }
 
 function joined(blocks: readonly string[]): string {

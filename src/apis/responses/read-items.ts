@@ -179,7 +179,7 @@ export class ItemReader {
       this.#other(other, type)
       return
     }
-    this.#unsupported.addHeld(`${at}.type item_reference`)
+    this.#unsupported.addProviderContent(`${at}.type item_reference`)
     this.#other({ ...item, type: 'item_reference' }, 'item_reference')
   }
 

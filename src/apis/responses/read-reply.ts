@@ -1,7 +1,7 @@
 import { isJsonList, isJsonObject, type Json, type JsonObject, type Usage } from '../../schema/index.ts'
 import type { BackendReply } from '../backend.ts'
 import type { AnswerContext } from '../client-side.ts'
-import { isLossless, type MessagePlace, ReplyDraft, tokenCount } from '../reply-draft.ts'
+import { isLossless, type MessagePart, ReplyDraft, tokenCount } from '../reply-draft.ts'
 import { malformedReply, type Source, truncatedReply } from '../errors/reply-errors.ts'
 import { reportedIn } from '../errors/reported-error.ts'
 
@@ -20,7 +20,7 @@ export function readResponse(body: unknown, source: Source, context: AnswerConte
     readItem(draft, item)
     items.push(item)
   }
-  if (!isLossless(items, itemPlace)) draft.original = { api: 'responses', output: items }
+  if (!isLossless(items, itemPart)) draft.original = { api: 'responses', output: items }
   if (isJsonObject(usage)) draft.usage = readUsage(usage)
   draft.readVersion(body)
   draft.finish = finishOf(body, source)
@@ -86,7 +86,7 @@ function readUsage(usage: JsonObject): Usage {
 }
 
 /** The place of our own message that holds all of an item; undefined if none does. */
-function itemPlace(item: JsonObject): MessagePlace | undefined {
+function itemPart(item: JsonObject): MessagePart | undefined {
   const { type, content } = item
   if (type === 'reasoning') return isPlainReasoning(item) ? 'thought' : undefined
   if (type === 'message') return partsOf(content).every(isPlainPart) ? 'text' : undefined

@@ -1,7 +1,7 @@
 import type { ResponseFormat } from '../backend.ts'
 import { isJsonList, type JsonObject, type Message, type Sampling } from '../../schema/index.ts'
 import {
-  given,
+  definedFields,
   isAbsent,
   isEmpty,
   openAiFormat,
@@ -16,13 +16,13 @@ import {
   unknownFields,
   Unsupported,
 } from '../request-fields.ts'
-import type { DialectRequest, ReplyMemory, RequestDraft, SaidBefore } from '../server-side.ts'
+import type { DialectRequest, ReplyMemory, RequestDraft, ReadContext } from '../server-side.ts'
 import { ItemReader } from './read-items.ts'
 import { readToolChoice, readTools } from './read-tools.ts'
 import type { ToolNames } from './tool-names.ts'
 
 /** Fields that stand for earlier parts of the conversation, or for a prompt before it, which only the provider has. */
-const heldFields = ['conversation', 'prompt'] as const
+const providerContentFields = ['conversation', 'prompt'] as const
 
 /** Fields that ask the server for more than one plain reply. */
 const serverSideFields = ['top_logprobs', 'context_management'] as const
@@ -57,14 +57,14 @@ const knownFields: ReadonlySet<string> = new Set([
   'store',
   'background',
   'truncation',
-  ...heldFields,
+  ...providerContentFields,
   ...serverSideFields,
   ...ownLabels,
   'max_tool_calls',
   ...chatFields,
 ])
 
-export function readResponsesRequest(body: JsonObject, before?: SaidBefore): DialectRequest {
+export function readResponsesRequest(body: JsonObject, before?: ReadContext): DialectRequest {
   const unsupported = new Unsupported('responses', before?.backendApi)
   const { tools, toolNames } = readTools(body, unsupported)
   const request: RequestDraft = {
@@ -78,7 +78,7 @@ export function readResponsesRequest(body: JsonObject, before?: SaidBefore): Dia
     wantsLogprobs: includes(body, 'message.output_text.logprobs'),
     unsupported: unsupported.names,
     body,
-    ...given({
+    ...definedFields({
       toolNames,
       toolChoice: readToolChoice(body, unsupported, toolNames),
       responseFormat: readFormat(body, unsupported),
@@ -139,7 +139,7 @@ function readFormat(body: JsonObject, unsupported: Unsupported): ResponseFormat 
 function readSampling(body: JsonObject, unsupported: Unsupported): Sampling {
   return {
     ...readTemperature(body),
-    ...given({
+    ...definedFields({
       maxTokens: optionalCount(body, 'max_output_tokens'),
       reasoningEffort: readEffort(body, unsupported),
       extra: readExtra(body),
@@ -178,7 +178,7 @@ function noteIncluded(body: JsonObject, unsupported: Unsupported): void {
 }
 
 function noteServerSide(body: JsonObject, unsupported: Unsupported): void {
-  for (const key of heldFields) if (!isAbsent(body[key])) unsupported.addHeld(key)
+  for (const key of providerContentFields) if (!isAbsent(body[key])) unsupported.addProviderContent(key)
   for (const key of serverSideFields) if (!isEmpty(body[key]) && body[key] !== 0) unsupported.add(key)
   unsupported.addLabels(body, ownLabels)
   if (!isAbsent(body['max_tool_calls'])) unsupported.addDropped('max_tool_calls')

@@ -1,7 +1,7 @@
 import { isJsonObject, type JsonObject } from '../../schema/index.ts'
 import type { BackendReply, PartialReply } from '../backend.ts'
 import { type AnswerContext, type EventDraft, parseEvent, type StreamAssembler } from '../client-side.ts'
-import { ReplyDraft, textOrNothing } from '../reply-draft.ts'
+import { ReplyDraft, textOrUndefined } from '../reply-draft.ts'
 import { malformedReply, type Source, truncatedReply } from '../errors/reply-errors.ts'
 import { reportedIn } from '../errors/reported-error.ts'
 import { argumentsOf, betweenParts, readItem, readResponse } from './read-reply.ts'
@@ -63,7 +63,7 @@ export class ResponsesStream implements StreamAssembler {
   }
 }
 
-interface ToldItem {
+interface ReportedItem {
   /** The item's place among the tool calls, once it has begun as one. */
   call: number | undefined
   chars: number
@@ -75,35 +75,35 @@ interface ToldItem {
 /** Finds what each event adds to the reply, for a sink. What an item holds at its end and was not told before is told then. */
 class ResponsesDeltas {
   readonly #source: Source
-  readonly #said: ReplyDraft
-  readonly #items = new Map<number, ToldItem>()
+  readonly #draft: ReplyDraft
+  readonly #items = new Map<number, ReportedItem>()
   #calls = 0
 
   constructor(source: Source, context: AnswerContext) {
     this.#source = source
-    this.#said = new ReplyDraft(source, context)
+    this.#draft = new ReplyDraft(source, context)
   }
 
   partial(): PartialReply {
-    return this.#said.partial()
+    return this.#draft.partial()
   }
 
   read(wire: JsonObject, event: EventDraft): void {
     this.#tell(wire, event)
-    for (const delta of event.deltas) this.#said.add(delta)
+    for (const delta of event.deltas) this.#draft.add(delta)
   }
 
   #tell(wire: JsonObject, event: EventDraft): void {
     const { type, item, response } = wire
-    if (type === 'response.output_item.added' && isJsonObject(item)) this.#begin(this.#told(wire), item, event)
-    else if (type === 'response.output_item.done' && isJsonObject(item)) this.#end(this.#told(wire), item, event)
+    if (type === 'response.output_item.added' && isJsonObject(item)) this.#begin(this.#reported(wire), item, event)
+    else if (type === 'response.output_item.done' && isJsonObject(item)) this.#end(this.#reported(wire), item, event)
     else if (type === 'response.output_text.delta') event.say('content', this.#piece(wire))
     else if (type === 'response.refusal.delta') event.say('refusal', this.#piece(wire))
     else if (type === 'response.reasoning_text.delta') this.#reason(wire, wire['content_index'], event)
     else if (type === 'response.reasoning_summary_text.delta') {
-      if (!this.#told(wire).hasReasoning) this.#reason(wire, wire['summary_index'], event)
+      if (!this.#reported(wire).hasReasoning) this.#reason(wire, wire['summary_index'], event)
     } else if (type === 'response.function_call_arguments.delta') {
-      const { call } = this.#told(wire)
+      const { call } = this.#reported(wire)
       // The arguments of a call that has not begun are told at its end.
       if (call !== undefined) event.sayArguments(call, this.#piece(wire))
     } else if (type === 'response.completed' || type === 'response.incomplete') {
@@ -111,49 +111,52 @@ class ResponsesDeltas {
     }
   }
 
-  #told({ output_index: index }: JsonObject): ToldItem {
+  #reported({ output_index: index }: JsonObject): ReportedItem {
     const place = typeof index === 'number' ? index : 0
-    let told = this.#items.get(place)
-    if (!told) {
-      told = { call: undefined, chars: 0, part: 0, hasReasoning: false }
-      this.#items.set(place, told)
+    let reported = this.#items.get(place)
+    if (!reported) {
+      reported = { call: undefined, chars: 0, part: 0, hasReasoning: false }
+      this.#items.set(place, reported)
     }
-    return told
+    return reported
   }
 
   #piece(wire: JsonObject): string {
     const piece = typeof wire['delta'] === 'string' ? wire['delta'] : ''
-    this.#told(wire).chars += piece.length
+    this.#reported(wire).chars += piece.length
     return piece
   }
 
-  #begin(told: ToldItem, item: JsonObject, event: EventDraft): void {
-    const name = textOrNothing(item['name'])
-    if (item['type'] !== 'function_call' || name === undefined || told.call !== undefined) return
-    told.call = this.#calls
+  #begin(reported: ReportedItem, item: JsonObject, event: EventDraft): void {
+    const name = textOrUndefined(item['name'])
+    if (item['type'] !== 'function_call' || name === undefined || reported.call !== undefined) return
+    reported.call = this.#calls
     this.#calls += 1
-    event.beginCall(told.call, { id: textOrNothing(item['call_id']) ?? this.#said.syntheticId(told.call), name })
+    event.beginCall(reported.call, {
+      id: textOrUndefined(item['call_id']) ?? this.#draft.syntheticId(reported.call),
+      name,
+    })
   }
 
   #reason(wire: JsonObject, part: unknown, event: EventDraft): void {
-    const told = this.#told(wire)
-    const isNext = typeof part === 'number' && part > told.part
-    if (isNext) told.part = part
-    told.hasReasoning ||= wire['type'] === 'response.reasoning_text.delta'
+    const reported = this.#reported(wire)
+    const isNext = typeof part === 'number' && part > reported.part
+    if (isNext) reported.part = part
+    reported.hasReasoning ||= wire['type'] === 'response.reasoning_text.delta'
     event.say('reasoning', isNext ? `${betweenParts}${this.#piece(wire)}` : this.#piece(wire))
   }
 
-  #end(told: ToldItem, item: JsonObject, event: EventDraft): void {
+  #end(reported: ReportedItem, item: JsonObject, event: EventDraft): void {
     if (item['type'] === 'function_call') {
-      this.#begin(told, item, event)
-      if (told.call !== undefined) event.sayArguments(told.call, argumentsOf(item).slice(told.chars))
-    } else if (told.chars === 0) {
+      this.#begin(reported, item, event)
+      if (reported.call !== undefined) event.sayArguments(reported.call, argumentsOf(item).slice(reported.chars))
+    } else if (reported.chars === 0) {
       const whole = new ReplyDraft(this.#source)
       readItem(whole, item)
       event.say('reasoning', whole.reasoning)
       event.say('content', whole.content ?? '')
       event.say('refusal', whole.refusal)
-      for (const part of whole.message().others ?? []) this.#said.addOther(part)
+      for (const part of whole.message().others ?? []) this.#draft.addOther(part)
     }
   }
 
@@ -162,7 +165,7 @@ class ResponsesDeltas {
     const { output } = response as { output?: unknown }
     if (this.#items.size > 0 || !Array.isArray(output)) return
     for (const [index, item] of output.entries() as Iterable<[number, unknown]>) {
-      if (isJsonObject(item)) this.#end(this.#told({ output_index: index }), item, event)
+      if (isJsonObject(item)) this.#end(this.#reported({ output_index: index }), item, event)
     }
   }
 }

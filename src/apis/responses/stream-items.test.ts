@@ -7,7 +7,7 @@ import type { AssistantMessage, JsonObject, Message } from '../../schema/index.t
 import { RandomConversation } from '../../../test/support/apis/random-conversation.ts'
 import { headOf } from '../../../test/support/apis/reply-server.ts'
 import { responsesServer } from './write-stream.ts'
-import type { ReplyHead, WireEvent } from '../server-side.ts'
+import type { ReplyHead, ServerSentEvent } from '../server-side.ts'
 
 const seeds = Array.from({ length: 500 }, (_, seed) => seed)
 const usage = { calls: 1, input: 10, cachedInput: 4, output: 6, reasoning: 2 }
@@ -16,13 +16,13 @@ function begin(fields: JsonObject = {}): ReplyHead {
   return headOf(responsesServer, responsesServer.read({ model: 'm', input: 'Hi', stream: true, ...fields }))
 }
 
-function streamed(head: ReplyHead, deltas: readonly ReplyDelta[], reply: BackendReply): WireEvent[] {
+function streamed(head: ReplyHead, deltas: readonly ReplyDelta[], reply: BackendReply): ServerSentEvent[] {
   const writer = responsesServer.stream(head)
   return [...writer.start(), ...deltas.flatMap((delta) => writer.delta(delta)), ...writer.end(reply)]
 }
 
 /** What the official client makes of the pieces alone, and of the last event; it refuses what does not fit together. */
-function understood(events: readonly WireEvent[]): { pieces: Response; final: Response } {
+function understood(events: readonly ServerSentEvent[]): { pieces: Response; final: Response } {
   const parsed = events.map(({ data }) => JSON.parse(JSON.stringify(data)) as ResponseStreamEvent)
   const last = parsed.pop()
   let pieces: Response | undefined

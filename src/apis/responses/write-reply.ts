@@ -10,7 +10,7 @@ const cutReasons: Readonly<Partial<Record<FinishReason, string>>> = {
   content_filter: 'content_filter',
 }
 
-export function isCut(finishReason: FinishReason): boolean {
+export function isTruncated(finishReason: FinishReason): boolean {
   return cutReasons[finishReason] !== undefined
 }
 
@@ -103,7 +103,7 @@ export function outputItems(
   isEncrypted: boolean,
 ): OutputItem[] {
   const { content, reasoning_content: reasoning, refusal, tool_calls: calls = [] } = message
-  const lastStatus = isCut(finishReason) ? 'incomplete' : 'completed'
+  const lastStatus = isTruncated(finishReason) ? 'incomplete' : 'completed'
   const items: OutputItem[] = []
   if (reasoning) items.push(reasoningItem(itemName(head, 'rs'), reasoning, isEncrypted))
   const parts: object[] = []

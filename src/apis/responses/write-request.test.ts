@@ -198,7 +198,7 @@ describe('what is read', () => {
   test('log-probabilities of many digits do not cost a reply its own words, which have the reasoning for the next turn', () => {
     const logprobs = [{ token: 'hi', logprob: -0.1234567890123456, bytes: [104, 105], top_logprobs: [] }]
     const output = [
-      { type: 'reasoning', id: 'rs_1', summary: [], encrypted_content: 'sealed' },
+      { type: 'reasoning', id: 'rs_1', summary: [], encrypted_content: 'signed' },
       { type: 'message', id: 'msg_1', content: [{ type: 'output_text', text: 'hi', logprobs }] },
       { type: 'function_call', call_id: 'c', name: 'look', arguments: '{"id":9007199254740993}' },
     ]

@@ -18,12 +18,12 @@ import {
   type Dialect,
   type DialectOptions,
   fieldsJson,
-  foreignPart,
+  unsupportedPart,
   jsonCache,
   samplingTail,
-  sealedReply,
+  signedReply,
   type StreamAssembler,
-  type Wording,
+  type RequestTarget,
 } from '../client-side.ts'
 import { readResponse } from './read-reply.ts'
 import { ResponsesStream } from './read-stream.ts'
@@ -38,7 +38,7 @@ export class ResponsesDialect implements Dialect {
   readonly path = apiPaths.responses
   readonly hasTokens = false
   readonly #options: DialectOptions
-  readonly #wording: Wording
+  readonly #target: RequestTarget
   readonly #head: string
   readonly #sendReasoning: boolean
   readonly #items = jsonCache((message: Message) => this.#itemsJson(message))
@@ -46,7 +46,7 @@ export class ResponsesDialect implements Dialect {
 
   constructor(options: DialectOptions) {
     this.#options = options
-    this.#wording = { api: 'Responses', source: options.source }
+    this.#target = { api: 'Responses', source: options.source }
     this.#sendReasoning = options.sendReasoning && !options.isOpenAi
     this.#head = `{"model":${JSON.stringify(options.upstreamName)},"input":[`
   }
@@ -66,8 +66,8 @@ export class ResponsesDialect implements Dialect {
   }
 
   #input(messages: readonly Message[], items: readonly Json[] = []): string {
-    const said = messages.map((message) => this.#items(message)).filter((json) => json !== '')
-    return `${this.#head}${[...said, ...items.map((item) => JSON.stringify(item))].join(',')}]`
+    const texts = messages.map((message) => this.#items(message)).filter((json) => json !== '')
+    return `${this.#head}${[...texts, ...items.map((item) => JSON.stringify(item))].join(',')}]`
   }
 
   #prompt(request: ModelRequest): string {
@@ -96,13 +96,13 @@ export class ResponsesDialect implements Dialect {
   }
 
   #itemsJson(message: Message): string {
-    const items = this.#sealed(message) ?? inputItems(message, this.#sendReasoning, this.#wording)
+    const items = this.#signed(message) ?? inputItems(message, this.#sendReasoning, this.#target)
     return items.map((item) => JSON.stringify(item)).join(',')
   }
 
-  #sealed(message: Message): readonly Json[] | undefined {
+  #signed(message: Message): readonly Json[] | undefined {
     const { sendReasoning, modelName } = this.#options
-    const reply = sendReasoning ? sealedReply(message, modelName) : undefined
+    const reply = sendReasoning ? signedReply(message, modelName) : undefined
     return reply?.api === 'responses' ? reply.output : undefined
   }
 
@@ -149,11 +149,11 @@ function toolChoiceJson(choice: ToolChoice): string {
   return JSON.stringify(typeof choice === 'string' ? choice : { type: 'function', name: choice.name })
 }
 
-function inputItems(message: Message, sendReasoning: boolean, wording: Wording): Json[] {
+function inputItems(message: Message, sendReasoning: boolean, target: RequestTarget): Json[] {
   if (message.role === 'assistant') return assistantItems(message, sendReasoning)
   const item = ownItem(message.content)
   if (item !== undefined) return [item]
-  const content = inputContent(message.content, wording)
+  const content = inputContent(message.content, target)
   if (message.role === 'tool') return [{ type: 'function_call_output', call_id: message.tool_call_id, output: content }]
   return [{ role: message.role, content }]
 }
@@ -191,14 +191,14 @@ function assistantItems(message: AssistantMessage, sendReasoning: boolean): Json
   return items
 }
 
-function inputContent(content: string | readonly ContentPart[], wording: Wording): Json {
+function inputContent(content: string | readonly ContentPart[], target: RequestTarget): Json {
   if (typeof content === 'string') return content
   return content.map((part): Json => {
     if (part.type === 'text') return { type: 'input_text', text: part.text }
     if (part.type === 'image_url') {
       return { type: 'input_image', image_url: part.image_url.url, detail: part.image_url.detail ?? 'auto' }
     }
-    if (part.api !== 'responses') throw foreignPart(wording, part)
+    if (part.api !== 'responses') throw unsupportedPart(target, part)
     return part.value
   })
 }

@@ -515,8 +515,8 @@ describe('items that are only referred to', () => {
   test.each([undefined, null])('of type %s, too', (type) => {
     const ids = [`rs_${ownId}`, `msg_${ownId}`, `fc_${ownId}_0`, `fc_${ownId}_1`]
     expect(readKept(ids.map((id) => ({ id, type }))).messages).toEqual([message])
-    const { held } = readKept([{ id: `msg_${otherId}`, type }])
-    expect(held).toEqual(['input[0].type item_reference'])
+    const { providerContent } = readKept([{ id: `msg_${otherId}`, type }])
+    expect(providerContent).toEqual(['input[0].type item_reference'])
   })
 
   test('by ids that somebody else made', () => {
@@ -531,15 +531,18 @@ describe('items that are only referred to', () => {
 
   test('are named if nobody knows them', () => {
     const request = readKept(refer(`msg_${otherId}`))
-    expect(request).toMatchObject({ unsupported: request.held, held: ['input[0].type item_reference'] })
+    expect(request).toMatchObject({
+      unsupported: request.providerContent,
+      providerContent: ['input[0].type item_reference'],
+    })
   })
 
   test('may be what only this API has words for', () => {
-    const { messages, unsupported, held } = readKept(refer(`rs_${ownId}`, 'ws_theirs', `msg_${ownId}`))
+    const { messages, unsupported, providerContent } = readKept(refer(`rs_${ownId}`, 'ws_theirs', `msg_${ownId}`))
     const others = [{ type: 'other', api: 'responses', value: search }]
     expect(messages).toEqual([{ role: 'assistant', content: 'Text', reasoning_content: 'Hm.', others }])
     expect(unsupported).toEqual(['input[1].id web_search_call'])
-    expect(held).toBeUndefined()
+    expect(providerContent).toBeUndefined()
   })
 })
 

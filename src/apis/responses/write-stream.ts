@@ -2,18 +2,25 @@ import { MillraceError } from '../../errors/index.ts'
 import type { BackendReply, ReplyDelta } from '../backend.ts'
 import type { JsonObject } from '../../schema/index.ts'
 import { openAiError, openAiErrorFields } from '../errors/error-replies.ts'
-import type { CountingServerDialect, ReplyHead, ReplyStreamWriter, WireEvent } from '../server-side.ts'
+import type { CountingServerDialect, ReplyHead, ReplyStreamWriter, ServerSentEvent } from '../server-side.ts'
 import { readResponsesRequest, wantsEncryptedReasoning } from './read-request.ts'
 import {
   EventList,
-  type ItemPlace,
+  type ItemPosition,
   repeatItem,
   StreamedCall,
   type StreamedItem,
   StreamedMessage,
   StreamedReasoning,
 } from './stream-items.ts'
-import { isCut, itemName, type ItemStatus, type OutputItem, outputItems, responseDocument } from './write-reply.ts'
+import {
+  isTruncated,
+  itemName,
+  type ItemStatus,
+  type OutputItem,
+  outputItems,
+  responseDocument,
+} from './write-reply.ts'
 
 /** The sequence number of an error, which is always the last event. Clients insist on a number, and some keep it in 32 bits. */
 const afterAll = 2 ** 31 - 1
@@ -63,14 +70,14 @@ class ResponsesReplyStream implements ReplyStreamWriter {
     this.#isEncrypted = wantsEncryptedReasoning(head.request.body)
   }
 
-  start(): WireEvent[] {
+  start(): ServerSentEvent[] {
     const response = responseDocument(this.#head, [])
     this.#events.add('response.created', { response })
     this.#events.add('response.in_progress', { response })
     return this.#events.take()
   }
 
-  delta(delta: ReplyDelta): WireEvent[] {
+  delta(delta: ReplyDelta): ServerSentEvent[] {
     switch (delta.kind) {
       case 'reasoning':
         if (delta.text !== '') this.#reasoning().add(delta.text)
@@ -82,9 +89,9 @@ class ResponsesReplyStream implements ReplyStreamWriter {
         if (delta.text !== '') this.#message().add('refusal', delta.text)
         break
       case 'tool-call': {
-        const place = this.#nextPlace(itemName(this.#head, 'fc', delta.index))
+        const position = this.#nextPosition(itemName(this.#head, 'fc', delta.index))
         const tool = this.#head.request.toolNames?.toolOf(delta.name)
-        const call = new StreamedCall(this.#events, place, { id: delta.id, name: delta.name, tool })
+        const call = new StreamedCall(this.#events, position, { id: delta.id, name: delta.name, tool })
         this.#calls.set(delta.index, this.#begun(call))
         break
       }
@@ -100,7 +107,7 @@ class ResponsesReplyStream implements ReplyStreamWriter {
     return this.#events.take()
   }
 
-  repeat(output: readonly JsonObject[]): WireEvent[] {
+  repeat(output: readonly JsonObject[]): ServerSentEvent[] {
     for (const item of output) {
       repeatItem(this.#events, item, this.#counts.all)
       this.#output[this.#counts.all] = item
@@ -109,27 +116,27 @@ class ResponsesReplyStream implements ReplyStreamWriter {
     return this.#events.take()
   }
 
-  end(reply: BackendReply): WireEvent[] {
+  end(reply: BackendReply): ServerSentEvent[] {
     if (this.#counts.all === 0) this.#message().add('output_text', '')
     const last = this.#open.at(-1)
     for (const item of this.#open) {
-      this.#endItem(item, item === last && isCut(reply.finishReason) ? 'incomplete' : 'completed')
+      this.#endItem(item, item === last && isTruncated(reply.finishReason) ? 'incomplete' : 'completed')
     }
     const response = responseDocument(this.#head, this.#output, reply)
-    this.#events.add(isCut(reply.finishReason) ? 'response.incomplete' : 'response.completed', { response })
+    this.#events.add(isTruncated(reply.finishReason) ? 'response.incomplete' : 'response.completed', { response })
     return this.#events.take()
   }
 
   #reasoning(): StreamedReasoning {
     const last = this.#open.at(-1)
     if (last instanceof StreamedReasoning) return last
-    return this.#begun(new StreamedReasoning(this.#events, this.#nextPlace(this.#nextId('rs')), this.#isEncrypted))
+    return this.#begun(new StreamedReasoning(this.#events, this.#nextPosition(this.#nextId('rs')), this.#isEncrypted))
   }
 
   #message(): StreamedMessage {
     const last = this.#open.at(-1)
     if (last instanceof StreamedMessage) return last
-    return this.#begun(new StreamedMessage(this.#events, this.#nextPlace(this.#nextId('msg'))))
+    return this.#begun(new StreamedMessage(this.#events, this.#nextPosition(this.#nextId('msg'))))
   }
 
   /** The id of the next item. The first of a kind has no number, because there is nearly always only one. */
@@ -140,15 +147,15 @@ class ResponsesReplyStream implements ReplyStreamWriter {
   }
 
   /** The place of a new item. Ends the open items, except for calls that are not whole: servers may write several at once. */
-  #nextPlace(id: string): ItemPlace {
+  #nextPosition(id: string): ItemPosition {
     this.#open = this.#open.filter((item) => {
       const mayGoOn = item instanceof StreamedCall && !item.isComplete
       if (!mayGoOn) this.#endItem(item, 'completed')
       return mayGoOn
     })
-    const place = { item_id: id, output_index: this.#counts.all }
+    const position = { item_id: id, output_index: this.#counts.all }
     this.#counts.all += 1
-    return place
+    return position
   }
 
   #begun<Item extends StreamedItem>(item: Item): Item {
@@ -157,7 +164,7 @@ class ResponsesReplyStream implements ReplyStreamWriter {
   }
 
   #endItem(item: StreamedItem, status: ItemStatus): void {
-    this.#output[item.place.output_index] = item.end(status)
+    this.#output[item.position.output_index] = item.end(status)
   }
 }
 

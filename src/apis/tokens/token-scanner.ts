@@ -34,20 +34,20 @@ export interface ScannedReply {
   readonly isBroken?: true
 }
 
-export interface KnownIds {
+export interface CachedPrompt {
   /** Extends the prompt by the ids `more`, whose text begins with a comma, and returns all ids. */
   extend(text: Uint8Array, more: Int32Array<ArrayBuffer>): Int32Array<ArrayBuffer>
 }
 
 export interface PromptReader {
   /** Finds the known prompt that the ids at `at` begin with. */
-  find(bytes: Uint8Array, at: number): { readonly prompt: KnownIds; readonly end: number } | undefined
+  find(bytes: Uint8Array, at: number): { readonly prompt: CachedPrompt; readonly end: number } | undefined
   /** Adds a prompt. `text` is everything between the brackets, and stays the caller's. */
   add(text: Uint8Array, ids: Int32Array<ArrayBuffer>): void
 }
 
 /** Shorter replies are not scanned, because it gains little: 2 KB take 8 µs instead of the 11 of `JSON.parse`. */
-export const worthScanningBytes = 4 * 1024
+export const minScannedBytes = 4 * 1024
 
 /**
  * Takes the long lists out of a Chat Completions reply, straight from its bytes into typed arrays, and leaves a small

@@ -34,8 +34,8 @@ export function commandHelp(command: Command, options: { readonly columns: numbe
 }
 
 function usageLine(command: Command): string {
-  const words = command.arguments.map(({ name, required }) => (required ? `<${name}>` : `[${name}]`))
-  return ['millrace', command.name, ...words, '[flags]'].join(' ')
+  const args = command.arguments.map(({ name, required }) => (required ? `<${name}>` : `[${name}]`))
+  return ['millrace', command.name, ...args, '[flags]'].join(' ')
 }
 
 function flagGroups(command: Command) {

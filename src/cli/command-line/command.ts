@@ -13,8 +13,8 @@ export interface Invocation<Flags extends FlagTable> {
   readonly flags: FlagValues<Flags>
   /** The values by prefix, then by option; `--env.a.b=1` nests. Values that are JSON are parsed. */
   readonly prefixed: Readonly<Record<string, Readonly<Record<string, unknown>>>>
-  readonly words: readonly string[]
-  /** What the user should know about how the words were read. */
+  readonly args: readonly string[]
+  /** What the user should know about how the arguments were read. */
   readonly notices: readonly string[]
 }
 

@@ -24,8 +24,8 @@ export function flagValue(
   return spec.kind === 'number' || spec.kind === 'integer' ? numberInRange(text, spec, rawName) : text
 }
 
-export function looksLikeFlag(word: string): boolean {
-  return /^-(?![\d.]|$)/.test(word)
+export function looksLikeFlag(arg: string): boolean {
+  return /^-(?![\d.]|$)/.test(arg)
 }
 
 export function usageError(message: string): MillraceError {

@@ -19,7 +19,7 @@ export interface FlagSpec {
 
 export type FlagTable = Readonly<Record<string, FlagSpec>>
 
-/** A family of flags whose names only the environment or the backend knows: `--env.<option>`. */
+/** A group of flags whose names only the environment or the backend knows: `--env.<option>`. */
 export interface PrefixSpec {
   readonly value: string
   readonly group: string
@@ -64,11 +64,11 @@ export function flagGroup<const Flags extends Readonly<Record<string, Omit<FlagS
 }
 
 /** The fields that are not undefined: options of flags that were not given are left out. */
-export function given<Fields extends object>(
+export function definedFields<Fields extends object>(
   fields: Fields,
 ): { [Name in keyof Fields]?: Exclude<Fields[Name], undefined> } {
   const entries = Object.entries(fields).filter(([, value]) => value !== undefined)
-  return Object.fromEntries(entries) as ReturnType<typeof given<Fields>>
+  return Object.fromEntries(entries) as ReturnType<typeof definedFields<Fields>>
 }
 
 export const maxPort = 65_535

@@ -3,16 +3,16 @@ import { MillraceError } from '../../errors/index.ts'
 import { command as evalCommand } from '../commands/eval/eval-command.ts'
 import { parseCommandLine } from './parse-command-line.ts'
 
-const parse = (...words: string[]) => parseCommandLine(evalCommand, words)
+const parse = (...args: string[]) => parseCommandLine(evalCommand, args)
 
-function refusal(...words: string[]): string {
+function refusal(...args: string[]): string {
   try {
-    parse(...words)
+    parse(...args)
   } catch (error) {
     if (error instanceof MillraceError && error.code === 'usage') return error.rawMessage
     throw error
   }
-  throw new Error(`${words.join(' ')} was accepted`)
+  throw new Error(`${args.join(' ')} was accepted`)
 }
 
 describe('parseCommandLine', () => {
@@ -27,8 +27,8 @@ describe('parseCommandLine', () => {
     [['-m', 'a', '-m', 'b'], { model: 'b' }, '-m is given more than once; the last one counts'],
     [['-m', 'a', '-m', 'b', '--model', 'c'], { model: 'c' }, '--model is given more than once; the last one counts'],
     [['-n4', '--attempts', '8'], { attempts: 8 }, '--attempts is given more than once; the last one counts'],
-  ])('takes the last of several values, and says so: %j', (words, flags, notice) => {
-    expect(parse('x', ...words)).toMatchObject({ flags, notices: [notice] })
+  ])('takes the last of several values, and says so: %j', (args, flags, notice) => {
+    expect(parse('x', ...args)).toMatchObject({ flags, notices: [notice] })
   })
 
   it('takes the last value of an option of the environment, and says so', () => {
@@ -68,7 +68,7 @@ describe('parseCommandLine', () => {
   })
 
   it('reads options of the environment as JSON where they are, as text where they are not', () => {
-    const { prefixed, arguments: words } = parse(
+    const { prefixed, arguments: args } = parse(
       'x',
       '--env.size=5',
       '--env.name',
@@ -80,7 +80,7 @@ describe('parseCommandLine', () => {
       '--env.list=[1,2]',
       '--sim.faults.cut=0.1',
     )
-    expect(words).toEqual(['x'])
+    expect(args).toEqual(['x'])
     expect(prefixed['env']).toEqual({
       size: 5,
       name: 'short',
@@ -121,8 +121,8 @@ describe('parseCommandLine', () => {
     [['x', '--api', 'response'], '--api is one of chat, responses, messages, not response; did you mean responses?'],
     [['x', 'y'], 'do not know what to do with "y"; see millrace eval --help'],
     [['x', '--env.=1'], '--env. lacks the name of the option: --env.<option>=<value>'],
-  ])('refuses %j in one sentence', (words, message) => {
-    expect(refusal(...words)).toBe(message)
+  ])('refuses %j in one sentence', (args, message) => {
+    expect(refusal(...args)).toBe(message)
   })
 
   it('says what is missing', () => {

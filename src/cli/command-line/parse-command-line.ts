@@ -8,18 +8,18 @@ import { flagValue, looksLikeFlag, usageError } from './flag-value.ts'
 type Token = NonNullable<ReturnType<typeof parseArgs>['tokens']>[number]
 
 /**
- * Reads the words after a command's name. node:util splits them into flags and values; which flags exist, which need a
+ * Reads the arguments after a command's name. node:util splits them into flags and values; which flags exist, which need a
  * value and what the value means is decided here, so that every mistake gets one sentence with the way out.
  */
 export function parseCommandLine<Flags extends FlagTable>(
   command: Command<Flags>,
-  words: readonly string[],
+  args: readonly string[],
 ): Invocation<Flags> {
   const table: FlagTable = { ...commonFlags, ...command.flags }
   const prefixes = command.prefixes ?? {}
   const { tokens } = parseArgs({
-    args: [...words],
-    options: { ...declareFlags(table), ...declarePrefixed(words, Object.keys(prefixes)) },
+    args: [...args],
+    options: { ...declareFlags(table), ...declarePrefixed(args, Object.keys(prefixes)) },
     strict: false,
     allowPositionals: true,
     tokens: true,
@@ -56,7 +56,7 @@ export function parseCommandLine<Flags extends FlagTable>(
     arguments: positionals,
     flags: values as Invocation<Flags>['flags'],
     prefixed,
-    words,
+    args,
     notices: overruledNotices(tokens, table),
   }
 }
@@ -85,16 +85,16 @@ function declareFlags(table: FlagTable): Record<string, { type: 'string' | 'bool
 
 /** Prefixed flags such as `--env.size 5` must be declared before the line is parsed; without a value they are switches. */
 function declarePrefixed(
-  words: readonly string[],
+  args: readonly string[],
   prefixes: readonly string[],
 ): Record<string, { type: 'string' | 'boolean' }> {
   const declared: Record<string, { type: 'string' | 'boolean' }> = {}
-  for (const [index, word] of words.entries()) {
-    if (word === '--') break
-    const name = /^--([^=]+)/.exec(word)?.[1]
+  for (const [index, arg] of args.entries()) {
+    if (arg === '--') break
+    const name = /^--([^=]+)/.exec(arg)?.[1]
     if (!name || !prefixes.some((prefix) => name.startsWith(`${prefix}.`))) continue
-    const next = words[index + 1]
-    const hasValue = word.includes('=') || (next !== undefined && !looksLikeFlag(next))
+    const next = args[index + 1]
+    const hasValue = arg.includes('=') || (next !== undefined && !looksLikeFlag(next))
     declared[name] = { type: hasValue ? 'string' : 'boolean' }
   }
   return declared

@@ -7,13 +7,13 @@ import { defaultRunsRoot, findRuns, type FoundRun, runFiles, runFolder, RunReade
 import { formatCount, formatQuantity, shellQuote } from '../terminal/format.ts'
 import type { CommandIo } from '../terminal/io.ts'
 
-interface Place {
+interface RunsContext {
   readonly cwd: string
   readonly env: Variables
 }
 
 /** The folder that holds runs. It need not exist yet, but its path must not lead through a file. */
-export function runsRoot(flag: string | undefined, { cwd, env }: Place): string {
+export function runsRoot(flag: string | undefined, { cwd, env }: RunsContext): string {
   const root = resolve(cwd, flag ?? defaultRunsRoot(env))
   let path = root
   let stats = statSync(path, { throwIfNoEntry: false })
@@ -34,7 +34,7 @@ export function emptyRootText(root: string): string {
 }
 
 /** The name of a run in a command: its plain name if it is in the default folder, else its path, which always works. */
-export function runReference(folder: string, { cwd, env }: Place): string {
+export function runReference(folder: string, { cwd, env }: RunsContext): string {
   const isInDefaultRoot = resolve(cwd, dirname(folder)) === resolve(cwd, defaultRunsRoot(env))
   return isInDefaultRoot ? basename(folder) : shellQuote([folder])
 }

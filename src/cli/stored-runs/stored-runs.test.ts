@@ -8,9 +8,9 @@ import { fakeProcess } from '../../../test/support/cli/fake-terminal.ts'
 import { writeRun, type WrittenRollout } from '../../../test/support/cli/write-run.ts'
 import { main } from '../main.ts'
 
-async function run(root: string, ...words: string[]) {
+async function run(root: string, ...args: string[]) {
   const parts = fakeProcess({ env: { MILLRACE_RUNS: root } })
-  const code = await main(words, parts)
+  const code = await main(args, parts)
   return { code, stdout: parts.stdout.text, stderr: parts.stderr.text }
 }
 
@@ -250,7 +250,7 @@ describe('millrace prune', () => {
     await using runs = await temporaryRuns()
     for (const name of ['a', 'b']) writeRun({ root: runs.root, name, rollouts })
     writeRun({ root: runs.root, name: 'unfinished', rollouts, end: 'drained' })
-    const prune = (...words: string[]) => run(runs.root, 'prune', ...words)
+    const prune = (...args: string[]) => run(runs.root, 'prune', ...args)
     expect((await prune('a')).stdout).toMatch(/^a +complete .*\n1 run, .*; --yes deletes it\n$/m)
     const deleted = await prune('a', '--yes', '--json')
     expect(JSON.parse(deleted.stdout)).toMatchObject({ run: 'a', state: 'complete', removed: true })
@@ -293,9 +293,9 @@ describe('millrace prune', () => {
       [`${runs.root}/../${basename(disk.root)}/moved`]: outside,
     }
     for (const [name, stderr] of Object.entries(ways)) {
-      for (const words of [[], ['--yes'], ['--yes', '--unfinished']]) {
+      for (const args of [[], ['--yes'], ['--yes', '--unfinished']]) {
         const refused = { code: 2, stdout: '', stderr: expect.stringContaining(stderr) }
-        expect(await run(runs.root, 'prune', name, ...words)).toMatchObject(refused)
+        expect(await run(runs.root, 'prune', name, ...args)).toMatchObject(refused)
       }
     }
     expect((await run(runs.root, 'prune', 'moved', '--runs', disk.root, '--yes')).stdout).toContain('1 run deleted')

@@ -136,9 +136,9 @@ export function workerName(id: number): string {
   return id < 0 ? `quarantine worker ${-id}` : `worker ${id}`
 }
 
-/** The words as a command line, quoted so that a shell reads the same words back. */
-export function shellQuote(words: readonly string[]): string {
-  return words
-    .map((word) => (/^[\w@%+=:,./~^-]+$/.test(word) ? word : `'${word.replaceAll("'", String.raw`'\''`)}'`))
+/** The arguments as a command line, quoted so that a shell reads them back. */
+export function shellQuote(args: readonly string[]): string {
+  return args
+    .map((arg) => (/^[\w@%+=:,./~^-]+$/.test(arg) ? arg : `'${arg.replaceAll("'", String.raw`'\''`)}'`))
     .join(' ')
 }

@@ -10,7 +10,7 @@ export interface Column {
 }
 
 interface ShownColumn extends Column {
-  readonly place: number
+  readonly index: number
   room: number
 }
 
@@ -26,13 +26,13 @@ export function textTable(options: {
 }): readonly string[] {
   const titles = options.columns.map(({ title }) => title)
   const lines = [titles, ...options.rows]
-  const widest = (place: number): number =>
-    lines.reduce((most, cells) => Math.max(most, textWidth(cells[place] ?? '')), 0)
-  const all = options.columns.map((column, place): ShownColumn => ({ ...column, place, room: widest(place) }))
+  const widest = (index: number): number =>
+    lines.reduce((most, cells) => Math.max(most, textWidth(cells[index] ?? '')), 0)
+  const all = options.columns.map((column, index): ShownColumn => ({ ...column, index, room: widest(index) }))
   const shown = fittingColumns(all, options.width)
   const [head = '', ...rows] = lines.map((cells) =>
     shown
-      .map(({ place, room, align }) => padText(cells[place] ?? '', room, align))
+      .map(({ index, room, align }) => padText(cells[index] ?? '', room, align))
       .join(gap)
       .trimEnd(),
   )

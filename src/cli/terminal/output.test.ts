@@ -1,7 +1,7 @@
 import { describe, expect, it, test, vi } from 'vitest'
 import { fakeProcess, FakeStream } from '../../../test/support/cli/fake-terminal.ts'
 import { openIo } from './io.ts'
-import { ForeignOutput, Output, SlowProgress } from './output.ts'
+import { UserCodeOutput, Output, DelayedProgress } from './output.ts'
 
 const failing = (code: string) => Object.assign(new Error(`write ${code}`), { code })
 
@@ -36,7 +36,7 @@ describe('ForeignOutput', () => {
     const { stdout, stderr, ...parts } = fakeProcess()
     using io = openIo({ ...parts, stdout, stderr })
     const lines: string[] = []
-    const foreign = new ForeignOutput([io.stdout], (line) => lines.push(line))
+    const foreign = new UserCodeOutput([io.stdout], (line) => lines.push(line))
     void io.stdout.line('ours')
     stdout.write('the')
     stdout.write(Buffer.from('irs\nsecond\nand '))
@@ -57,7 +57,7 @@ describe('ForeignOutput', () => {
     const { stdout, ...parts } = fakeProcess()
     using io = openIo({ ...parts, stdout })
     const lines: string[] = []
-    using _foreign = new ForeignOutput([io.stdout], (line) => lines.push(line))
+    using _foreign = new UserCodeOutput([io.stdout], (line) => lines.push(line))
     for (let count = 0; count < 10; count += 1) stdout.write('x'.repeat(10_000))
     expect(lines).toEqual(['x'.repeat(70_000)])
   })
@@ -67,7 +67,7 @@ function shownAfter(ms: number, stream: FakeStream): string {
   vi.useFakeTimers()
   try {
     using output = new Output(stream, {})
-    using progress = new SlowProgress(output, 'reading results')
+    using progress = new DelayedProgress(output, 'reading results')
     vi.advanceTimersByTime(ms)
     for (let count = 0; count < 2560; count += 1) progress.add()
   } finally {

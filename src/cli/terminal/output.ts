@@ -127,7 +127,7 @@ function writeFailed(error: NodeJS.ErrnoException): MillraceError {
 const maxLineLength = 64 * 1024
 
 /** Takes the lines of other code: a `console.log` must neither tear a live view nor mix its text with JSON. */
-export class ForeignOutput implements Disposable {
+export class UserCodeOutput implements Disposable {
   readonly #onLine: (line: string) => void
   readonly #diverted: readonly Disposable[]
   #rest = ''
@@ -160,7 +160,7 @@ const stride = 256
 const clearLine = '\r\u001b[K'
 
 /** Shows a count on a terminal once work takes longer than two seconds, and removes it at the end. */
-export class SlowProgress implements Disposable {
+export class DelayedProgress implements Disposable {
   readonly #output: Output
   readonly #what: string
   #nextAt = performance.now() + quietMs

@@ -1,6 +1,6 @@
 import process from 'node:process'
 import { MillraceError } from '../../errors/index.ts'
-import { placeOfError } from '../../kit/index.ts'
+import { errorLocation } from '../../kit/index.ts'
 import { type UnhandledError, unhandledErrors } from '../../worker/index.ts'
 import { type ExitCode, exitCodes } from './exit-codes.ts'
 import type { CommandIo } from './io.ts'
@@ -69,7 +69,7 @@ export class UnhandledErrors implements Disposable {
     this.#actions = actions
     this.#listening = listen(events, {
       unhandledRejection: (reason) => {
-        const place = placeOfError(reason)
+        const place = errorLocation(reason)
         this.#count({ message: messageOf(reason), ...(place !== undefined && { place }) })
       },
       uncaughtException: (thrown) => this.#onUncaught(thrown),
@@ -94,7 +94,7 @@ export class UnhandledErrors implements Disposable {
 
   #onUncaught(thrown: unknown): void {
     if (this.exception) return
-    const place = placeOfError(thrown)
+    const place = errorLocation(thrown)
     // Without a line of the user's code in the stack, it is a bug of ours, and reported as one.
     this.exception =
       place === undefined

@@ -81,25 +81,25 @@ async function summarise(summaries: Summaries, view: ContextView, options: Summa
 /** One reply without tools and without thoughts; empty if there was none, or if it was cut. */
 async function ask(transcript: string, view: ContextView, options: SummariseContextOptions): Promise<string> {
   const { prompt = standardPrompt, model } = options
-  let isCut = false
+  let isTruncated = false
   const { outcome, answer } = await view.child({
     prompt: `${prompt}\n\n<conversation>\n${transcript}\n</conversation>`,
     tools: [],
     agent: async ({ turn }) => {
       const { finishReason } = await turn()
-      isCut = finishReason === 'length'
+      isTruncated = finishReason === 'length'
     },
     limits: { maxTurns: 1 },
     ...(model !== undefined && { model }),
   })
   view.signal.throwIfAborted()
-  return outcome === 'completed' && !isCut ? withoutThoughts(answer) : ''
+  return outcome === 'completed' && !isTruncated ? withoutThoughts(answer) : ''
 }
 
 function withoutThoughts(answer: string): string {
-  const said = answer.split('</think>').at(-1) ?? ''
+  const summary = answer.split('</think>').at(-1) ?? ''
   // Thoughts that never ended are no summary.
-  return said.includes('<think>') ? '' : said.trim()
+  return summary.includes('<think>') ? '' : summary.trim()
 }
 
 /** The opening with the summary in its last user message: many chat templates do not allow two user messages in a row. */

@@ -3,7 +3,7 @@ import { MillraceError } from '../../errors/index.ts'
 import { nearestName, pathText, unknownField } from '../../kit/index.ts'
 import { describeIssues, limitsSchema, safeParse, samplingSchema } from '../../schema/index.ts'
 import { repairRulesSchema, ToolBox, toolFormatNames, type Tool } from '../../tools/index.ts'
-import { briefly, isFunction, mustBe, timeoutSchema } from './check-options.ts'
+import { shortValue, isFunction, mustBe, timeoutSchema } from './check-options.ts'
 import type { Environment } from './define-environment.ts'
 
 type Fields = Readonly<Record<string, unknown>>
@@ -66,7 +66,7 @@ const toolShape = {
 export function checkEnvironment(value: unknown, where: string): asserts value is Environment {
   const problems = isFields(value)
     ? problemsOf(value)
-    : [`it is ${briefly(value)}, where what defineEnvironment() returns should be`]
+    : [`it is ${shortValue(value)}, where what defineEnvironment() returns should be`]
   if (problems.length === 0) return
   throw new MillraceError('env_invalid', `${where} is not an environment: ${problems.join('; ')}`)
 }
@@ -115,7 +115,7 @@ function misspelt(fields: Fields, known: readonly string[], path = ''): string[]
 function checkReward(reward: unknown, context: z.RefinementCtx): void {
   if (isFunction(reward)) return
   if (!isFields(reward) || Object.keys(reward).length === 0) {
-    const message = `must be a function, or an object of named functions, not ${briefly(reward)}`
+    const message = `must be a function, or an object of named functions, not ${shortValue(reward)}`
     context.addIssue({ code: 'custom', message })
     return
   }

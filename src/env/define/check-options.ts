@@ -17,7 +17,7 @@ export function checkOptions<Options extends object>(
 
 /** A value that must be what `expected` says. The message has the value, which is given as it stands in the author's code. */
 export function mustBe(expected: string): { readonly error: (issue: { readonly input?: unknown }) => string } {
-  return { error: ({ input }) => `must be ${expected}, not ${briefly(input)}` }
+  return { error: ({ input }) => `must be ${expected}, not ${shortValue(input)}` }
 }
 
 export function wholeNumber(least: number): z.ZodType<number> {
@@ -35,7 +35,7 @@ export function isFunction(value: unknown): boolean {
 }
 
 /** What stands in place of something else: itself if that is short, else what kind of thing it is. */
-export function briefly(value: unknown): string {
+export function shortValue(value: unknown): string {
   if (value === undefined) return 'missing'
   if (Array.isArray(value)) return 'an array'
   const isLong = (typeof value === 'object' && value !== null) || isFunction(value)

@@ -2,7 +2,7 @@ import { existsSync } from 'node:fs'
 import { basename } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { MillraceError } from '../../errors/index.ts'
-import { nearestName, placeOfError, withAbort } from '../../kit/index.ts'
+import { nearestName, errorLocation, withAbort } from '../../kit/index.ts'
 import { isJsonObject } from '../../schema/index.ts'
 import { environmentOf, type LoadedEnvironment, type RawOptions } from './environment-of.ts'
 import { locateEnvironment } from './locate-environment.ts'
@@ -55,7 +55,7 @@ function environmentAmong(exports: Exports): unknown {
 function loadFailure(url: URL, thrown: unknown): MillraceError {
   const path = fileURLToPath(url)
   const { code, rawMessage, data } = MillraceError.from(thrown, 'env_load_failed')
-  const place = placeOfError(thrown, url)
+  const place = errorLocation(thrown, url)
   const at = place ? ` (at ${place})` : ''
   const hint = hintFor(thrown, path, place)
   return new MillraceError(code, `${path} could not be loaded: ${rawMessage}${at}${hint ? `. ${hint}` : ''}`, {
@@ -107,18 +107,18 @@ const pending = new Set<() => void>()
 /** Gives up when nothing is left to wait for: Node would silently end the process at an `await` that never settles. */
 export async function importModule(url: URL, signal?: AbortSignal): Promise<Readonly<Record<string, unknown>>> {
   const idle = Promise.withResolvers<never>()
-  const giveUp = (): void => idle.reject(new MillraceError('env_load_failed', neverCame))
-  if (pending.size === 0) process.on('beforeExit', giveUpAll)
-  pending.add(giveUp)
+  const abort = (): void => idle.reject(new MillraceError('env_load_failed', neverCame))
+  if (pending.size === 0) process.on('beforeExit', abortAll)
+  pending.add(abort)
   try {
     const loading = Promise.race([import(url.href), idle.promise])
     return await (signal ? withAbort(loading, signal) : loading)
   } finally {
-    pending.delete(giveUp)
-    if (pending.size === 0) process.off('beforeExit', giveUpAll)
+    pending.delete(abort)
+    if (pending.size === 0) process.off('beforeExit', abortAll)
   }
 }
 
-function giveUpAll(): void {
-  for (const giveUp of pending) giveUp()
+function abortAll(): void {
+  for (const abort of pending) abort()
 }

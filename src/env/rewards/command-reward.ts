@@ -1,7 +1,7 @@
 import { availableParallelism } from 'node:os'
 import { z } from 'zod'
 import { MillraceError } from '../../errors/index.ts'
-import { AbortScope, jsonOrText, machineShare, withAbort, Semaphore, timerMs, within } from '../../kit/index.ts'
+import { AbortScope, jsonOrText, machineShare, withAbort, Semaphore, timerMs, settlesWithin } from '../../kit/index.ts'
 import { ProcessGuard, resumeSpawned, signal as sendSignal, spawnSuspended, startRefusal } from '../../process/index.ts'
 import { checkOptions, timeoutSchema, wholeNumber } from '../define/check-options.ts'
 import { rewardClock, type RewardFunction, type TimedContext } from './reward.ts'
@@ -47,9 +47,9 @@ export function commandReward<Task, State, Options>(
   checkOptions('commandReward()', optionShape, options)
   const [file, ...args] = options.command
   const { cwd, timeoutMs = 30_000, maxConcurrency } = options
-  const places = (atOnce: number): Semaphore => new Semaphore(machineShare(atOnce), maxWaiting)
+  const slots = (atOnce: number): Semaphore => new Semaphore(machineShare(atOnce), maxWaiting)
   const permits =
-    maxConcurrency === undefined ? (permitsOfAll ??= places(availableParallelism())) : places(maxConcurrency)
+    maxConcurrency === undefined ? (permitsOfAll ??= slots(availableParallelism())) : slots(maxConcurrency)
   return async (context) => {
     const { task, answer, messages, outcome, truncated, signal } = context
     const { [rewardClock]: clock }: typeof context & TimedContext = context
@@ -103,15 +103,15 @@ async function runCommand({ file, args, cwd, env, input, signal, ...command }: C
   const program = await spawnSuspended({ command: file, args, cwd }, env).catch((error: NodeJS.ErrnoException) => {
     throw rewardFailed(`${file} ${error.code === 'ENOENT' ? unstartable : error.message}`, error)
   })
-  const { pid, stdin, stdout, stderr, gate } = program
+  const { pid, stdin, stdout, stderr, resumePipe } = program
   const guard = ProcessGuard.ofThisThread
   const output: Buffer[] = []
   let outputBytes = 0
   let errorText = ''
   let hasExited = false
   const failure = (what: string, cause?: unknown): MillraceError => {
-    const said = errorText.trim() === '' ? '' : `; stderr ended with: ${errorText.trim()}`
-    return rewardFailed(`${file} ${what}${said}`, cause)
+    const stderrText = errorText.trim() === '' ? '' : `; stderr ended with: ${errorText.trim()}`
+    return rewardFailed(`${file} ${what}${stderrText}`, cause)
   }
   const timeoutMs = timerMs(command.timeoutMs)
   using scope = new AbortScope(signal, timeoutMs, () => failure(`took longer than ${timeoutMs / 1_000} s (timeoutMs)`))
@@ -139,7 +139,7 @@ async function runCommand({ file, args, cwd, env, input, signal, ...command }: C
     await withAbort(watched, scope.signal)
     resumeSpawned(program)
     const exit = await withAbort(exited, scope.signal)
-    await withAbort(within(program.closed, pipeLimitMs), scope.signal)
+    await withAbort(settlesWithin(program.closed, pipeLimitMs), scope.signal)
     // Output that is already in the pipe is read before an immediate runs, even if the event loop was held up.
     await new Promise(setImmediate)
     if (startRefusal(exit, errorText)) throw rewardFailed(`${file} ${unstartable}`)
@@ -149,7 +149,7 @@ async function runCommand({ file, args, cwd, env, input, signal, ...command }: C
   } finally {
     if (!hasExited) sendSignal(-pid, 'SIGKILL')
     // A process that left the group could hold the pipes open forever.
-    for (const pipe of [stdin, stdout, stderr, gate]) pipe.destroy()
+    for (const pipe of [stdin, stdout, stderr, resumePipe]) pipe.destroy()
   }
 }
 

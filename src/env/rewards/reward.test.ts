@@ -3,7 +3,7 @@ import { z } from 'zod'
 import type { RewardContext } from '../define/context.ts'
 import { defineEnvironment } from '../define/define-environment.ts'
 import { offload } from './reward.ts'
-import { hasOffloadedReward, scoreHeavy, scoreRollout } from './score-rollout.ts'
+import { hasOffloadedReward, scoreOffloaded, scoreRollout } from './score-rollout.ts'
 
 const context = { task: { n: 4 }, signal: new AbortController().signal } as RewardContext<unknown, unknown, unknown>
 
@@ -54,8 +54,8 @@ test('where it runs, it is found by its name and gets what was sent', async () =
   const rollout = { id: '0-0', attempt: 1, sample: 0, seed: 1 }
   const given = { task: { n: 4 }, options: { factor: 3 }, rollout, messages: [], answer: '', info: {} }
   const plain = { ...given, outcome: 'completed' as const, truncated: false }
-  expect(await scoreHeavy(environment, 'double', plain)).toBe(12)
-  await expect(scoreHeavy(environment, 'light', plain)).rejects.toThrow(/no offloaded reward "light"/)
+  expect(await scoreOffloaded(environment, 'double', plain)).toBe(12)
+  await expect(scoreOffloaded(environment, 'light', plain)).rejects.toThrow(/no offloaded reward "light"/)
 })
 
 test('it is never run on the loop by mistake, and a limit that is none is refused', async () => {
@@ -80,18 +80,18 @@ test('a reward that holds up the loop is told of, also if it then fails', async 
     },
   })
   const blocked: [string, number][] = []
-  const place = { onBlocked: (component: string, ms: number) => void blocked.push([component, ms]) }
+  const hooks = { onBlocked: (component: string, ms: number) => void blocked.push([component, ms]) }
   expect(
     await scoreRollout(
       slow(() => 1),
       context,
-      place,
+      hooks,
     ),
   ).toMatchObject({ reward: 1 })
   const failing = slow(() => {
     throw new Error('broken')
   })
-  await expect(scoreRollout(failing, context, place)).rejects.toThrow('broken')
+  await expect(scoreRollout(failing, context, hooks)).rejects.toThrow('broken')
   expect(blocked.map(([component]) => component)).toEqual(['slow', 'slow'])
   for (const [, ms] of blocked) expect(ms).toBeGreaterThanOrEqual(250)
 })

@@ -58,7 +58,7 @@ describe('scoreGroup', () => {
   })
 
   test('a component hears that another one failed', async () => {
-    const { promise: heard, resolve } = Promise.withResolvers<unknown>()
+    const { promise: received, resolve } = Promise.withResolvers<unknown>()
     const reward = {
       working: {
         group: (group: { readonly signal: AbortSignal }) =>
@@ -70,7 +70,7 @@ describe('scoreGroup', () => {
     }
     const scored = scoreGroup(environmentWith(reward), { task: {}, options: {}, members: [record(0)], signal })
     await expect(scored).rejects.toMatchObject({ code: 'reward_failed' })
-    expect(await heard).toMatchObject({ data: { component: 'failing' } })
+    expect(await received).toMatchObject({ data: { component: 'failing' } })
   })
 
   test('gives each member its scores', async () => {

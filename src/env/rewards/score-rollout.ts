@@ -21,7 +21,7 @@ export interface ScoreResult {
   readonly metrics: Record<string, number>
 }
 
-export interface ScoringPlace {
+export interface ScoringHooks {
   /** Runs an offloaded component on another thread; missing if no component is offloaded. */
   readonly scoreOnThread?: (component: string, timeoutMs: number) => Promise<Score>
   /** Called when a component has blocked this thread for that long. */
@@ -38,13 +38,13 @@ const blockedAfterMs = 200
 export async function scoreRollout(
   environment: Environment,
   context: Context,
-  place?: ScoringPlace,
+  hooks?: ScoringHooks,
 ): Promise<ScoreResult> {
   const { perRollout } = rewardComponents(environment)
   const scores: (Score | undefined)[] = []
   const scoring = perRollout.map(async (component, index) => {
     try {
-      scores[index] = await start(component, context, place)
+      scores[index] = await start(component, context, hooks)
     } catch (error) {
       throw rewardFailure(component.name, error, context.signal)
     }
@@ -57,14 +57,14 @@ export async function scoreRollout(
   return sum(perRollout, scores)
 }
 
-function start({ name, score, offloaded }: RolloutComponent, context: Context, place: ScoringPlace | undefined) {
-  if (offloaded && place?.scoreOnThread) return place.scoreOnThread(name, offloaded.timeoutMs)
+function start({ name, score, offloaded }: RolloutComponent, context: Context, hooks: ScoringHooks | undefined) {
+  if (offloaded && hooks?.scoreOnThread) return hooks.scoreOnThread(name, offloaded.timeoutMs)
   const startedAt = performance.now()
   try {
     return score(context)
   } finally {
     const ms = performance.now() - startedAt
-    if (ms > blockedAfterMs) place?.onBlocked(name, ms)
+    if (ms > blockedAfterMs) hooks?.onBlocked(name, ms)
   }
 }
 
@@ -73,7 +73,7 @@ export function hasOffloadedReward(environment: Environment): boolean {
 }
 
 /** Runs an offloaded component, found by its name, on its own thread. Errors get the name and place, which threads would lose. */
-export async function scoreHeavy(
+export async function scoreOffloaded(
   environment: Environment,
   component: string,
   context: OffloadedRewardContext<unknown, unknown>,

@@ -13,7 +13,7 @@ import { fileNotFound, isModuleName } from '../load/locate-environment.ts'
 type RowReader = (chunks: AsyncIterable<Buffer>, label: string) => AsyncIterable<readonly TaskRow[]>
 
 /** How many batches may be held back after the file was read to its end: a packed file may hold a thousand times its size. */
-const maxHeldBatches = 4
+const maxBufferedBatches = 4
 
 /** The tasks in a file, read as they are asked for. Their number is extrapolated from the part that was read. */
 export class FileSource implements TaskSource {
@@ -40,17 +40,17 @@ export class FileSource implements TaskSource {
     this.#state = 'reading'
     // The last batches are held back until the reader has ended: then the number of tasks in a small file is known at its
     // first row.
-    let held: (readonly TaskRow[])[] = []
+    let buffered: (readonly TaskRow[])[] = []
     const encoding = new Utf8Check()
     for await (const batch of this.#read(encoding.watch(chunks), this.label)) {
       this.#rows += batch.length
-      held.push(batch.map(encoding.row))
-      if (chunks.fractionRead === 1 && held.length < maxHeldBatches) continue
-      for (const row of held.flat()) yield row
-      held = []
+      buffered.push(batch.map(encoding.row))
+      if (chunks.fractionRead === 1 && buffered.length < maxBufferedBatches) continue
+      for (const row of buffered.flat()) yield row
+      buffered = []
     }
     this.#state = 'ended'
-    for (const row of held.flat()) yield row
+    for (const row of buffered.flat()) yield row
   }
 
   total(): { count: number; exact: boolean } | undefined {

@@ -1,6 +1,6 @@
 import { hash } from 'node:crypto'
 import { MillraceError } from '../../errors/index.ts'
-import { withAbort, thrownBy, within } from '../../kit/index.ts'
+import { withAbort, thrownBy, settlesWithin } from '../../kit/index.ts'
 import { validate, type Validated, type ValidationIssue } from '../../schema/index.ts'
 import type { Environment, TaskRow, TaskSource } from '../define/define-environment.ts'
 
@@ -110,7 +110,7 @@ export class TaskStream implements AsyncIterable<TaskItem> {
     const signal = this.#signal
     const left = Promise.try(() => rows.return?.())
     try {
-      await within(signal ? withAbort(left, signal) : left, momentMs)
+      await settlesWithin(signal ? withAbort(left, signal) : left, momentMs)
     } catch (error) {
       if (!signal?.aborted) throw this.#failure(error)
     }

@@ -8,9 +8,9 @@ import {
   callStyleOf,
   isReply,
   recordingToFork,
-  unopenedTools,
+  toolsWithoutServers,
   unresumableCall,
-  type Opening,
+  type PromptOverride,
   type StoredSession,
 } from '../../rollout/index.ts'
 import { closedObject, outcomes } from '../../schema/index.ts'
@@ -23,7 +23,7 @@ import { readRollout, RecordedCatalogues, type RecordedRollout } from './recorde
 import {
   loadStoredEnvironment,
   readStoredConfig,
-  storedOpening,
+  storedPromptOverride,
   storedSeed,
   type StoredRunConfig,
 } from './stored-config.ts'
@@ -83,7 +83,7 @@ export async function forkRollout(reader: RunReader, options: ForkOptions): Prom
   const { record } = recording
   if (!options.reusesTools) {
     const catalogues = new RecordedCatalogues(reader).of(record.id, record.attempt) ?? []
-    const box = unopenedTools(loaded.environment, loaded.options, catalogues)
+    const box = toolsWithoutServers(loaded.environment, loaded.options, catalogues)
     const conversations = kept.map(({ nodes }) => nodes)
     const call = unresumableCall(conversations, box, callStyleOf(config))
     if (call) throw unrepeatable(call, options.turn)
@@ -92,8 +92,8 @@ export async function forkRollout(reader: RunReader, options: ForkOptions): Prom
   const task = await knownTask({ reader, config, loaded, signal: options.signal }, index)
   const { turn, system, prompt, reusesTools } = options
   // A fork of a fork begins with the same words, unless it has its own.
-  const opening: Opening = {
-    ...storedOpening(config),
+  const opening: PromptOverride = {
+    ...storedPromptOverride(config),
     ...(system !== undefined && { system }),
     ...(prompt !== undefined && { prompt }),
   }

@@ -3,7 +3,7 @@ import { cp } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { TaskItem, ValidTask } from '../../env/index.ts'
 import { derivedSeed } from '../../kit/index.ts'
-import type { Opening, PlannedRollout, Recording } from '../../rollout/index.ts'
+import type { PromptOverride, PlannedRollout, Recording } from '../../rollout/index.ts'
 import { rolloutId } from '../../schema/index.ts'
 
 /** The rollout that a fork's rollouts go on from, and how many of its turns they repeat. */
@@ -26,7 +26,7 @@ export interface Fork {
   }
   readonly task: ValidTask
   readonly recording: Recording
-  readonly opening?: Opening
+  readonly opening?: PromptOverride
   /** Where the stored rollout's long tool outputs are kept, if it has any: its messages say how to read on in them. */
   readonly outputs: string
   /** Models that the stored rollout asked beside the one that made it: their keys are needed. */

@@ -10,7 +10,7 @@ import {
   InlineExecutor,
   recordingToReplay,
   type RolloutJob,
-  unopenedTools,
+  toolsWithoutServers,
 } from '../../rollout/index.ts'
 import { closedObject, type Limits, type Outcome, type RolloutRecord } from '../../schema/index.ts'
 import { type BareRecord, isDamage, type RunReader } from '../../store/index.ts'
@@ -19,15 +19,15 @@ import { runSettings } from '../run-config.ts'
 import { readRollout, RecordedCatalogues, type RecordedRollout } from './recorded-rollout.ts'
 import { ReplayJournal } from './replay-journal.ts'
 import { type ReplayReport, replayReport, skippedReport, unreadableReport } from './report.ts'
-import { beforeSettling, settleAgain, settlesGroups } from './settle-again.ts'
+import { beforeGroupScoring, rescoreGroup, settlesGroups } from './rescore-group.ts'
 import {
   loadStoredEnvironment,
   readStoredConfig,
-  storedOpening,
+  storedPromptOverride,
   type StoredRunConfig,
   storedSeed,
 } from './stored-config.ts'
-import { knownTask, type KnownTask, knownTasks, type TasksOfRun } from './stored-tasks.ts'
+import { knownTask, type KnownTask, knownTasks, type StoredTaskOptions } from './stored-tasks.ts'
 
 export interface ReplayOptions {
   /** Replaces the environment that made the run: a module, or an environment itself. */
@@ -107,7 +107,7 @@ const endedByTime: ReadonlySet<Outcome> = new Set<Outcome>(['agent_timeout', 'in
 
 /** The parts that all replays of a run share: its environment, and an executor that can ask nobody. */
 class Replayer extends Resource {
-  readonly run: TasksOfRun
+  readonly run: StoredTaskOptions
   readonly #journal = new ReplayJournal()
   readonly #executor: InlineExecutor
   /** An executor with the time limits of the run; made with the first rollout that needs it. */
@@ -115,7 +115,7 @@ class Replayer extends Resource {
   readonly #signal: AbortSignal
   readonly #catalogues: RecordedCatalogues
 
-  private constructor(run: TasksOfRun) {
+  private constructor(run: StoredTaskOptions) {
     super()
     this.run = run
     this.#signal = run.signal ?? new AbortController().signal
@@ -157,7 +157,7 @@ class Replayer extends Resource {
       return skippedReport(record, `its group cannot be scored again: ${error.rawMessage}`)
     }
     const { config } = this.run
-    const opening = storedOpening(config)
+    const opening = storedPromptOverride(config)
     const task = { index: item.index, id: item.id, data: item.task }
     const job: RolloutJob = {
       id,
@@ -195,7 +195,7 @@ class Replayer extends Resource {
     if (!settlesGroups(environment)) return others
     for (const id of reader.rolloutsOf(task.index)) {
       const stored = id === own ? undefined : reader.rollout(id)
-      if (stored) others.push(beforeSettling(stored, environment))
+      if (stored) others.push(beforeGroupScoring(stored, environment))
     }
     return others
   }
@@ -208,7 +208,7 @@ class Replayer extends Resource {
     const { environment } = this.run.loaded
     if (!settlesGroups(environment)) return record
     const members = [...others, record].toSorted((one, other) => one.sample - other.sample)
-    await settleAgain(members, environment, (scored) =>
+    await rescoreGroup(members, environment, (scored) =>
       this.#executor.scoreGroup({ task, members: scored }, this.#signal),
     )
     return record
@@ -222,9 +222,9 @@ class Replayer extends Resource {
 }
 
 /** Names the environment's own tools that were answered from the recording, by the tool's name, not the one the model used. */
-function recalledToolHints({ sessions }: RecordedRollout, { loaded, config }: TasksOfRun): string[] {
+function recalledToolHints({ sessions }: RecordedRollout, { loaded, config }: StoredTaskOptions): string[] {
   const { environment, options } = loaded
-  const box = unopenedTools(environment, options, [])
+  const box = toolsWithoutServers(environment, options, [])
   const style = callStyleOf(config)
   const recalled = new Set<string>()
   for (const { nodes } of sessions) {

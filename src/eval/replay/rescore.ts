@@ -5,7 +5,7 @@ import { AbortScope, Resource, Semaphore, TimeSlice } from '../../kit/index.ts'
 import {
   askJudge,
   ModelSet,
-  NotedServers,
+  RecordedServers,
   questionDigest,
   readJudgeCalls,
   readServerAnswers,
@@ -28,9 +28,9 @@ import { requireOptions, sharedOptions } from '../options.ts'
 import { runSettings } from '../run-config.ts'
 import { UnreadableRollouts } from '../stats/run-sums.ts'
 import { isScorable, RescoreAccumulator, type RescoreSummary } from './rescore-summary.ts'
-import { leaveUnsettled, settleAgain, settlesGroups } from './settle-again.ts'
+import { failGroup, rescoreGroup, settlesGroups } from './rescore-group.ts'
 import { loadStoredEnvironment, readStoredConfig, type StoredRunConfig, storedSeed } from './stored-config.ts'
-import { type KnownTask, knownTasks, type TasksOfRun } from './stored-tasks.ts'
+import { type KnownTask, knownTasks, type StoredTaskOptions } from './stored-tasks.ts'
 
 export interface RescoreOptions {
   /** The environment whose rewards to use: a module, or an environment itself. The one that made the run if not given. */
@@ -81,7 +81,7 @@ export async function rescoreRun(reader: RunReader, options: RescoreOptions = {}
 
 const defaultConcurrency = 64
 
-type RescoreParts = TasksOfRun & { readonly options: RescoreOptions }
+type RescoreParts = StoredTaskOptions & { readonly options: RescoreOptions }
 
 interface Rescored {
   readonly before: RolloutRecord
@@ -174,10 +174,10 @@ class RunningRescore implements Rescoring {
     )
     const { environment, options } = loaded
     const [missing] = unreadable
-    if (missing !== undefined && settlesGroups(environment)) leaveUnsettled(after, missing)
+    if (missing !== undefined && settlesGroups(environment)) failGroup(after, missing)
     else if (settlesGroups(environment)) {
       const { tailMs } = config.limits
-      await settleAgain(after, environment, (members) =>
+      await rescoreGroup(after, environment, (members) =>
         scoreGroupInTime(environment, { task: item.task, options, members, tailMs, signal }),
       )
     }
@@ -239,10 +239,10 @@ class RunningRescore implements Rescoring {
 
 /** The recorded answers of tool servers; read on the first call, which most rewards never make. */
 function recordedServers(reader: RunReader, { id, attempt }: RolloutRecord): ServerCalls {
-  let noted: NotedServers | undefined
+  let noted: RecordedServers | undefined
   return {
     call: (server, call) => {
-      noted ??= new NotedServers(unopenedServers, {
+      noted ??= new RecordedServers(unopenedServers, {
         journal: { append: () => {} },
         rollout: id,
         attempt,

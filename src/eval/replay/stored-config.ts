@@ -5,7 +5,7 @@ import { environmentOf, loadEnvironment, type Environment, type LoadedEnvironmen
 import { MillraceError } from '../../errors/index.ts'
 import { modelConfigSchema, type ModelConfig } from '../../inference/index.ts'
 import { derivedSeed } from '../../kit/index.ts'
-import type { Opening } from '../../rollout/index.ts'
+import type { PromptOverride } from '../../rollout/index.ts'
 import { describeIssues, limitsSchema, safeParse, samplingSchema } from '../../schema/index.ts'
 import { isRedacted, readRunFile, type RunReader } from '../../store/index.ts'
 import { toolFormatNames } from '../../tools/index.ts'
@@ -53,7 +53,7 @@ export function readStoredConfig(reader: RunReader): StoredRunConfig {
   )
 }
 
-/** Removes redacted values: secrets are not kept with a run, and the mark must not be sent in their place. */
+/** Removes redacted values: secrets are not kept with a run, and the placeholder must not be sent in their place. */
 function withoutRedacted(model: ModelConfig): ModelConfig {
   const backends = model.backends.map((backend) => ({
     ...backend,
@@ -71,7 +71,7 @@ function addressWithoutRedacted(address: string): string {
   return url.href
 }
 
-/** Refuses redacted options: with the mark in place of a secret an environment would run, and give other results. */
+/** Refuses redacted options: with a placeholder for a secret an environment would run, and give other results. */
 function refuseRedacted(options: Readonly<Record<string, unknown>>, run: string): void {
   const missing = Object.keys(options).filter((name) => isRedacted(JSON.stringify(options[name]) ?? ''))
   if (missing.length === 0) return
@@ -131,7 +131,7 @@ export function storedSeed({ drawSeed, forkedFrom }: StoredRunConfig, id: string
   return forkedFrom?.seed ?? derivedSeed(drawSeed, id, attempt)
 }
 
-export function storedOpening({ forkedFrom }: StoredRunConfig): Opening | undefined {
+export function storedPromptOverride({ forkedFrom }: StoredRunConfig): PromptOverride | undefined {
   const { system, prompt } = forkedFrom ?? {}
   if (system === undefined && prompt === undefined) return undefined
   return { ...(system !== undefined && { system }), ...(prompt !== undefined && { prompt }) }

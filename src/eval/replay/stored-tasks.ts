@@ -18,22 +18,22 @@ export type KnownTask =
     }
   | { readonly index: number; readonly problem: string }
 
-export interface TasksOfRun {
+export interface StoredTaskOptions {
   readonly reader: RunReader
   readonly config: StoredRunConfig
   readonly loaded: LoadedEnvironment
   readonly signal?: AbortSignal | undefined
 }
 
-export async function* knownTasks(run: TasksOfRun): AsyncGenerator<KnownTask, void, void> {
-  await using tasks = new TasksAgain(run)
+export async function* knownTasks(run: StoredTaskOptions): AsyncGenerator<KnownTask, void, void> {
+  await using tasks = new StoredTaskReader(run)
   for (const stored of run.reader.tasks()) yield await tasks.task(stored)
 }
 
-export async function knownTask(run: TasksOfRun, index: number): Promise<ValidTask> {
+export async function knownTask(run: StoredTaskOptions, index: number): Promise<ValidTask> {
   const stored = run.reader.task(index)
   if (!stored) throw new MillraceError('run_mismatch', `the run knows no task ${index}; it may be damaged`)
-  await using tasks = new TasksAgain(run)
+  await using tasks = new StoredTaskReader(run)
   const task = await tasks.task(stored)
   if (task.problem === undefined) return task.item
   throw new MillraceError('run_mismatch', `${task.problem}; ${restoreTask}`)
@@ -44,12 +44,12 @@ export async function knownTask(run: TasksOfRun, index: number): Promise<ValidTa
  * was changed since is noticed: neither its old nor its new version is used. The row that the run keeps is used where the
  * environment has none to compare: it generates its tasks, does not have this one any more, or was given it with a request.
  */
-class TasksAgain implements AsyncDisposable {
-  readonly #run: TasksOfRun
+class StoredTaskReader implements AsyncDisposable {
+  readonly #run: StoredTaskOptions
   #stream: TaskStream | undefined
   #items: AsyncGenerator<TaskItem, void, void> | undefined
 
-  constructor(run: TasksOfRun) {
+  constructor(run: StoredTaskOptions) {
     this.#run = run
   }
 

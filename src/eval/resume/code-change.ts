@@ -3,7 +3,7 @@ import { isJsonObject, type Json } from '../../schema/index.ts'
 import type { RunFile, RunStore } from '../../store/index.ts'
 
 /** How messages name the way to start a new run, as a flag and as an option of `evaluate()`. */
-export const asNewRun = "--new (run.resume: 'never')"
+export const newRunOption = "--new (run.resume: 'never')"
 
 const shownFiles = 3
 /** How many names are kept with a run, whose code may change a little every day. */
@@ -17,26 +17,26 @@ export function changedFiles(before: Json | undefined, now: EnvironmentCode): re
 
 export function codeChangeNotice(name: string, changed: readonly string[]): string | undefined {
   if (changed.length === 0) return undefined
-  return `warning: ${namesOf(changed)} changed since run ${name} began: what has ended is of other code than what runs now; ${asNewRun} starts one of this code alone`
+  return `warning: ${namesOf(changed)} changed since run ${name} began: what has ended is of other code than what runs now; ${newRunOption} starts one of this code alone`
 }
 
 export function mixedCodeNotice(changed: readonly string[]): string | undefined {
   if (changed.length === 0) return undefined
-  return `${namesOf(changed)} changed between launches of this run: its results are not all of the same code; ${asNewRun} starts one of one code alone`
+  return `${namesOf(changed)} changed between launches of this run: its results are not all of the same code; ${newRunOption} starts one of one code alone`
 }
 
-export function keptChanges({ provenance }: Pick<RunFile, 'provenance'>): readonly string[] {
+export function recordedCodeChanges({ provenance }: Pick<RunFile, 'provenance'>): readonly string[] {
   const { changedCode } = provenance
   return Array.isArray(changedCode) ? changedCode.filter((file) => typeof file === 'string') : []
 }
 
 /** To be called whenever a rollout starts or a group is scored: from then on the results are of mixed code. */
-export function keepingChanges(store: Pick<RunStore, 'run' | 'amend'>, changed: readonly string[]): () => undefined {
+export function recordCodeChanges(store: Pick<RunStore, 'run' | 'amend'>, changed: readonly string[]): () => undefined {
   let isKept = changed.length === 0
   return () => {
     if (isKept) return undefined
     isKept = true
-    const changedCode = [...new Set([...keptChanges(store.run), ...changed])].slice(0, maxKeptFiles)
+    const changedCode = [...new Set([...recordedCodeChanges(store.run), ...changed])].slice(0, maxKeptFiles)
     store.amend({ provenance: { changedCode } })
     return undefined
   }

@@ -6,7 +6,7 @@ import { outcomes, rolloutId, type RolloutRecord } from '../../schema/index.ts'
 import { isDamage, type Journal, type RunReader } from '../../store/index.ts'
 import type { ResolvedRun } from '../resolve-run.ts'
 import type { RunConfig } from '../run-config.ts'
-import { asNewRun } from './code-change.ts'
+import { newRunOption } from './code-change.ts'
 import { type EarlierLaunch, earlierLaunch, type UnfinishedWork } from './unfinished-work.ts'
 
 /** The rollouts that are due, as the source is read. Those that were cut off go on from their journal. */
@@ -16,9 +16,9 @@ export async function* planRollouts(options: {
   journal: Journal
   onTask: (task: TaskItem) => void
   earlier: EarlierLaunch | undefined
-  isHoldingGroups: boolean
+  isWaitingForGroups: boolean
 }): AsyncGenerator<PlannedRollout, void, void> {
-  const { tasks, config, journal, onTask, earlier, isHoldingGroups } = options
+  const { tasks, config, journal, onTask, earlier, isWaitingForGroups } = options
   const slice = new TimeSlice()
   let next = 0
   for await (const item of tasks) {
@@ -50,7 +50,7 @@ export async function* planRollouts(options: {
         })
         yield { kind: 'settled', record }
       } else {
-        yield planOne({ id, sample, item, unfinished: earlier?.unfinished(id), isHoldingGroups, journal })
+        yield planOne({ id, sample, item, unfinished: earlier?.unfinished(id), isWaitingForGroups, journal })
       }
     }
   }
@@ -62,10 +62,10 @@ export function planOne(options: {
   sample: number
   item: ValidTask
   unfinished: UnfinishedWork | undefined
-  isHoldingGroups: boolean
+  isWaitingForGroups: boolean
   journal: Journal
 }): PlannedRollout {
-  const { id, sample, item, unfinished, isHoldingGroups, journal } = options
+  const { id, sample, item, unfinished, isWaitingForGroups, journal } = options
   const task = { index: item.index, id: item.id, data: item.task }
   if (!unfinished) return { kind: 'attempt', id, sample, task, attempt: 1 }
   const { attempt } = unfinished
@@ -75,7 +75,7 @@ export function planOne(options: {
     if (unfinished.state === 'cut-off') {
       return { kind: 'attempt', id, sample, attempt, ...common, resumed: unfinished.recording() }
     }
-    if (unfinished.state === 'held' && isHoldingGroups) {
+    if (unfinished.state === 'held' && isWaitingForGroups) {
       const held = unfinished.held()
       return { kind: 'held', ...common, held: { ...held, record: unvoided(held.record) } }
     }
@@ -100,7 +100,7 @@ function isNewTask(item: TaskItem, attempts: number, earlier: EarlierLaunch | un
   if (known === undefined || hasNoResults(item.index, attempts, earlier)) return true
   throw new MillraceError(
     'run_mismatch',
-    `task ${item.index} (${item.id}) is not what it was when this run began. Restore the tasks, or start a new run with ${asNewRun}.`,
+    `task ${item.index} (${item.id}) is not what it was when this run began. Restore the tasks, or start a new run with ${newRunOption}.`,
     { data: { task: item.index } },
   )
 }
@@ -109,7 +109,7 @@ function requireNoMore(count: number, limit: number | null, earlier: EarlierLaun
   if (count === limit || earlier?.taskDigest(count) === undefined) return
   throw new MillraceError(
     'run_mismatch',
-    `the source of tasks ends after ${count}, and this run has begun with more of them. Restore the tasks, do only these with --limit ${count} (limit), or start a new run with ${asNewRun}.`,
+    `the source of tasks ends after ${count}, and this run has begun with more of them. Restore the tasks, do only these with --limit ${count} (limit), or start a new run with ${newRunOption}.`,
     { data: { task: count } },
   )
 }

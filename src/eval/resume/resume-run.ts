@@ -1,4 +1,4 @@
-import { holdsGroups } from '../../rollout/index.ts'
+import { waitsForGroups } from '../../rollout/index.ts'
 import { outcomeNames, outcomes } from '../../schema/index.ts'
 import type { RunReader, RunStore } from '../../store/index.ts'
 import { changedFiles, codeChangeNotice } from './code-change.ts'
@@ -8,7 +8,7 @@ import type { RunConfig } from '../run-config.ts'
 import { narrowNotice } from './run-tasks.ts'
 import { RunSpending } from '../stats/spending.ts'
 
-export interface TakenUpRun {
+export interface ResumedRun {
   readonly info: RunInfo
   readonly changedCode: readonly string[]
   /** Whether the run was complete before this launch: doing less than all of it leaves it complete. */
@@ -20,7 +20,7 @@ export async function resumeRun(
   { store, name, folder, taskLimit, formerTaskLimit, code, notices }: OpenedRun,
   config: RunConfig,
   { retryFailed }: RunOptions,
-): Promise<TakenUpRun> {
+): Promise<ResumedRun> {
   const endedBefore = store.reader.counts().ended
   const again = retryFailed ? [await runAgain(store, name, config)] : []
   const wasComplete = store.wasComplete && formerTaskLimit === taskLimit
@@ -37,8 +37,8 @@ export async function resumeRun(
     wasComplete ? undefined : narrowNotice(name, taskLimit, config.limit),
     wasComplete ? undefined : codeChangeNotice(name, changedCode),
   ].filter((notice) => notice !== undefined)
-  const said = [...notices, ...again, ...(store.isResumed ? found : [])]
-  return { info: { name, folder, resumed, notices: said }, changedCode, wasComplete }
+  const allNotices = [...notices, ...again, ...(store.isResumed ? found : [])]
+  return { info: { name, folder, resumed, notices: allNotices }, changedCode, wasComplete }
 }
 
 function isUnderWay(reader: RunReader): boolean {
@@ -57,7 +57,7 @@ async function runAgain(store: RunStore, name: string, config: RunConfig): Promi
     outcomes: failed,
     // A rollout that only lacks its score is read back from its journal, where its tools allow that, and scored again.
     reopened: failed.filter((outcome) => outcomes[outcome].rule === 'rescore'),
-    wholeGroups: holdsGroups(config.group),
+    wholeGroups: waitsForGroups(config.group),
   })
   return count === 0
     ? `run ${name} has no rollout without a score: there is nothing to run again`

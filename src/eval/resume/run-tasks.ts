@@ -2,7 +2,7 @@ import { readTasks, type TaskItem, TaskStream } from '../../env/index.ts'
 import { peekFirst } from '../../kit/index.ts'
 import { type Fork, forkedTask } from '../replay/fork.ts'
 import type { ResolvedRun } from '../resolve-run.ts'
-import { asNewRun, codeChangeNotice } from './code-change.ts'
+import { newRunOption, codeChangeNotice } from './code-change.ts'
 import type { OpenedRun, TaskLimit } from './open-run.ts'
 
 interface LaunchTasksOptions {
@@ -104,7 +104,7 @@ export function narrowNotice(name: string, taskLimit: TaskLimit, limit: TaskLimi
   const here = limit === 1 ? 'the first one' : `the first ${count(limit)}`
   const next =
     taskLimit === null ? 'leave out --limit (limit) to finish it' : `--limit ${taskLimit} (limit) finishes it`
-  return `run ${name} is of ${begun}: this launch does ${here} and leaves it open; ${next}, ${asNewRun} starts another`
+  return `run ${name} is of ${begun}: this launch does ${here} and leaves it open; ${next}, ${newRunOption} starts another`
 }
 
 /** A run that had as many tasks as it asked for does not say how many there were. */
@@ -123,5 +123,5 @@ function addedNotice(
 function missingNotice(name: string, missing: number, total: TaskTotal): string | undefined {
   if (missing === 0 || !total) return undefined
   const now = total.count + missing
-  return `warning: run ${name} is of ${count(now)} tasks and their source has ${count(total.count)} now: the run stays open; restore the tasks to finish it, ${asNewRun} starts one of these alone`
+  return `warning: run ${name} is of ${count(now)} tasks and their source has ${count(total.count)} now: the run stays open; restore the tasks to finish it, ${newRunOption} starts one of these alone`
 }

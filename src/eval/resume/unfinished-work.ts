@@ -4,7 +4,7 @@ import {
   readSessions,
   type Recording,
   recordingToResume,
-  type UsedTries,
+  type UsedRetries,
   wholeNodes,
 } from '../../rollout/index.ts'
 import { outcomes } from '../../schema/index.ts'
@@ -17,7 +17,7 @@ export interface EarlierLaunch {
 }
 
 /** A rollout without an accepted result, by its latest attempt. Its methods read the journal, and throw if it is damaged. */
-export type UnfinishedWork = { readonly attempt: number; used(): UsedTries | undefined } & (
+export type UnfinishedWork = { readonly attempt: number; used(): UsedRetries | undefined } & (
   | { readonly state: 'cut-off'; recording(): Recording }
   | { readonly state: 'held'; held(): HeldRollout }
   | { readonly state: 'discarded' }
@@ -29,7 +29,7 @@ export function earlierLaunch(reader: RunReader, retries: number): EarlierLaunch
   let takenBackAt: number | undefined
   for (const stored of reader.unfinished()) {
     const { rollout, attempt, state, heldOutcome } = stored
-    const used = (): UsedTries | undefined => {
+    const used = (): UsedRetries | undefined => {
       // A first attempt, as most are, has used no tries.
       if (attempt === 1 && state !== 'discarded') return undefined
       takenBackAt ??= [...reader.events('retry-failed')].at(-1)?.at ?? 0
@@ -65,7 +65,7 @@ function heldRollout(
 function usedTries(
   attempts: readonly StoredAttempt[],
   { retries: allowed, takenBackAt }: { readonly retries: number; readonly takenBackAt: number },
-): UsedTries | undefined {
+): UsedRetries | undefined {
   let retries = 0
   let replacements = 0
   for (const { discarded, end } of attempts) {

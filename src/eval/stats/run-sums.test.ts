@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { WorkedTime } from './run-sums.ts'
+import { ActiveTime } from './run-sums.ts'
 
 const at = (second: number): string => new Date(second * 1000).toISOString()
 
@@ -11,7 +11,7 @@ test('a run took as long as its launches, one that was cut off until the last ro
     { startedAt: at(30) },
     { startedAt: at(50) },
   ]
-  const worked = new WorkedTime(launches)
+  const worked = new ActiveTime(launches)
   for (const second of [5, 36, 33]) worked.noteEnd(second * 1000)
   expect(worked.sumMs()).toBe(7000 + 5000 + 6000)
   expect(worked.sumMs(52_000)).toBe(7000 + 5000 + 6000 + 2000)

@@ -36,7 +36,7 @@ export class RunSums {
 
   /** Adds the results of earlier launches, a page per turn of the loop: a large run takes seconds to read. */
   async addEarlier({ run, reader }: RunStore): Promise<void> {
-    const worked = new WorkedTime(run.launches.slice(0, -1))
+    const worked = new ActiveTime(run.launches.slice(0, -1))
     for await (const stored of new TimeSlice().over(reader.ended())) {
       worked.noteEnd(stored.endedAt)
       const record = this.unreadable.recordOf(stored)
@@ -96,7 +96,7 @@ export class UnreadableRollouts {
 }
 
 /** How long a run was worked on in its launches. A launch that was cut off counts up to its last ended rollout. */
-export class WorkedTime {
+export class ActiveTime {
   readonly #launches: RunFile['launches']
   readonly #starts: readonly number[]
   readonly #lastEnds: number[] = []

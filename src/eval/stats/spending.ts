@@ -98,7 +98,7 @@ function keyOf(rollout: string, attempt: number): string {
   return `${rollout} ${attempt}`
 }
 
-export function sumOfTries(parts: readonly Summary['tries'][]): Summary['tries'] {
+export function sumTries(parts: readonly Summary['tries'][]): Summary['tries'] {
   return {
     calls: parts.reduce((sum, { calls }) => sum + calls, 0),
     tries: parts.reduce((sum, { tries }) => sum + tries, 0),
@@ -107,5 +107,5 @@ export function sumOfTries(parts: readonly Summary['tries'][]): Summary['tries']
 
 /** The tries of all launches of a run. Those of a launch that was cut off are not known, and not counted. */
 export function triesOfRun({ launches }: RunFile): Summary['tries'] {
-  return sumOfTries(launches.flatMap(({ sent }) => sent ?? []))
+  return sumTries(launches.flatMap(({ sent }) => sent ?? []))
 }

@@ -32,7 +32,7 @@ export interface Conversation {
   readonly lost: readonly LostSample[]
 }
 
-interface Place {
+interface NodePosition {
   readonly node: MessageNode
   readonly interaction: Interaction | null
   readonly tree: Tree
@@ -44,32 +44,32 @@ export function readConversation(
   nodes: Iterable<MessageNode>,
   continued: ReadonlyMap<number, number>,
 ): Conversation {
-  const places = new Map<number, Place>()
+  const positions = new Map<number, NodePosition>()
   const interactions: Interaction[] = []
   const lost: LostSample[] = []
   const trees: Tree[] = []
   for (const node of nodes) {
-    const before = places.get(continued.get(node.seq) ?? node.parent ?? nowhere)
+    const before = positions.get(continued.get(node.seq) ?? node.parent ?? nowhere)
     const parent = before?.interaction ?? null
     const tree = before?.tree ?? new Tree(node)
     if (!before) trees.push(tree)
     const { call, discarded } = node
     if (node.sampled && call) {
-      const messages = messagesSince(parent, node, places)
+      const messages = messagesSince(parent, node, positions)
       const turns = (parent?.turns ?? 0) + 1
       const id = nameOf(session, node, call)
       const interaction = { node, call, id, parent, children: [], messages, tree, turns }
       parent?.children.push(interaction)
       interactions.push(interaction)
       tree.add(call, turns)
-      places.set(node.seq, { node, interaction, tree })
+      positions.set(node.seq, { node, interaction, tree })
     } else {
       if (discarded) {
-        const messages = messagesSince(parent, node, places)
+        const messages = messagesSince(parent, node, positions)
         lost.push({ node, discarded, id: nameOf(session, node, discarded), parent, messages, tree })
         tree.add(discarded, 0)
       }
-      places.set(node.seq, { node, interaction: parent, tree })
+      positions.set(node.seq, { node, interaction: parent, tree })
     }
   }
   return { interactions, lost, trees: trees.filter(({ isUsed }) => isUsed) }
@@ -78,11 +78,11 @@ export function readConversation(
 const nowhere = -1
 
 /** Nodes in the order in which they were recorded, with tokens; some may be newer than the nodes that were read before. */
-export type WholeNodes = Iterable<MessageNode> | AsyncIterable<MessageNode>
+export type NodesWithTokens = Iterable<MessageNode> | AsyncIterable<MessageNode>
 
 export async function* withTokens<Item extends { readonly node: MessageNode }>(
   items: readonly Item[],
-  nodes: () => WholeNodes,
+  nodes: () => NodesWithTokens,
 ): AsyncGenerator<readonly [Item, MessageNode], void, void> {
   if (items.length === 0) return
   const bySeq = new Map(items.map((item) => [item.node.seq, item]))
@@ -93,12 +93,16 @@ export async function* withTokens<Item extends { readonly node: MessageNode }>(
   }
 }
 
-function messagesSince(parent: Interaction | null, node: MessageNode, places: ReadonlyMap<number, Place>): Message[] {
+function messagesSince(
+  parent: Interaction | null,
+  node: MessageNode,
+  positions: ReadonlyMap<number, NodePosition>,
+): Message[] {
   const messages = [node.message]
-  let place = node.parent === null ? undefined : places.get(node.parent)
-  while (place && place.node !== parent?.node) {
-    messages.push(place.node.message)
-    place = place.node.parent === null ? undefined : places.get(place.node.parent)
+  let position = node.parent === null ? undefined : positions.get(node.parent)
+  while (position && position.node !== parent?.node) {
+    messages.push(position.node.message)
+    position = position.node.parent === null ? undefined : positions.get(position.node.parent)
   }
   return messages.toReversed()
 }
@@ -237,7 +241,7 @@ export interface Credit {
 export const unknownCredit: Credit = { reward: null, return: null }
 
 interface Rewards {
-  readonly said: readonly StoredReward[]
+  readonly rewards: readonly StoredReward[]
   readonly main: ReadonlySet<Tree>
   /** The factor by which a later reward counts less per step, from 0 to 1. */
   readonly discount: number
@@ -248,17 +252,17 @@ interface Rewards {
  * to its own. A return is the reward plus the discounted mean of the returns of the branches that follow; branches without a return are
  * left out of the mean.
  */
-export function worthOf(
+export function creditOf(
   interactions: readonly Interaction[],
-  { said: rewards, main, discount }: Rewards,
+  { rewards, main, discount }: Rewards,
 ): ReadonlyMap<Interaction, Credit> {
-  const said = new Map(rewards.map(({ node, value }) => [node, value]))
+  const rewardOf = new Map(rewards.map(({ node, value }) => [node, value]))
   const credit = new Map<Interaction, Credit>()
   // Children come after their parents, so going backwards needs no recursion: their returns are already there.
   for (const interaction of interactions.toReversed()) {
     const { node, children, tree } = interaction
     const isLast = children.length === 0 && main.has(tree)
-    const reward = sumOf([said.get(node.seq), isLast ? said.get(null) : undefined])
+    const reward = sumOf([rewardOf.get(node.seq), isLast ? rewardOf.get(null) : undefined])
     const later = meanOf(children.map((child) => credit.get(child)?.return ?? null))
     credit.set(interaction, { reward, return: sumOf([reward, later === null ? null : discount * later]) })
   }

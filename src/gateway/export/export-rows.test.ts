@@ -276,7 +276,7 @@ test('the reward of a very long conversation reaches its first reply', async () 
 setFlagsFromString('--expose-gc')
 const collectGarbage: () => void = runInNewContext('gc')
 
-function heldBytes(): number {
+function residentBytes(): number {
   collectGarbage()
   return process.memoryUsage().arrayBuffers
 }
@@ -293,7 +293,7 @@ test.each(['interactions', 'merged'] as const)(
       parent: seq === 0 ? null : seq - 1,
       lacksTokens: false,
     }))
-    const before = heldBytes()
+    const before = residentBytes()
     let most = 0
     let allBytes = 0
     function* nodes(): Generator<MessageNode, void, void> {
@@ -302,7 +302,7 @@ test.each(['interactions', 'merged'] as const)(
         const promptIds = new Int32Array(1 + node.seq * 500)
         allBytes += promptIds.byteLength
         yield { ...node, tokens: { promptIds, ids: new Int32Array(output), logprobs: new Float32Array(output) } }
-        if (node.seq % 40 === 39) most = Math.max(most, heldBytes() - before)
+        if (node.seq % 40 === 39) most = Math.max(most, residentBytes() - before)
       }
     }
     const rows = new SessionRows({ session: opened, bareNodes, nodes, rewards: [] }, { ...options, rows: kind })

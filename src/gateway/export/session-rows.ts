@@ -3,7 +3,7 @@ import { bytesOf } from '../../kit/index.ts'
 import type { MessageNode } from '../../schema/index.ts'
 import type { StoredReward, StoredSession } from '../../store/index.ts'
 import { completeTokens } from '../requests/reply-recording.ts'
-import { summedTurn, type TokenSum } from '../sessions/session-tree.ts'
+import { summedTurn, type TokenChecksum } from '../sessions/session-tree.ts'
 import {
   type Conversation,
   type FactsOfRow,
@@ -13,9 +13,9 @@ import {
   readConversation,
   sessionFacts,
   type Tree,
-  type WholeNodes,
+  type NodesWithTokens,
   withTokens,
-  worthOf,
+  creditOf,
 } from './conversation.ts'
 import { interactionRows, lostRow } from './interaction-rows.ts'
 import type { Row } from './row.ts'
@@ -25,7 +25,7 @@ export interface SessionMessages {
   readonly session: StoredSession
   readonly bareNodes: readonly (MessageNode & { readonly lacksTokens: boolean })[]
   /** All nodes with tokens, from the first on with each call: they are read one by one, so that few are held. */
-  readonly nodes: () => WholeNodes
+  readonly nodes: () => NodesWithTokens
 }
 
 export interface SessionToExport extends SessionMessages {
@@ -63,12 +63,12 @@ export class SessionRows implements AsyncIterable<Row> {
     const shared = sessionFacts(session)
     const { main, interactions, lost } = await exportedReplies(this.#recorded, this.#options)
     const factsOf: FactsOfRow = ({ tree }) => ({ ...shared, ...tree.facts(main.has(tree)) })
-    const worth = worthOf(interactions, { said: rewards, main, discount })
+    const credit = creditOf(interactions, { rewards, main, discount })
     const complete = this.#counted(withTokens(interactions, nodes))
     let isEmpty = true
     for await (const row of rows === 'merged'
-      ? mergedRows(factsOf, complete, worth, this.#options)
-      : interactionRows(factsOf, complete, worth)) {
+      ? mergedRows(factsOf, complete, credit, this.#options)
+      : interactionRows(factsOf, complete, credit)) {
       if (row.main) isEmpty = false
       yield row
     }
@@ -88,7 +88,7 @@ export class SessionRows implements AsyncIterable<Row> {
     complete: AsyncIterable<readonly [Interaction, MessageNode]>,
   ): AsyncGenerator<readonly [Interaction, MessageNode], void, void> {
     // A reply without tokens stands for the one before it, as it does in training rows.
-    const sums = new Map<Interaction, TokenSum | undefined>()
+    const sums = new Map<Interaction, TokenChecksum | undefined>()
     for await (const reply of complete) {
       const [interaction, node] = reply
       const earlier = interaction.parent ? sums.get(interaction.parent) : undefined
@@ -123,7 +123,7 @@ async function exportedReplies(
 /** The number of replies that are remembered. A prompt that continues an older reply begins a conversation. */
 const maxRemembered = 256
 
-interface Said {
+interface EarlierReply {
   readonly seq: number
   readonly length: number
   readonly digest: string
@@ -132,31 +132,31 @@ interface Said {
 /** Finds the reply that each prompt of SGLang's own API continues: the longest whose prompt and tokens it begins with. */
 async function continuedPrompts(
   bareNodes: readonly MessageNode[],
-  nodes: () => WholeNodes,
+  nodes: () => NodesWithTokens,
 ): Promise<ReadonlyMap<number, number>> {
   const before = new Map<number, number>()
   const due = new Set(bareNodes.filter(({ call }) => call?.api === 'generate').map(({ seq }) => seq))
   if (due.size < 2) return before
-  const said: Said[] = []
+  const earlier: EarlierReply[] = []
   for await (const { seq, tokens } of nodes()) {
     if (!due.delete(seq) || !tokens?.promptIds) continue
     const { promptIds, ids } = tokens
-    const last = longestBeginning(promptIds, said)
+    const last = longestBeginning(promptIds, earlier)
     if (last) before.set(seq, last.seq)
-    if (said.length === maxRemembered) said.shift()
-    said.push({ seq, length: promptIds.length + ids.length, digest: digestOf(promptIds, ids) })
+    if (earlier.length === maxRemembered) earlier.shift()
+    earlier.push({ seq, length: promptIds.length + ids.length, digest: digestOf(promptIds, ids) })
     if (due.size === 0) break
   }
   return before
 }
 
 /** The longest reply that the prompt begins with. The prompt is hashed only once, however many replies there are. */
-function longestBeginning(prompt: Int32Array, said: readonly Said[]): Said | undefined {
+function longestBeginning(prompt: Int32Array, earlier: readonly EarlierReply[]): EarlierReply | undefined {
   const reading = createHash('sha256')
   let read = 0
-  let longest: Said | undefined
+  let longest: EarlierReply | undefined
   let digest = ''
-  for (const each of said.toSorted((one, other) => one.length - other.length)) {
+  for (const each of earlier.toSorted((one, other) => one.length - other.length)) {
     if (each.length > prompt.length) break
     if (each.length > read) {
       reading.update(bytesOf(prompt.subarray(read, each.length)))

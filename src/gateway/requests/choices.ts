@@ -46,8 +46,8 @@ export class JoinedChoices {
   constructor(client: ClientReply, count: number) {
     this.#client = client
     this.#choices = Array.from({ length: count }, (_, index) => new JoinedChoice(this, index))
-    if (client.isGone) this.#giveUp()
-    else client.onGone(() => this.#giveUp())
+    if (client.isGone) this.#abandon()
+    else client.onGone(() => this.#abandon())
   }
 
   get isGone(): boolean {
@@ -108,10 +108,10 @@ export class JoinedChoices {
       this.#client.write(sseEvent(body), ignore)
       this.#client.endStream()
     }
-    this.#giveUp(failed)
+    this.#abandon(failed)
   }
 
-  #giveUp(failed?: JoinedChoice): void {
+  #abandon(failed?: JoinedChoice): void {
     this.#state = 'gone'
     this.#together.resolve()
     this.#resumeAll()

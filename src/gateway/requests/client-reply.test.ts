@@ -74,7 +74,7 @@ function requestWith(fields: JsonObject = {}): ReturnType<typeof chatServer.read
   return chatServer.read({ model: 'm', messages: [{ role: 'user', content: 'x' }], stream: true, ...fields })
 }
 
-const seenBy = (document: object, fields?: JsonObject) => chatView(requestWith(fields))(document)
+const viewFor = (document: object, fields?: JsonObject) => chatView(requestWith(fields))(document)
 
 const vllm = { index: 0, delta: { content: 'a' }, token_ids: [1], logprobs: { content: [] }, routed_experts: 'x' }
 const chunk = { id: 'chatcmpl-1', choices: [vllm], usage: null, prompt_token_ids: [1, 2], system_fingerprint: 'f' }
@@ -88,12 +88,12 @@ const reply = {
 }
 
 test('what only the record needs is taken out of what a client sees', () => {
-  expect(seenBy(chunk)).toEqual({
+  expect(viewFor(chunk)).toEqual({
     id: 'chatcmpl-1',
     choices: [{ index: 0, delta: { content: 'a' }, logprobs: null }],
     system_fingerprint: 'f',
   })
-  expect(seenBy(reply, { stream: false })).toEqual({
+  expect(viewFor(reply, { stream: false })).toEqual({
     id: 'r',
     choices: [{ index: 0, message: {}, logprobs: null }],
     usage: {},
@@ -104,11 +104,11 @@ test('what only the record needs is taken out of what a client sees', () => {
 
 test('what the client asked for stays, in the words of each engine', () => {
   const usage = { stream_options: { include_usage: true } }
-  expect(seenBy(chunk, { ...usage, logprobs: true, return_token_ids: true })).toEqual(chunk)
+  expect(viewFor(chunk, { ...usage, logprobs: true, return_token_ids: true })).toEqual(chunk)
   const { sgl_ext: _left, ...kept } = sglang
   const asked = { stream: false, return_prompt_token_ids: true, return_meta_info: true }
-  expect(seenBy(reply, asked)).toMatchObject({ choices: [kept] })
-  expect(seenBy(reply, { stream: false, return_routed_experts: true })).toHaveProperty('sglext')
+  expect(viewFor(reply, asked)).toMatchObject({ choices: [kept] })
+  expect(viewFor(reply, { stream: false, return_routed_experts: true })).toHaveProperty('sglext')
   for (const flag of ['logprobs', 'return_token_ids', 'return_meta_info', 'return_routed_experts']) {
     expect(asksForTokens(requestWith({ [flag]: true }))).toBe(true)
   }
@@ -116,17 +116,17 @@ test('what the client asked for stays, in the words of each engine', () => {
 
 test('a reply in which nothing is hidden is itself, so that its client gets it as it was written', () => {
   const plain = { id: 'r', choices: [{ index: 0, message: {}, logprobs: null }], usage: {} }
-  expect(seenBy(plain, { stream: false })).toBe(plain)
-  expect(seenBy(reply, { stream: false })).not.toBe(reply)
-  expect(seenBy({ ...plain, sglext: {} }, { stream: false })).toEqual(plain)
+  expect(viewFor(plain, { stream: false })).toBe(plain)
+  expect(viewFor(reply, { stream: false })).not.toBe(reply)
+  expect(viewFor({ ...plain, sglext: {} }, { stream: false })).toEqual(plain)
 })
 
 test('a chunk that only says the usage is not for a client that did not ask', () => {
   const last = { id: 'chatcmpl-1', choices: [], usage: { prompt_tokens: 1 } }
-  expect(seenBy(last)).toBeUndefined()
-  expect(seenBy(last, { stream_options: { include_usage: true } })).toEqual(last)
+  expect(viewFor(last)).toBeUndefined()
+  expect(viewFor(last, { stream_options: { include_usage: true } })).toEqual(last)
   // Not every chunk without choices is that one.
-  expect(seenBy({ id: 'x', choices: [] })).toEqual({ id: 'x', choices: [] })
+  expect(viewFor({ id: 'x', choices: [] })).toEqual({ id: 'x', choices: [] })
 })
 
 const generated = {

@@ -44,7 +44,7 @@ export interface RequestEnd {
   readonly status: number
 }
 
-export const goneStatus = 499
+export const clientClosedStatus = 499
 
 export const noHeaders: Readonly<Record<string, string>> = {}
 
@@ -85,16 +85,16 @@ export function sendRest(client: ClientReply, text: string): void {
 
 const finalCodes: ReadonlySet<ErrorCode> = new Set(['budget_exhausted', 'session_ended', 'session_damaged'])
 
-export type ErrorPlace = 'instead' | 'in-stream'
+export type ErrorDelivery = 'instead' | 'in-stream'
 
 /** Sends an error as the client's API writes it, alone or in a stream, which then has no proper end. Returns the status. */
 export function sendError(
   client: ClientReply,
   dialect: ServerDialect,
   error: MillraceError,
-  place: ErrorPlace = 'instead',
+  delivery: ErrorDelivery = 'instead',
 ): number {
-  if (place === 'in-stream') {
+  if (delivery === 'in-stream') {
     sendRest(client, eventText(dialect.streamError(error)))
     return 200
   }

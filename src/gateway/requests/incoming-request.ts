@@ -24,7 +24,7 @@ import {
 import type { Caller } from '../sessions/session-memory.ts'
 import type { GatewayModel, GatewayModels, HostedTools } from '../models.ts'
 import type { ContinuedBody, LastBody } from '../sessions/last-body.ts'
-import type { KnownBeginning } from '../sessions/session-tree.ts'
+import type { KnownPrefix } from '../sessions/session-tree.ts'
 import type { ClientReply } from './client-reply.ts'
 
 export interface Choice {
@@ -57,7 +57,7 @@ interface ReadRequest {
 
 export interface ParsedBody {
   readonly members: JsonObject
-  readonly continued: ContinuedBody<KnownBeginning> | undefined
+  readonly continued: ContinuedBody<KnownPrefix> | undefined
 }
 
 interface ReadingAids {
@@ -103,7 +103,7 @@ export class IncomingRequest {
   }
 
   /** Parses the body; of one that continues the last body, only what is new. Throws what the client is to be told if it is not valid. */
-  parse(lastBody?: LastBody<KnownBeginning>): ParsedBody {
+  parse(lastBody?: LastBody<KnownPrefix>): ParsedBody {
     const { api, body } = this.call
     const problem = utf8Problem(body)
     if (problem !== undefined) throw new MillraceError('model_rejected', problem, { data: { status: 400 } })
@@ -121,7 +121,7 @@ export class IncomingRequest {
     const dialect = countsOnly ? this.counting : this.dialect
     const request = dialect.read(members, { replies, messages: continued?.known, backendApi })
     this.request = request
-    if (isRecorded) refuseHeld(request)
+    if (isRecorded) refuseProviderContent(request)
     const model = api === 'generate' ? models.findSglang(request.model) : models.find(request.model)
     this.model = model
     if (isRecorded || !model.takesChoices) refuseChoices(request)
@@ -130,7 +130,7 @@ export class IncomingRequest {
   }
 
   /** Of a body that continues the last one, only what is new is looked at. */
-  #refuseDeep(continued: ContinuedBody<KnownBeginning> | undefined): void {
+  #refuseDeep(continued: ContinuedBody<KnownPrefix> | undefined): void {
     const { body, maxJsonDepth } = this.call
     if (maxJsonDepth === undefined) return
     const problem = continued
@@ -166,7 +166,7 @@ function refuseUnsupported(
   refuse([...unsupported, ...refusedTools, ...unsupportedBy(model.api, request)], model, api)
 }
 
-export function leftOutOf({ dropped = [], hosted = [], sampling }: DialectRequest, model: GatewayModel): string[] {
+export function droppedFields({ dropped = [], hosted = [], sampling }: DialectRequest, model: GatewayModel): string[] {
   return [...dropped, ...hosted, ...labelsUnsupportedBy(model.api, sampling)]
 }
 
@@ -186,8 +186,8 @@ export function refuseUnsupportedEarlier(earlier: readonly Message[], model: Gat
 const engineSession = 'session_params'
 
 /** Refuses references to content that only the provider has, because a record must hold all that was said. */
-function refuseHeld({ held = [], body }: DialectRequest): void {
-  const names = body[engineSession] ? [...held, engineSession] : held
+function refuseProviderContent({ providerContent = [], body }: DialectRequest): void {
+  const names = body[engineSession] ? [...providerContent, engineSession] : providerContent
   const [param] = names
   if (param === undefined) return
   const message = `a session records whole conversations, and only the provider has what these stand for: ${names.join(', ')}. Send what was said instead, or ask without a session.`

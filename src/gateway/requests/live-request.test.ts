@@ -4,7 +4,7 @@ import { MillraceError } from '../../errors/index.ts'
 import type { CompleteReply, ModelClient, ModelReply } from '../../inference/index.ts'
 import { RecordingClient } from '../../../test/support/gateway/recording-client.ts'
 import type { GatewayModel } from '../models.ts'
-import { goneStatus } from './client-reply.ts'
+import { clientClosedStatus } from './client-reply.ts'
 import { LiveRequest } from './live-request.ts'
 import { UpstreamRequest } from './upstream-request.ts'
 import { IncomingRequest, parsedMembers } from './incoming-request.ts'
@@ -69,7 +69,7 @@ describe('a client that joins a request and wants a stream', () => {
     reply()
     expect(await interaction.ended).toMatchObject({ status: 200 })
     expect(first.text).toContain('hello to you')
-    expect(await gone.end).toMatchObject({ status: goneStatus })
+    expect(await gone.end).toMatchObject({ status: clientClosedStatus })
   })
 })
 
@@ -197,7 +197,7 @@ const throwing: ModelClient = {
   [Symbol.asyncDispose]: () => Promise.resolve(),
 }
 
-/** Says nothing until it is given up. */
+/** Says nothing until it is abandoned. */
 const waiting: ModelClient = {
   ...throwing,
   call: (_request, { signal }) =>

@@ -17,8 +17,8 @@ import { clientGone } from '../errors.ts'
 import {
   type ClientReply,
   type ClientStream,
-  type ErrorPlace,
-  goneStatus,
+  type ErrorDelivery,
+  clientClosedStatus,
   type RequestEnd,
   itemIdsIn,
   noHeaders,
@@ -94,7 +94,7 @@ interface LiveCountOptions {
   readonly waitRules: WaitRules
 }
 
-/** One client's question how many tokens a prompt has, given up when the client goes. */
+/** One client's question how many tokens a prompt has, abandoned when the client goes. */
 export class LiveCount extends LiveCall {
   readonly #options: LiveCountOptions
 
@@ -110,10 +110,10 @@ export class LiveCount extends LiveCall {
     try {
       const tokens = await upstream.model.client.countTokens(upstream.toModel(), this)
       sendWhole(client, JSON.stringify(counting.whole(tokens)))
-      return { answer: { kind: 'counted' }, status: client.isGone ? goneStatus : 200 }
+      return { answer: { kind: 'counted' }, status: client.isGone ? clientClosedStatus : 200 }
     } catch (thrown) {
       const error = MillraceError.from(thrown, 'internal')
-      const status = client.isGone ? goneStatus : sendError(client, upstream.dialect, error)
+      const status = client.isGone ? clientClosedStatus : sendError(client, upstream.dialect, error)
       return { answer: { kind: 'broken', error }, status }
     } finally {
       client.onGone(undefined)
@@ -134,7 +134,7 @@ type LiveAnswer =
 interface JoinedClient {
   readonly client: ClientReply
   readonly request: DialectRequest
-  readonly place: ErrorPlace
+  readonly delivery: ErrorDelivery
 }
 
 interface LiveRequestOptions {
@@ -225,7 +225,7 @@ export class LiveRequest extends LiveCall implements ReplySink, RunningRequest {
     return this.#end.promise.then(({ answer }) => {
       heartbeat?.stop()
       client.onGone(undefined)
-      return this.#answerAlso({ client, request, place: heartbeat?.isPromised ? 'in-stream' : 'instead' }, answer)
+      return this.#answerAlso({ client, request, delivery: heartbeat?.isPromised ? 'in-stream' : 'instead' }, answer)
     })
   }
 
@@ -314,7 +314,7 @@ export class LiveRequest extends LiveCall implements ReplySink, RunningRequest {
     const client = this.#client
     if (client && this.#stream) sendRest(client, this.#stream.end(reply))
     else if (client) this.#sendWholeReply(client, this.#upstream.request, { reply, replyId })
-    this.#settle({ kind: 'complete', reply, replyId, turn: this.#recording?.turn }, client ? 200 : goneStatus)
+    this.#settle({ kind: 'complete', reply, replyId, turn: this.#recording?.turn }, client ? 200 : clientClosedStatus)
   }
 
   /** Sends a complete reply to a client that has seen nothing of it: as the backend wrote it, if the client asked for that. */
@@ -335,23 +335,23 @@ export class LiveRequest extends LiveCall implements ReplySink, RunningRequest {
   }
 
   /** Answers a client that joined. It has seen nothing so far, so it gets the reply from the beginning. */
-  #answerAlso({ client, request, place }: JoinedClient, answer: LiveAnswer): RequestEnd {
+  #answerAlso({ client, request, delivery }: JoinedClient, answer: LiveAnswer): RequestEnd {
     const { isGone } = client
     if (answer.kind === 'broken') {
       const { error } = answer
-      const status = isGone ? goneStatus : sendError(client, this.#upstream.dialect, error, place)
+      const status = isGone ? clientClosedStatus : sendError(client, this.#upstream.dialect, error, delivery)
       return { answer: { kind: 'broken', error }, status }
     }
     const { replyId } = answer
     if (!isGone) this.#sendWholeReply(client, request, answer)
-    return { answer: { kind: 'complete', replyId }, status: isGone ? goneStatus : 200 }
+    return { answer: { kind: 'complete', replyId }, status: isGone ? clientClosedStatus : 200 }
   }
 
   #fail(error: MillraceError, reply?: InvalidReply): void {
     if (this.#state === 'ended') return
     const client = this.#client
-    const place = this.#heartbeat?.isPromised || this.#state === 'streaming' ? 'in-stream' : 'instead'
-    const status = client ? sendError(client, this.#upstream.dialect, error, place) : goneStatus
+    const delivery = this.#heartbeat?.isPromised || this.#state === 'streaming' ? 'in-stream' : 'instead'
+    const status = client ? sendError(client, this.#upstream.dialect, error, delivery) : clientClosedStatus
     this.#settle({ kind: 'broken', error, ...(reply && { reply }) }, status)
   }
 

@@ -15,26 +15,26 @@ interface Spellings {
   readonly recorded: readonly Message[]
 }
 
-interface Place {
+interface ByteRange {
   readonly start: number
   readonly end: number
 }
 
 /** The body with its tool calls' arguments in their recorded spelling; as it is, if its calls are not those of `sent`. */
 export function bodyInRecordedSpelling(body: Buffer, api: ApiName, { sent, recorded }: Spellings): Buffer {
-  const places = argumentPlaces(body, api)
+  const ranges = argumentRanges(body, api)
   const before = callsOf(sent)
   const after = callsOf(recorded)
-  if (places?.length !== before.length || before.length !== after.length) return body
+  if (ranges?.length !== before.length || before.length !== after.length) return body
   const pieces: Buffer[] = []
   let end = 0
-  for (const [index, place] of places.entries()) {
+  for (const [index, range] of ranges.entries()) {
     const text = after[index]?.function.arguments ?? ''
     if (text === before[index]?.function.arguments) continue
     // Messages has the arguments as an object, the others as the text of one.
     const written = api === 'messages' ? text || '{}' : JSON.stringify(text)
-    pieces.push(body.subarray(end, place.start), Buffer.from(written))
-    end = place.end
+    pieces.push(body.subarray(end, range.start), Buffer.from(written))
+    end = range.end
   }
   return Buffer.concat([...pieces, body.subarray(end)])
 }
@@ -44,10 +44,10 @@ function callsOf(messages: readonly Message[]): ToolCall[] {
 }
 
 /** The arguments of all calls of functions in a body, in order. Undefined for a body that is not plain enough to be walked over. */
-function argumentPlaces(bytes: Buffer, api: ApiName): Place[] | undefined {
-  const places: Place[] = []
-  const add = (place: Place | undefined): void => {
-    if (place) places.push(place)
+function argumentRanges(bytes: Buffer, api: ApiName): ByteRange[] | undefined {
+  const ranges: ByteRange[] = []
+  const add = (range: ByteRange | undefined): void => {
+    if (range) ranges.push(range)
   }
   try {
     const body = membersOf(bytes, nonSpace(bytes, 0))
@@ -71,12 +71,12 @@ function argumentPlaces(bytes: Buffer, api: ApiName): Place[] | undefined {
     if (error !== notWalkable) throw error
     return undefined
   }
-  return places
+  return ranges
 }
 
 /** The members of the object that begins here, by name; of several with one name, the last. None if it is no object. */
-function membersOf(bytes: Buffer, at: number): Map<string, Place> {
-  const members = new Map<string, Place>()
+function membersOf(bytes: Buffer, at: number): Map<string, ByteRange> {
+  const members = new Map<string, ByteRange>()
   if (bytes[at] !== openBrace) return members
   membersEnd(bytes, at, (keyAt, start) => {
     const end = valueEnd(bytes, start)
@@ -86,8 +86,8 @@ function membersOf(bytes: Buffer, at: number): Map<string, Place> {
   return members
 }
 
-function elementsOf(bytes: Buffer, list: Place | undefined): Place[] {
-  const elements: Place[] = []
+function elementsOf(bytes: Buffer, list: ByteRange | undefined): ByteRange[] {
+  const elements: ByteRange[] = []
   if (!list || bytes[list.start] !== openBracket) return elements
   elementsEnd(bytes, list.start, (start) => {
     const end = valueEnd(bytes, start)
@@ -97,10 +97,10 @@ function elementsOf(bytes: Buffer, list: Place | undefined): Place[] {
   return elements
 }
 
-function textAt(bytes: Buffer, place: Place | undefined): string | undefined {
-  return place && bytes[place.start] === quote ? parsed(bytes, place) : undefined
+function textAt(bytes: Buffer, range: ByteRange | undefined): string | undefined {
+  return range && bytes[range.start] === quote ? parsed(bytes, range) : undefined
 }
 
-function parsed(bytes: Buffer, { start, end }: Place): string {
+function parsed(bytes: Buffer, { start, end }: ByteRange): string {
   return String(JSON.parse(bytes.toString('utf8', start, end)))
 }

@@ -8,7 +8,7 @@ import {
   estimatedUsage,
   withUsage,
 } from '../../inference/index.ts'
-import { isSealed, type LaterVersion, type PartialReply } from '../../apis/index.ts'
+import { isSigned, type LaterVersion, type PartialReply } from '../../apis/index.ts'
 import { isNestedWithin } from '../../kit/index.ts'
 import {
   type CallRecord,
@@ -181,7 +181,7 @@ function withPrompt<Reply extends PartialReply>(reply: Reply, promptIds: Int32Ar
 /** Whether the original is for a client of its API, which may be sent it again, or for its backend, which signed what it thought. */
 function isKept(original: OriginalReply | undefined, api: ClientApi): original is OriginalReply {
   if (!original) return false
-  return original.api === api ? isNestedWithin(maxOriginalDepth, original.output) : isSealed(original)
+  return original.api === api ? isNestedWithin(maxOriginalDepth, original.output) : isSigned(original)
 }
 
 function reasonOf({ status, error }: InvalidReply): DiscardReason {

@@ -4,7 +4,15 @@ import { MillraceError } from '../../errors/index.ts'
 import { ArraySet } from '../../kit/index.ts'
 import type { Message, ToolCall } from '../../schema/index.ts'
 import type { JournalClient, RunStore } from '../../store/index.ts'
-import { draining, sessionDamaged, sessionSealed, sessionUnknown, tooMuch, unpriced, usedUp } from '../errors.ts'
+import {
+  draining,
+  sessionDamaged,
+  sessionEnded,
+  sessionUnknown,
+  tooManyError,
+  priceMissing,
+  limitExhausted,
+} from '../errors.ts'
 import { gatewayEvents, type InteractionOutcome } from '../events.ts'
 import { type Caller, limitReached, OpenSession, type SessionMemory } from '../sessions/session-memory.ts'
 import type { GatewayModel, GatewayModels, HostedTools } from '../models.ts'
@@ -17,7 +25,7 @@ import {
   refersToItems,
   replayReply,
   replyOutside,
-  replyUnknown,
+  unknownReply,
   wholeConversation,
 } from '../sessions/recorded-replies.ts'
 import {
@@ -29,13 +37,13 @@ import {
   requestKey,
 } from './incoming-request.ts'
 import type { SessionBounds } from '../sessions/session-options.ts'
-import type { KnownBeginning, Match, TreeNode } from '../sessions/session-tree.ts'
-import { type ClientReply, goneStatus, type RequestEnd, sendError } from './client-reply.ts'
+import type { KnownPrefix, Match, TreeNode } from '../sessions/session-tree.ts'
+import { type ClientReply, clientClosedStatus, type RequestEnd, sendError } from './client-reply.ts'
 import { type LiveCall, LiveCount, LiveRequest, type WaitRules } from './live-request.ts'
 import { ReplyRecording } from './reply-recording.ts'
 import { UpstreamRequest, type UpstreamRequestParts } from './upstream-request.ts'
 
-interface HeldSession {
+interface ReadSession {
   readonly session: OpenSession
   readonly memory: SessionMemory
 }
@@ -43,7 +51,7 @@ interface HeldSession {
 interface EarlierMessages {
   readonly messages: readonly Message[]
   readonly reply: TreeNode
-  readonly known: KnownBeginning | undefined
+  readonly known: KnownPrefix | undefined
 }
 
 const noLeaf = -1
@@ -110,7 +118,7 @@ export class Requests {
       else await this.#outside(incoming)
     } catch (thrown) {
       const error = MillraceError.from(thrown, 'internal')
-      const status = client.isGone ? goneStatus : sendError(client, incoming.dialect, error)
+      const status = client.isGone ? clientClosedStatus : sendError(client, incoming.dialect, error)
       this.#onEnd(incoming, 'refused', { answer: { kind: 'broken', error }, status })
     } finally {
       this.#underWay -= 1
@@ -121,7 +129,7 @@ export class Requests {
   #admit(call: InteractionCall): void {
     if (this.#drained) throw draining()
     if (this.#underWay + choicesAfter(call) > this.#parts.bounds.maxRunning) {
-      throw tooMuch(
+      throw tooManyError(
         `${this.#parts.bounds.maxRunning} requests are under way, and no more may be; try again in a moment`,
       )
     }
@@ -131,8 +139,8 @@ export class Requests {
     const found = this.#parts.openSessions.find(caller, id)
     if (!found) throw sessionUnknown(id)
     // A session that has not ended, but is not among the open sessions either, could not be read when the gateway started.
-    if (!(found instanceof OpenSession)) throw found.end ? sessionSealed(id, found.end.why) : sessionDamaged(id)
-    if (found.ending) throw sessionSealed(id, found.ending)
+    if (!(found instanceof OpenSession)) throw found.end ? sessionEnded(id, found.end.why) : sessionDamaged(id)
+    if (found.ending) throw sessionEnded(id, found.ending)
     return found
   }
 
@@ -168,18 +176,18 @@ export class Requests {
     await this.#ask(incoming, new LiveCount({ upstream, counting, client, waitRules: this.#waitRules }))
   }
 
-  async #readCounted(incoming: IncomingRequest, held: HeldSession): Promise<UpstreamRequestParts> {
-    held.session.touch()
+  async #readCounted(incoming: IncomingRequest, opened: ReadSession): Promise<UpstreamRequestParts> {
+    opened.session.touch()
     const parsed = incoming.parse()
-    const replies = await this.#recalled(incoming, parsed, held)
+    const replies = await this.#recalled(incoming, parsed, opened)
     const { request, model } = incoming.read(parsed, this.#parts.models, {
       replies,
       hostedTools: this.#parts.hostedTools,
     })
-    const earlier = await this.#earlierThan(request, { incoming, model, held })
+    const earlier = await this.#earlierThan(request, { incoming, model, opened })
     const messages = earlier?.messages ?? request.messages
     const filledIn = filledInto(request, replies)
-    return { request, model, messages, sessionId: held.session.id, filledIn, isRecorded: false }
+    return { request, model, messages, sessionId: opened.session.id, filledIn, isRecorded: false }
   }
 
   async #inSession(incoming: IncomingRequest, session: OpenSession): Promise<void> {
@@ -188,15 +196,15 @@ export class Requests {
   }
 
   /** Answers a request in a session: finds the known part of its conversation, and records the rest and the reply. */
-  async #answer(incoming: IncomingRequest, held: HeldSession): Promise<void> {
-    const { session, memory } = held
+  async #answer(incoming: IncomingRequest, opened: ReadSession): Promise<void> {
+    const { session, memory } = opened
     const { call, client } = incoming
     const parsed = incoming.parse(memory.lastBody)
     const { continued } = parsed
-    const replies = await this.#recalled(incoming, parsed, held)
+    const replies = await this.#recalled(incoming, parsed, opened)
     const aids = { replies, isRecorded: true, hostedTools: this.#parts.hostedTools } as const
     const { request, model } = incoming.read(parsed, this.#parts.models, aids)
-    const earlier = await this.#earlierThan(request, { incoming, model, held })
+    const earlier = await this.#earlierThan(request, { incoming, model, opened })
     const messages = earlier?.messages ?? request.messages
     const before = earlier ? earlier.known : continued?.end
     const calls = new Map<number, readonly ToolCall[]>()
@@ -206,21 +214,21 @@ export class Requests {
       match = memory.tree.match(messages, before, request.replyNames)
       const unread = Array.from(match.respelled.values(), ({ seq }) => seq).filter((seq) => !calls.has(seq))
       if (unread.length === 0) break
-      await this.#readCalls(unread, calls, held)
+      await this.#readCalls(unread, calls, opened)
     }
     // Checked only now, because the session may have ended while something was read.
-    if (session.ending) throw sessionSealed(session.id, session.ending)
+    if (session.ending) throw sessionEnded(session.id, session.ending)
     const isRetry = call.retryCount > 0 && match.known === messages.length
-    const repeated = isRetry ? this.#repeat(incoming, request, match.end.seq, held) : undefined
+    const repeated = isRetry ? this.#repeat(incoming, request, match.end.seq, opened) : undefined
     if (repeated) {
       session.touch()
       const end = await repeated
       this.#onEnd(incoming, end.answer.kind === 'complete' ? 'repeated' : outcomeOf(end), end)
       return
     }
-    this.#refuseBeyondLimits(incoming, model, held)
+    this.#refuseBeyondLimits(incoming, model, opened)
     const { maxMessages } = this.#parts.bounds
-    if (memory.tree.size + messages.length - match.known > maxMessages) throw usedUp('maxMessages', maxMessages)
+    if (memory.tree.size + messages.length - match.known > maxMessages) throw limitExhausted('maxMessages', maxMessages)
     // A client that continues a reply has got it. Nothing follows an undelivered reply, so only the last known node can be one.
     memory.markDelivered(match.end.seq)
     // With other instructions the messages do not match, and the reply is known only by its name.
@@ -247,9 +255,9 @@ export class Requests {
     await this.#ask(incoming, new LiveRequest({ upstream, client, record, waitRules: this.#waitRules }))
   }
 
-  #refuseBeyondLimits({ call }: IncomingRequest, model: GatewayModel, { session, memory }: HeldSession): void {
+  #refuseBeyondLimits({ call }: IncomingRequest, model: GatewayModel, { session, memory }: ReadSession): void {
     const { limits } = session.data
-    if (limits.maxCost !== undefined && !model.client.price) throw unpriced(model.name)
+    if (limits.maxCost !== undefined && !model.client.price) throw priceMissing(model.name)
     // The first of several choices is refused already if there is no room for all of them.
     const refusal = limitReached(limits, memory.tally, session.running.size + choicesAfter(call))
     if (refusal) throw refusal
@@ -258,7 +266,7 @@ export class Requests {
   async #readCalls(
     unread: readonly number[],
     calls: Map<number, readonly ToolCall[]>,
-    { session, memory }: HeldSession,
+    { session, memory }: ReadSession,
   ): Promise<void> {
     await this.#parts.openSessions.readable(session, memory)
     for (const seq of unread) {
@@ -271,7 +279,7 @@ export class Requests {
   async #recalled(
     { call }: IncomingRequest,
     { members }: ParsedBody,
-    { session, memory }: HeldSession,
+    { session, memory }: ReadSession,
   ): Promise<RecalledReplies | undefined> {
     if (call.api !== 'responses') return undefined
     const replies = new RecalledReplies(memory.tree)
@@ -283,16 +291,16 @@ export class Requests {
 
   async #earlierThan(
     request: DialectRequest,
-    asked: { readonly incoming: IncomingRequest; readonly model: GatewayModel; readonly held: HeldSession },
+    asked: { readonly incoming: IncomingRequest; readonly model: GatewayModel; readonly opened: ReadSession },
   ): Promise<EarlierMessages | undefined> {
     const { previousReplyId: replyId } = request
     if (replyId === undefined) return undefined
-    const { session, memory } = asked.held
+    const { session, memory } = asked.opened
     const { api } = asked.incoming.call
     const { sessions } = this.#parts.store.reader
     await this.#parts.openSessions.readable(session, memory)
     const reply = memory.tree.replyNamed(replyId)
-    if (!reply) throw replyUnknown(replyId, await discardedNamed(sessions, session.id, replyId))
+    if (!reply) throw unknownReply(replyId, await discardedNamed(sessions, session.id, replyId))
     const earlier = await conversationTo(sessions, session.id, reply.seq)
     const messages = wholeConversation(earlier, request)
     if (api !== 'generate') refuseUnsupportedEarlier(messages, asked.model, api)
@@ -306,7 +314,7 @@ export class Requests {
     { call, client, dialect }: IncomingRequest,
     request: DialectRequest,
     leaf: number,
-    { session, memory }: HeldSession,
+    { session, memory }: ReadSession,
   ): Promise<RequestEnd> | undefined {
     const recent = memory.recent.retried(requestKey(call, leaf, request.body), (seq) => memory.isUndelivered(seq))
     if (recent?.kind === 'running') return recent.running.join(client, request)
@@ -359,11 +367,11 @@ function filledInto(
 function outcomeOf({ answer, status }: RequestEnd): InteractionOutcome {
   if (answer.kind !== 'broken') return answer.kind
   const isUnwanted = answer.error.code === 'cancelled' || answer.error.code === 'session_ended'
-  const isGivenUp = answer.reply ? answer.reply.status === 'aborted' : status === goneStatus
-  return isGivenUp && isUnwanted ? 'abandoned' : 'failed'
+  const isAborted = answer.reply ? answer.reply.status === 'aborted' : status === clientClosedStatus
+  return isAborted && isUnwanted ? 'abandoned' : 'failed'
 }
 
 function requireDisk({ failure, pressure }: Pick<JournalClient, 'failure' | 'pressure'>): void {
   if (failure.aborted) throw failure.reason
-  if (pressure >= 1) throw tooMuch('the disk does not keep up; try again in a moment')
+  if (pressure >= 1) throw tooManyError('the disk does not keep up; try again in a moment')
 }

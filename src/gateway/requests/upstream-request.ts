@@ -1,4 +1,4 @@
-import type { DialectRequest, ModelRequest, OwnWords, ReplySink, ServerDialect } from '../../apis/index.ts'
+import type { DialectRequest, ModelRequest, ClientBodyParts, ReplySink, ServerDialect } from '../../apis/index.ts'
 import type { MillraceError } from '../../errors/index.ts'
 import { membersEnd, nonSpace, quote, valueEnd } from '../../kit/index.ts'
 import {
@@ -20,7 +20,7 @@ import {
   generateTokenFields,
   generateView,
 } from './client-reply.ts'
-import { type IncomingRequest, leftOutOf, samplingIn } from './incoming-request.ts'
+import { type IncomingRequest, droppedFields, samplingIn } from './incoming-request.ts'
 import { bodyInRecordedSpelling } from './recorded-spelling.ts'
 
 export interface UpstreamRequestParts {
@@ -67,7 +67,7 @@ export class UpstreamRequest {
     const { maxTokens = 0 } = parts.request.sampling
     const request = maxTokens >= (model.contextLength ?? Infinity) ? this.#unlimited(parts.request) : parts.request
     this.request = request
-    this.dropped = this.isSameApi ? [] : leftOutOf(request, model)
+    this.dropped = this.isSameApi ? [] : droppedFields(request, model)
     this.capturesTokens = isRecorded && (this.#isGenerate || model.capturesTokens)
     const needsWhole = this.capturesTokens && request.stream && !this.#isGenerate && !model.tokenRequest.inStreams
     this.#way = way ?? (needsWhole ? 'recorded-whole' : 'recorded')
@@ -84,10 +84,10 @@ export class UpstreamRequest {
         : new UpstreamRequest(this.#incoming, { ...this.#parts, request }, this.#way)
     }
     if (refusal.code !== 'model_rejected' || this.#way === 'plain' || !this.#isAdding) return undefined
-    const said = `${refusal.message} ${String(refusal.data['said'])} ${String(refusal.data['param'])}`
+    const refusalText = `${refusal.message} ${String(refusal.data['said'])} ${String(refusal.data['param'])}`
     const { body, stream } = this.request
     const isNamed = [...Object.keys(this.#tokenFields), 'stream_options'].some(
-      (name) => !body[name] && said.includes(name),
+      (name) => !body[name] && refusalText.includes(name),
     )
     if (!isNamed && this.model.tokenRequest.isAccepted) return undefined
     const isWholeLeft = isNamed && this.capturesTokens && this.#way === 'recorded' && stream && !this.#isGenerate
@@ -118,7 +118,7 @@ export class UpstreamRequest {
     const { traceparent, bodyHeaders } = this.#incoming.call
     const { tools, toolChoice, responseFormat, parallelToolCalls, choices } = request
     const stream = this.#isStream
-    const own = this.#ownWords()
+    const own = this.#clientBodyParts()
     // The scanner takes long token lists out of the answer, so it is not used for a client that asked for them itself.
     const isForClient = body !== undefined && asksForTokens(request)
     return {
@@ -156,8 +156,8 @@ export class UpstreamRequest {
 
   /** Whether anything is added for the record: Responses and Messages have no fields for it. */
   get #isForRecord(): boolean {
-    const hasWords = this.#isGenerate || this.dialect.api === 'chat'
-    return this.#parts.isRecorded && hasWords && this.#way !== 'plain'
+    const hasTokenFields = this.#isGenerate || this.dialect.api === 'chat'
+    return this.#parts.isRecorded && hasTokenFields && this.#way !== 'plain'
   }
 
   get #isAdding(): boolean {
@@ -198,7 +198,7 @@ export class UpstreamRequest {
   }
 
   /** What of the client's body goes along as it is, where the body itself does not. */
-  #ownWords(): OwnWords | undefined {
+  #clientBodyParts(): ClientBodyParts | undefined {
     const { body, messages, request } = this
     if (body !== undefined || !this.isSameApi) return undefined
     const { model: _ours, input, previous_response_id: _before, ...fields } = request.body

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest'
 import { chatServer, type DialectRequest } from '../../apis/index.ts'
 import { seededRandom } from '../../kit/index.ts'
-import { BodyAllowance, LastBody, type ContinuedBody } from './last-body.ts'
+import { BodyMemoryBudget, LastBody, type ContinuedBody } from './last-body.ts'
 import { parsedMembers } from '../requests/incoming-request.ts'
 
 const plenty = 1_000_000
@@ -12,12 +12,12 @@ class Reader {
   /** How many messages of the last body were known. */
   known = 0
 
-  readonly #allowance: BodyAllowance
+  readonly #allowance: BodyMemoryBudget
   #reads = 0
   /** The number of the last body that was not too short. */
   #lastLong = 0
 
-  constructor(allowance = new BodyAllowance(plenty)) {
+  constructor(allowance = new BodyMemoryBudget(plenty)) {
     this.#allowance = allowance
     this.last = new LastBody(allowance)
   }
@@ -170,7 +170,7 @@ describe('the allowance', () => {
   })
 
   test('keeps out what is too long, and what was there before goes', () => {
-    const allowance = new BodyAllowance(20_000)
+    const allowance = new BodyMemoryBudget(20_000)
     const reader = new Reader(allowance)
     reader.read(bodyOf([user('short')]))
     const longer = bodyOf([user('short'), user('x'.repeat(9_000))])

@@ -21,10 +21,10 @@ export interface ContinuedBody<End> {
   readonly known: readonly Message[]
   readonly end: End
   readonly knownBytes: number
-  readonly place: MessagesPlace
+  readonly messagesAt: ByteRange
 }
 
-interface Said<End> {
+interface LastRequest<End> {
   readonly messages: readonly Message[]
   readonly end: End
 }
@@ -36,7 +36,7 @@ interface ReadBody<End> {
 }
 
 /** How much memory the last bodies of all sessions may take together. At the limit a body is not kept, which costs time only. */
-export class BodyAllowance {
+export class BodyMemoryBudget {
   #left: number
 
   constructor(bytes: number) {
@@ -55,7 +55,7 @@ export class BodyAllowance {
 }
 
 /** For shorter bodies, parsing takes no longer than comparing. */
-const worthKeepingBytes = 4 * 1024
+const minKeptBytes = 4 * 1024
 
 /** Room is made for more than is needed, so that a long conversation is copied a few times in all, and not every turn. */
 const growth = 1.5
@@ -70,24 +70,24 @@ const nothing = Buffer.alloc(0)
  * it as before: the part that is the same is compared, at the speed of memory, and only what follows is parsed.
  */
 export class LastBody<End> {
-  readonly #allowance: BodyAllowance
+  readonly #allowance: BodyMemoryBudget
   /** One buffer for the whole conversation, which grows with it: buffers that come and go make V8 collect garbage. */
   #memory = nothing
   #length = 0
-  #said: Said<End> | undefined
+  #last: LastRequest<End> | undefined
   /** Where the messages stand. Worked out on first use: many conversations are not continued. */
-  #place: MessagesPlace | undefined
+  #messagesAt: ByteRange | undefined
   #misses = 0
   #taken = 0
 
-  constructor(allowance: BodyAllowance) {
+  constructor(allowance: BodyMemoryBudget) {
     this.#allowance = allowance
   }
 
   /** Undefined for a body that does not continue the last one, or in which `findMessages` finds no messages. */
   continuedBy(body: Buffer): ContinuedBody<End> | undefined {
-    if (!this.#said || isShort(body)) return undefined
-    const continued = this.#continuation(body, this.#said)
+    if (!this.#last || isShort(body)) return undefined
+    const continued = this.#continuation(body, this.#last)
     this.#misses = continued ? 0 : this.#misses + 1
     return continued
   }
@@ -106,8 +106,8 @@ export class LastBody<End> {
     const from = continued?.knownBytes ?? 0
     body.copy(this.#memory, from, from)
     this.#length = body.length
-    this.#said = { messages, end }
-    this.#place = continued?.place
+    this.#last = { messages, end }
+    this.#messagesAt = continued?.messagesAt
     return true
   }
 
@@ -116,19 +116,19 @@ export class LastBody<End> {
     this.#taken = 0
     this.#memory = nothing
     this.#length = 0
-    this.#said = undefined
-    this.#place = undefined
+    this.#last = undefined
+    this.#messagesAt = undefined
   }
 
-  #continuation(body: Buffer, { messages, end }: Said<End>): ContinuedBody<End> | undefined {
-    const known = (this.#place ??= findMessages(this.#memory.subarray(0, this.#length)))
+  #continuation(body: Buffer, { messages, end }: LastRequest<End>): ContinuedBody<End> | undefined {
+    const known = (this.#messagesAt ??= findMessages(this.#memory.subarray(0, this.#length)))
     if (!known || !this.#isBeginningOf(body, known.end)) return undefined
-    const place = findMessages(body, known)
-    if (!place) return undefined
+    const messagesAt = findMessages(body, known)
+    if (!messagesAt) return undefined
     const after = nonSpace(body, known.end)
     const rest = body[after] === comma ? after + 1 : after
     const text = body.toString('utf8', 0, known.start) + body.toString('utf8', rest)
-    return { text, known: messages, end, knownBytes: known.end, place }
+    return { text, known: messages, end, knownBytes: known.end, messagesAt }
   }
 
   /** Makes room for the body, and for about as much text in its messages. A buffer 8 times as large as needed is replaced. */
@@ -152,10 +152,10 @@ export class LastBody<End> {
 }
 
 function isShort(body: Buffer): boolean {
-  return body.length < worthKeepingBytes
+  return body.length < minKeptBytes
 }
 
-interface MessagesPlace {
+interface ByteRange {
   readonly start: number
   readonly end: number
 }
@@ -163,7 +163,7 @@ interface MessagesPlace {
 const messagesKey = keyBytes('messages')
 
 /** Finds the messages in a body; undefined if it is not plain enough. `known`: those of a body with the same beginning. */
-function findMessages(bytes: Uint8Array, known?: MessagesPlace): MessagesPlace | undefined {
+function findMessages(bytes: Uint8Array, known?: ByteRange): ByteRange | undefined {
   try {
     const start = known?.start ?? listStart(bytes)
     let end = known?.end ?? valueEnd(bytes, start)

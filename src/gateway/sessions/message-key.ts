@@ -33,7 +33,7 @@ export class MessageKey {
   /** A digest that is the same however the tool calls are spelled. Undefined for messages without tool calls. */
   get looseDigest(): string | undefined {
     if (this.#looseDigest === undefined) {
-      const form = looseForm(this.message)
+      const form = looseCanonicalForm(this.message)
       this.#looseDigest = form === undefined ? undefined : digestOf(form)
     }
     return this.#looseDigest
@@ -72,7 +72,7 @@ export function canonicalForm(message: Message): string {
 }
 
 /** Like `canonicalForm`, however tool calls are spelled and ordered. Undefined for messages without tool calls. */
-export function looseForm(message: Message): string | undefined {
+export function looseCanonicalForm(message: Message): string | undefined {
   if (message.role !== 'assistant' || !message.tool_calls?.length) return undefined
   return respelledForm(message, inputOf)
 }
@@ -106,8 +106,8 @@ function otherForm({ api, value }: OtherPart): string {
   if (type === 'redacted_thinking') return ''
   // A client repeats audio by its id alone.
   if (isJsonObject(audio)) return `audio ${sized(JSON.stringify(audio['id'] ?? null))}`
-  const said = Object.entries(value).filter(([name]) => api !== 'responses' || !itemNames.has(name))
-  return `other ${api} ${sized(JSON.stringify(sorted(Object.fromEntries(said)), leaveOutNull))}`
+  const compared = Object.entries(value).filter(([name]) => api !== 'responses' || !itemNames.has(name))
+  return `other ${api} ${sized(JSON.stringify(sorted(Object.fromEntries(compared)), leaveOutNull))}`
 }
 
 function partsForm(content: readonly ContentPart[]): string {

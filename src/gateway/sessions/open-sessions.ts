@@ -1,7 +1,7 @@
 import { MillraceError } from '../../errors/index.ts'
 import { AttemptRecorder, isDamage, sessionAttempt, type RunStore, type StoredSession } from '../../store/index.ts'
-import { BodyAllowance } from './last-body.ts'
-import { type BareNode, type Caller, OpenSession, SessionMemory, SessionTally } from './session-memory.ts'
+import { BodyMemoryBudget } from './last-body.ts'
+import { type NodeWithoutTokens, type Caller, OpenSession, SessionMemory, SessionTally } from './session-memory.ts'
 import { gatewayEvents } from '../events.ts'
 import type { SessionBounds } from './session-options.ts'
 import { sessionDamaged } from '../errors.ts'
@@ -21,7 +21,7 @@ const maxReported = 1_000
 export class OpenSessions implements Disposable {
   readonly #store: RunStore
   readonly #bounds: SessionBounds
-  readonly #bodies: BodyAllowance
+  readonly #bodies: BodyMemoryBudget
   readonly #sessions = new Map<string, OpenSession>()
   readonly #byKey = new Map<string, OpenSession>()
   readonly #onExpired: OpenSessionsOptions['onExpired']
@@ -36,7 +36,7 @@ export class OpenSessions implements Disposable {
   constructor({ store, bounds, onExpired }: OpenSessionsOptions) {
     this.#store = store
     this.#bounds = bounds
-    this.#bodies = new BodyAllowance(bounds.maxRememberedBodies)
+    this.#bodies = new BodyMemoryBudget(bounds.maxRememberedBodies)
     this.#onExpired = onExpired
     this.#sweeping = setInterval(() => void this.#sweep(), sweepMs).unref()
   }
@@ -175,7 +175,7 @@ export class OpenSessions implements Disposable {
   }
 
   /** Hands on the nodes of a stored session, as far as they can be read. Other work has its turns meanwhile. */
-  async #read(id: string, tally: SessionTally, onNode: (node: BareNode) => void): Promise<void> {
+  async #read(id: string, tally: SessionTally, onNode: (node: NodeWithoutTokens) => void): Promise<void> {
     try {
       for await (const node of new TimeSlice().over(this.#store.reader.sessions.bareNodesOf(id))) onNode(node)
     } catch (error) {

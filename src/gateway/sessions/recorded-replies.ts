@@ -1,8 +1,8 @@
 import {
   type DialectRequest,
-  isSealed,
+  isSigned,
   type ItemOrigin,
-  keepSealed,
+  keepSignedReply,
   type ReplyMemory,
   type ServerDialect,
 } from '../../apis/index.ts'
@@ -20,7 +20,7 @@ import {
   type MessageNode,
 } from '../../schema/index.ts'
 import type { Journal, SessionReader } from '../../store/index.ts'
-import { type ClientReply, goneStatus, type RequestEnd, sendReply } from '../requests/client-reply.ts'
+import { type ClientReply, clientClosedStatus, type RequestEnd, sendReply } from '../requests/client-reply.ts'
 import type { SessionMemory } from './session-memory.ts'
 import { replyIn, type SessionTree } from './session-tree.ts'
 
@@ -89,7 +89,7 @@ export function refersToItems({ input }: JsonObject): boolean {
   })
 }
 
-export function replyUnknown(replyId: string, lost?: DiscardRecord): MillraceError {
+export function unknownReply(replyId: string, lost?: DiscardRecord): MillraceError {
   const name = replyId.slice(0, 80)
   const why = lost
     ? `reply ${name} did not end (${lost.why}), so that nothing goes on from it`
@@ -114,9 +114,9 @@ export function wholeConversation(
   earlier: EarlierConversation,
   { messages, hasInstructions }: DialectRequest,
 ): Message[] {
-  const said = earlier.messages.slice(earlier.hasInstructions ? 1 : 0)
+  const earlierMessages = earlier.messages.slice(earlier.hasInstructions ? 1 : 0)
   const own = hasInstructions ? 1 : 0
-  return [...messages.slice(0, own), ...said, ...messages.slice(own)]
+  return [...messages.slice(0, own), ...earlierMessages, ...messages.slice(own)]
 }
 
 /** Reads the conversation up to a reply, which is on disk. Other work has its turns meanwhile. */
@@ -143,10 +143,10 @@ export async function conversationTo(
   return { messages: messages.toReversed(), hasInstructions: (reply && replyIn(reply)?.hasInstructions) === true }
 }
 
-/** Keeps sealed reasoning with its message: a backend that wrote it can then be sent it again. */
+/** Keeps signed reasoning with its message: a backend that wrote it can then be sent it again. */
 function keepReasoning(node: MessageNode): void {
   const call = replyIn(node)
-  if (call?.original && isSealed(call.original)) keepSealed(node.message, call)
+  if (call?.original && isSigned(call.original)) keepSignedReply(node.message, call)
 }
 
 /** How the reply of that name was lost, if one was. Names of lost replies are not kept in memory. */
@@ -180,7 +180,7 @@ export async function replayReply(options: ReplayOptions): Promise<RequestEnd> {
   let wasDelivered = false
   try {
     const end = await sendRecorded(options)
-    wasDelivered = end.status !== goneStatus
+    wasDelivered = end.status !== clientClosedStatus
     return end
   } finally {
     // Another client may have asked for it again, too, and gone.
@@ -191,7 +191,7 @@ export async function replayReply(options: ReplayOptions): Promise<RequestEnd> {
 
 async function sendRecorded(options: ReplayOptions): Promise<RequestEnd> {
   const { sessions, journal, session, seq, client, dialect, request } = options
-  // The reply, or that it counts as heard, may not be in the store yet.
+  // The reply, or that it counts as delivered, may not be in the store yet.
   await journal.durable()
   // Tokens are read only for clients that want them.
   const node = request.wantsTokenIds ? await nodeWithTokens(sessions, session, seq) : sessions.bareNode(session, seq)
@@ -203,7 +203,7 @@ async function sendRecorded(options: ReplayOptions): Promise<RequestEnd> {
   const head = { id: replyId, itemIds, model: request.model, createdAt: Math.floor(at / 1000), request }
   const answer = { kind: 'complete', replyId } as const
   await client.ready?.()
-  if (client.isGone) return { answer, status: goneStatus }
+  if (client.isGone) return { answer, status: clientClosedStatus }
   const reply = {
     message,
     finishReason,

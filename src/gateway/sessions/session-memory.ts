@@ -1,22 +1,22 @@
 import { hash, randomBytes } from 'node:crypto'
 import { type DialectRequest, maxChoices } from '../../apis/index.ts'
 import type { MillraceError } from '../../errors/index.ts'
-import { limitBusy, usedUp } from '../errors.ts'
+import { limitBusy, limitExhausted } from '../errors.ts'
 import { ArraySet } from '../../kit/index.ts'
 import type { MessageNode } from '../../schema/index.ts'
 import type { Journal, SessionEndReason, StoredSession } from '../../store/index.ts'
 import type { ClientReply, RequestEnd } from '../requests/client-reply.ts'
-import { type BodyAllowance, LastBody } from './last-body.ts'
+import { type BodyMemoryBudget, LastBody } from './last-body.ts'
 import { type SessionData, storedData, type SessionLimits } from './session-options.ts'
-import { type KnownBeginning, type ReplyFacts, replyIn, type SessionTree } from './session-tree.ts'
+import { type KnownPrefix, type ReplyFacts, replyIn, type SessionTree } from './session-tree.ts'
 
-export type BareNode = MessageNode & { readonly lacksTokens: boolean }
+export type NodeWithoutTokens = MessageNode & { readonly lacksTokens: boolean }
 
 interface SessionMemoryOptions {
   readonly tree: SessionTree
   readonly journal: Journal
   readonly session: string
-  readonly bodies: BodyAllowance
+  readonly bodies: BodyMemoryBudget
 }
 
 /** What is kept in memory of a session only while it is used: all of it can be read from the store again. */
@@ -24,7 +24,7 @@ export class SessionMemory {
   readonly tree: SessionTree
   readonly tally = new SessionTally()
   readonly recent = new RecentRequests<RunningRequest>()
-  readonly lastBody: LastBody<KnownBeginning>
+  readonly lastBody: LastBody<KnownPrefix>
   readonly #journal: Journal
   readonly #session: string
 
@@ -35,7 +35,7 @@ export class SessionMemory {
     this.#session = session
   }
 
-  restore(node: BareNode): void {
+  restore(node: NodeWithoutTokens): void {
     const { seq, discarded, lacksTokens } = node
     this.tree.restore(node)
     this.tally.add(node)
@@ -245,10 +245,12 @@ export function limitReached(limits: SessionLimits, used: SessionTally, running:
   const { maxRequests, maxTokens, maxCost, maxConcurrent } = limits
   if (maxRequests !== undefined && used.requests + running >= maxRequests) {
     // A running request may yet fail, and then it does not count.
-    return used.requests >= maxRequests ? usedUp('maxRequests', maxRequests) : limitBusy('maxRequests', maxRequests)
+    return used.requests >= maxRequests
+      ? limitExhausted('maxRequests', maxRequests)
+      : limitBusy('maxRequests', maxRequests)
   }
-  if (maxTokens !== undefined && used.tokens >= maxTokens) return usedUp('maxTokens', maxTokens)
-  if (maxCost !== undefined && used.cost >= maxCost) return usedUp('maxCost', maxCost)
+  if (maxTokens !== undefined && used.tokens >= maxTokens) return limitExhausted('maxTokens', maxTokens)
+  if (maxCost !== undefined && used.cost >= maxCost) return limitExhausted('maxCost', maxCost)
   if (maxConcurrent !== undefined && running >= maxConcurrent) return limitBusy('maxConcurrent', maxConcurrent)
   return undefined
 }

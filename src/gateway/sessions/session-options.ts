@@ -57,7 +57,7 @@ const sessionDataSchema = sessionOptionsSchema.pick({
 
 export type SessionData = z.infer<typeof sessionDataSchema>
 
-export const nothingSaid: SessionData = sessionDataSchema.parse({})
+export const emptySessionData: SessionData = sessionDataSchema.parse({})
 
 export function storedData(stored: StoredSession): SessionData {
   const checked = safeParse(sessionDataSchema, stored.data)

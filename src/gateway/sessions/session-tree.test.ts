@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest'
 import { seededRandom } from '../../kit/index.ts'
 import type { AssistantMessage, CallRecord, ContentPart, Message, MessageNode } from '../../schema/index.ts'
-import { canonicalForm, looseForm } from './message-key.ts'
+import { canonicalForm, looseCanonicalForm } from './message-key.ts'
 import { SessionTree, type TreeNode } from './session-tree.ts'
 
 const call: CallRecord = {
@@ -107,7 +107,7 @@ describe('what a message means', () => {
   ]
   test.each(written)('%s of arguments make no difference, only more work', (_, one, other) => {
     expect(canonicalForm(calling(one))).not.toEqual(canonicalForm(calling(other)))
-    expect(looseForm(calling(one))).toEqual(looseForm(calling(other)))
+    expect(looseCanonicalForm(calling(one))).toEqual(looseCanonicalForm(calling(other)))
   })
 
   const edited: [string, string, string][] = [
@@ -118,7 +118,7 @@ describe('what a message means', () => {
     ['spaces at the ends of lines', '{"text":"a  \\nb"}', '{"text":"a\\nb"}'],
   ]
   test.each(edited)('%s of arguments makes a difference', (_, one, other) => {
-    expect(looseForm(calling(one))).not.toEqual(looseForm(calling(other)))
+    expect(looseCanonicalForm(calling(one))).not.toEqual(looseCanonicalForm(calling(other)))
   })
 
   test('nor does the order of calls', () => {
@@ -126,7 +126,7 @@ describe('what a message means', () => {
     const one: Message = { role: 'assistant', content: null, tool_calls: calls }
     const other: Message = { ...one, tool_calls: calls.toReversed() }
     expect(canonicalForm(one)).not.toEqual(canonicalForm(other))
-    expect(looseForm(one)).toEqual(looseForm(other))
+    expect(looseCanonicalForm(one)).toEqual(looseCanonicalForm(other))
   })
 
   const different: [string, Message, Message][] = [
@@ -146,7 +146,7 @@ describe('what a message means', () => {
   ]
   test.each(different)('%s make a difference', (_, one, other) => {
     expect(canonicalForm(one)).not.toBe(canonicalForm(other))
-    expect(looseForm(one) ?? canonicalForm(one)).not.toBe(looseForm(other) ?? canonicalForm(other))
+    expect(looseCanonicalForm(one) ?? canonicalForm(one)).not.toBe(looseCanonicalForm(other) ?? canonicalForm(other))
   })
 })
 

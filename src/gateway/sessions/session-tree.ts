@@ -9,7 +9,7 @@ export type ReplyFacts = Pick<MessageNode, 'call'> & { readonly lacksTokens: boo
 type SampleOrigin = Pick<MessageNode, 'call' | 'discarded' | 'tokens'>
 
 /** The known beginning of a conversation: so many messages, and the node of the last of them. */
-export interface KnownBeginning {
+export interface KnownPrefix {
   readonly count: number
   readonly node: TreeNode
   /** The nodes of messages whose tool calls the client has written in another spelling, by their place. */
@@ -76,7 +76,7 @@ export class SessionTree {
   }
 
   /** Finds the known part of a conversation. */
-  match(messages: readonly Message[], before: KnownBeginning = { count: 0, node: this.#root }, names = noNames): Match {
+  match(messages: readonly Message[], before: KnownPrefix = { count: 0, node: this.#root }, names = noNames): Match {
     const keys = messages.slice(before.count).map((message) => new MessageKey(message))
     const respelled = new Map(before.respelled)
     let known = before.count
@@ -230,7 +230,7 @@ export class TreeNode {
   /** Set for a complete reply that no client got: it counts as lost until a client gets or continues it after all. */
   undelivered: ReplyFacts | undefined
   /** The tokens of the last reply up to here that has them. Not known of nodes that were read back. */
-  sum: TokenSum | undefined
+  sum: TokenChecksum | undefined
   readonly #digest: string
   readonly #looseDigest: string | undefined
   #only: TreeNode | undefined
@@ -304,7 +304,7 @@ export function replyIn({ call, discarded }: Pick<MessageNode, 'call' | 'discard
  * A checksum of a prompt and its reply. It tells whether a later prompt begins with both, without keeping their tokens: one pass
  * over the later prompt, some 10 µs for 10,000 tokens. A change of one token is always noticed, any other with 1 - 2^-32.
  */
-export interface TokenSum {
+export interface TokenChecksum {
   readonly count: number
   /** Signed, because V8 then keeps it in the object itself. */
   readonly crc: number
@@ -319,8 +319,8 @@ export type TurnTokens = 'exact' | 'drifted'
 /** Sums a turn up. `earlier`: the sum of the nearest reply before it that has tokens. */
 export function summedTurn(
   { promptIds, ids }: { readonly promptIds: Int32Array; readonly ids: Int32Array },
-  earlier: TokenSum | undefined,
-): { readonly sum: TokenSum; readonly turn: TurnTokens | undefined } {
+  earlier: TokenChecksum | undefined,
+): { readonly sum: TokenChecksum; readonly turn: TurnTokens | undefined } {
   // A prompt that is shorter than the earlier turn has another count, whatever its checksum.
   const begun = sumOf(promptIds.subarray(0, earlier?.count ?? 0), nothing)
   const isExact = begun.count === earlier?.count && begun.crc === earlier.crc
@@ -328,8 +328,8 @@ export function summedTurn(
   return { sum, turn: earlier && (isExact ? 'exact' : 'drifted') }
 }
 
-const nothing: TokenSum = { count: 0, crc: 0 }
+const nothing: TokenChecksum = { count: 0, crc: 0 }
 
-function sumOf(tokens: Int32Array, { count, crc }: TokenSum): TokenSum {
+function sumOf(tokens: Int32Array, { count, crc }: TokenChecksum): TokenChecksum {
   return { count: count + tokens.length, crc: crc32(bytesOf(tokens), crc >>> 0) | 0 }
 }

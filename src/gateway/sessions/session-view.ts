@@ -3,7 +3,7 @@ import type { MillraceError } from '../../errors/index.ts'
 import { jsonObjectSchema } from '../../schema/index.ts'
 import { isDamage, type SessionReader, type StoredSession } from '../../store/index.ts'
 import { type Caller, SessionTally } from './session-memory.ts'
-import { nothingSaid, type SessionData, sessionLimitsSchema, storedData } from './session-options.ts'
+import { emptySessionData, type SessionData, sessionLimitsSchema, storedData } from './session-options.ts'
 
 const left = z.number().nullable()
 
@@ -83,7 +83,7 @@ export function summaryOf(facts: SessionFacts, end?: StoredSession['end']): Sess
 }
 
 /** The view without what the caller may not see. */
-export function seenBy(caller: Caller, view: SessionView): SessionView {
+export function viewFor(caller: Caller, view: SessionView): SessionView {
   if (caller.kind === 'admin') return view
   const { metadata: _hidden, ...seen } = view
   return seen
@@ -106,7 +106,7 @@ export function readableSummary(stored: StoredSession, tally: SessionTally): Ses
     if (!isDamage(error)) throw error
     tally.damage ??= error
     const { id, group, tenant, startedAt, end } = stored
-    return summaryOf({ id, group, tenant, startedAt, data: nothingSaid }, end)
+    return summaryOf({ id, group, tenant, startedAt, data: emptySessionData }, end)
   }
 }
 

@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto'
 import { MillraceError } from '../../errors/index.ts'
-import { within } from '../../kit/index.ts'
+import { settlesWithin } from '../../kit/index.ts'
 import { describeIssues, type DiscardRecord, safeParse } from '../../schema/index.ts'
 import {
   isDamage,
@@ -9,7 +9,7 @@ import {
   type SessionStart,
   type StoredSession,
 } from '../../store/index.ts'
-import { adminsOnly, sessionSealed, sessionUnknown, tooMuch } from '../errors.ts'
+import { adminKeyRequired, sessionEnded, sessionUnknown, tooManyError } from '../errors.ts'
 import { gatewayEvents } from '../events.ts'
 import { type Caller, keyDigest, newSessionKey, OpenSession, type SessionTally } from './session-memory.ts'
 import type { GatewayModels } from '../models.ts'
@@ -25,7 +25,7 @@ import {
 import {
   alarmsOf,
   readableSummary,
-  seenBy,
+  viewFor,
   type SessionSummary,
   type SessionView,
   storedSummary,
@@ -91,12 +91,12 @@ export class Sessions {
   }
 
   async start(caller: Caller, input: SessionOptionsInput): Promise<StartedSessions> {
-    if (caller.kind !== 'admin') throw adminsOnly('starting a session')
+    if (caller.kind !== 'admin') throw adminKeyRequired('starting a session')
     const parsed = safeParse(sessionOptionsSchema, input)
     if (!parsed.success) throw new MillraceError('usage', `${describeIssues(parsed.error.issues)}. Correct that.`)
     const { groupSize, groupId = orderedId('grp'), ...data } = parsed.data
     if (this.#parts.openSessions.size + this.#starting + groupSize > this.#parts.bounds.maxOpenSessions) {
-      throw tooMuch(
+      throw tooManyError(
         `more than ${this.#parts.bounds.maxOpenSessions} sessions would be open; end those that are not used`,
       )
     }
@@ -130,17 +130,17 @@ export class Sessions {
     const found = this.find(caller, id)
     if (!(found instanceof OpenSession)) {
       const tally = await this.#parts.openSessions.count(id)
-      return seenBy(caller, this.#viewOf(readableSummary(found, tally), tally))
+      return viewFor(caller, this.#viewOf(readableSummary(found, tally), tally))
     }
     const view = await this.#parts.openSessions.useReadable(found, ({ tally }) =>
       this.#viewOf(summaryOf(found), tally, found.running.size),
     )
-    return seenBy(caller, view)
+    return viewFor(caller, view)
   }
 
   /** Sessions in the order they were started. A damaged record affects only its own session. Messages are not read for a list. */
   list(caller: Caller, query: SessionListQuery): SessionList {
-    if (caller.kind !== 'admin') throw adminsOnly('listing sessions')
+    if (caller.kind !== 'admin') throw adminKeyRequired('listing sessions')
     const { after } = query
     if (after !== undefined && !this.#parts.openSessions.find(caller, after)) {
       const message = `there is no session ${after.slice(0, 64)} to go on after; give the \`after\` of the list before`
@@ -164,10 +164,10 @@ export class Sessions {
 
   async end(caller: Caller, id: string): Promise<SessionView> {
     const found = this.#findManaged(caller, id)
-    if (found instanceof OpenSession) return seenBy(caller, await this.seal(found, 'ended'))
+    if (found instanceof OpenSession) return viewFor(caller, await this.endOnce(found, 'ended'))
     if (!found.end) {
       // Callers that ask meanwhile wait for the same end.
-      const ending = this.#endingUnread.get(id) ?? this.#sealUnread(found).finally(() => this.#endingUnread.delete(id))
+      const ending = this.#endingUnread.get(id) ?? this.#endUnread(found).finally(() => this.#endingUnread.delete(id))
       this.#endingUnread.set(id, ending)
       await ending
     }
@@ -227,12 +227,12 @@ export class Sessions {
   }
 
   /** Ends the session, once for all callers. If that fails the session is open as before, and may be ended again. */
-  seal(session: OpenSession, why: SessionEndReason): Promise<SessionView> {
+  endOnce(session: OpenSession, why: SessionEndReason): Promise<SessionView> {
     const { id } = session
     session.ending ??= why
     const ending =
       this.#ending.get(id) ??
-      this.#seal(session, session.ending)
+      this.#endOnce(session, session.ending)
         .catch((error: unknown) => {
           session.ending = undefined
           throw error
@@ -242,12 +242,12 @@ export class Sessions {
     return ending
   }
 
-  async #seal(session: OpenSession, why: SessionEndReason): Promise<SessionView> {
+  async #endOnce(session: OpenSession, why: SessionEndReason): Promise<SessionView> {
     const { id } = session
     const end = { at: Date.now(), why }
     const tally = await this.#parts.openSessions.useReadable(session, async (memory) => {
       const running = Array.from(session.running)
-      for (const request of running) request.abort(sessionSealed(id, why))
+      for (const request of running) request.abort(sessionEnded(id, why))
       // The aborted requests still record how they ended.
       await Promise.all(running.map((request) => request.ended))
       await versionsRecorded(session)
@@ -263,7 +263,7 @@ export class Sessions {
   }
 
   /** Ends a session that is not among the open sessions, because its options could not be read. Without damage it is just being started. */
-  async #sealUnread(stored: StoredSession): Promise<void> {
+  async #endUnread(stored: StoredSession): Promise<void> {
     const { id } = stored
     const tally = await this.#parts.openSessions.count(id)
     readableSummary(stored, tally)
@@ -295,7 +295,7 @@ export class Sessions {
     const found = this.find(caller, id)
     if (caller.kind === 'admin' || (found instanceof OpenSession ? found.data : storedData(found)).selfManaged)
       return found
-    throw adminsOnly('rewarding or ending a session that was not started with selfManaged: true')
+    throw adminKeyRequired('rewarding or ending a session that was not started with selfManaged: true')
   }
 
   /** The reward of the session as a whole, if it can be read. */
@@ -334,7 +334,7 @@ function startEntry(session: OpenSession): SessionStart {
 async function versionsRecorded({ dueVersions }: OpenSession): Promise<void> {
   if (dueVersions.size === 0) return
   const all = Array.from(dueVersions, (due) => due.look().then(() => due.recorded))
-  await within(Promise.all(all), maxVersionWaitMs)
+  await settlesWithin(Promise.all(all), maxVersionWaitMs)
 }
 
 /** The stamp of the last id, in microseconds or one more than the one before. Ten digits to the base of 36 last until 2085. */

@@ -62,14 +62,14 @@ export class DecodePool {
   hold(): AsyncDisposable {
     this.#holders += 1
     let ended: Promise<void> | undefined
-    const letGo = async (): Promise<void> => {
+    const release = async (): Promise<void> => {
       this.#holders -= 1
       if (this.#holders > 0) return
       const threads = this.#threads
       this.#threads = undefined
       await threads?.close(new MillraceError('closed', 'the last backend was closed'))
     }
-    return { [Symbol.asyncDispose]: () => (ended ??= letGo()) }
+    return { [Symbol.asyncDispose]: () => (ended ??= release()) }
   }
 
   warm(): void {

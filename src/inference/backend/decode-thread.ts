@@ -6,7 +6,7 @@ import { scanReply, type PromptReader } from '../../apis/index.ts'
 
 type Pieces = readonly Uint8Array<ArrayBuffer>[]
 
-standBack()
+lowerPriority()
 await serveJobs<Pieces, DecodedReply>({ start: () => decode, errorCode: 'internal' })
 
 function decode(pieces: Pieces): { value: DecodedReply; transfer: readonly ArrayBuffer[] } {
@@ -48,7 +48,7 @@ function joined(pieces: Pieces): Buffer<ArrayBuffer> {
 }
 
 /** If cores are scarce, the event loop goes first. Only on Linux does a thread have its own priority. */
-function standBack(): void {
+function lowerPriority(): void {
   if (process.platform !== 'linux') return
   try {
     setPriority(5)

@@ -2,9 +2,9 @@ import { isUtf8 } from 'node:buffer'
 import type { Dispatcher } from 'undici'
 import {
   type AnswerContext,
-  type AnswerReader,
+  type ReplyParser,
   type BackendReply,
-  brokenText,
+  invalidUtf8,
   lostReply,
   notJson,
   oversizedReply,
@@ -18,7 +18,7 @@ import {
   type TokenArrays,
   transportError,
   truncatedReply,
-  worthScanningBytes,
+  minScannedBytes,
 } from '../../apis/index.ts'
 import { MillraceError } from '../../errors/index.ts'
 import { type ResponseHeaders, retryAfterMs, type Shard } from '../../http/index.ts'
@@ -38,7 +38,7 @@ import type { PromptMemory } from './prompt-memory.ts'
 import { decodePool, offLoopBytes, transferable } from './decode-pool.ts'
 import { SinkFeed } from './sink-feed.ts'
 
-/** A longer reply is given up. One event may be as long: a server may put all token ids of a long prompt into it. */
+/** A longer reply is abandoned. One event may be as long: a server may put all token ids of a long prompt into it. */
 const maxReplyBytes = 64 * 1024 * 1024
 /** The most that is read of a long reply in one turn of the loop. */
 const maxTurnBytes = 512 * 1024
@@ -49,12 +49,12 @@ const wholeReplies = new TurnBatches()
 
 type Controller = Dispatcher.DispatchController
 
-export interface Wire extends StreamClockLimits {
+export interface EndpointContext extends StreamClockLimits {
   readonly source: Source
-  readonly dialect: AnswerReader
+  readonly dialect: ReplyParser
   readonly prompts: PromptMemory
   /** When the first bytes of a reply last came; shared by all endpoints of a backend. */
-  readonly heard: { at: number }
+  readonly lastByte: { at: number }
 }
 
 interface BackendExchangeCall {
@@ -75,7 +75,7 @@ interface BackendExchangeCall {
 
 interface WholeReading {
   readonly source: Source
-  readonly dialect: AnswerReader
+  readonly dialect: ReplyParser
   readonly prompts: PromptMemory
   readonly sessionId: string
   readonly context: AnswerContext
@@ -85,7 +85,7 @@ interface WholeReading {
 
 /** One request and its answer, as undici's handler. It settles once, and then holds neither timer nor listener. */
 export class BackendExchange implements Dispatcher.DispatchHandler {
-  readonly #wire: Wire
+  readonly #wire: EndpointContext
   readonly #call: BackendExchangeCall
   readonly #wantsTokens: boolean
   readonly #startedAt: number
@@ -104,7 +104,7 @@ export class BackendExchange implements Dispatcher.DispatchHandler {
   #isPaused = false
   #firstTokenMs: number | undefined
 
-  constructor(wire: Wire, call: BackendExchangeCall) {
+  constructor(wire: EndpointContext, call: BackendExchangeCall) {
     this.#wire = wire
     this.#call = call
     this.#wantsTokens = call.wantsTokens && wire.dialect.hasTokens
@@ -134,7 +134,7 @@ export class BackendExchange implements Dispatcher.DispatchHandler {
   }
 
   onRequestStart(controller: Controller): void {
-    // The exchange was given up while it waited for a connection.
+    // The exchange was abandoned while it waited for a connection.
     if (this.#state === 'settled') {
       controller.abort(abandoned)
       return
@@ -169,14 +169,14 @@ export class BackendExchange implements Dispatcher.DispatchHandler {
     this.#decoder = new SseDecoder(this.#feed ?? this.#assembler, {
       maxBytes: maxReplyBytes,
       tooLong: () => oversizedReply(this.#wire.source, maxReplyBytes),
-      notUtf8: () => brokenText(this.#wire.source),
+      notUtf8: () => invalidUtf8(this.#wire.source),
     })
   }
 
   onResponseData(_controller: Controller, chunk: Buffer): void {
     if (this.#isOffWire) return
     if (this.#bytes === 0 && this.#status < 300) {
-      this.#wire.heard.at = performance.now()
+      this.#wire.lastByte.at = performance.now()
       // A stream is recognised whatever its content type says, because the official clients do not look at that either.
       if (this.#body && looksLikeEvents(chunk)) this.#beginStream()
     }
@@ -188,12 +188,12 @@ export class BackendExchange implements Dispatcher.DispatchHandler {
     } else if (this.#status < 300 || this.#bytes <= maxErrorBytes || this.#body?.length === 0) {
       this.#body?.push(chunk)
       this.#turnBytes += chunk.length
-      if (this.#turnBytes >= maxTurnBytes) this.#takeBreath()
+      if (this.#turnBytes >= maxTurnBytes) this.#yieldToLoop()
     }
   }
 
   /** Lets the loop turn before reading on: Node reads a full socket up to 32 times in one turn, which is 2 MB of a long reply. */
-  #takeBreath(): void {
+  #yieldToLoop(): void {
     this.#turnBytes = 0
     this.#controller?.pause()
     setImmediate(() => {
@@ -230,7 +230,7 @@ export class BackendExchange implements Dispatcher.DispatchHandler {
     if (this.#firstTokenMs === undefined && this.#assembler?.hasOutput) {
       this.#firstTokenMs = performance.now() - this.#startedAt
     }
-    if (this.#feed?.isHeld) this.#pause()
+    if (this.#feed?.isPaused) this.#pause()
     else this.#clock.onPiece()
   }
 
@@ -247,7 +247,7 @@ export class BackendExchange implements Dispatcher.DispatchHandler {
   }
 
   #goOn(): void {
-    const isWanted = this.#state === 'sent' && !this.#feed?.isHeld
+    const isWanted = this.#state === 'sent' && !this.#feed?.isPaused
     if (!this.#isPaused || !isWanted) return
     this.#isPaused = false
     this.#clock.goOn()
@@ -302,7 +302,7 @@ export class BackendExchange implements Dispatcher.DispatchHandler {
     this.#settle()
     if (isOnWire && this.#controller && !this.#controller.aborted) this.#controller.abort(abandoned)
     try {
-      this.#feed?.breakOff()
+      this.#feed?.passPartial()
     } finally {
       this.#call.reject(reason)
     }
@@ -331,7 +331,7 @@ export class BackendExchange implements Dispatcher.DispatchHandler {
   }
 }
 
-/** The reason undici gets when an exchange is given up; the caller has its own. One error for all, so no stack is captured. */
+/** The reason undici gets when an exchange is abandoned; the caller has its own. One error for all, so no stack is captured. */
 const abandoned = new MillraceError('cancelled', 'the request was given up')
 
 /** Whether a body begins like an event stream, as no JSON does. */
@@ -361,13 +361,13 @@ async function scanOnThread(
 
 function readWhole(bytes: Buffer, reading: WholeReading): BackendReply {
   const { prompts, sessionId, wantsTokens } = reading
-  if (wantsTokens && bytes.length >= worthScanningBytes) return readScanned(prompts.scan(sessionId, bytes), reading)
-  if (!isUtf8(bytes)) throw brokenText(reading.source)
+  if (wantsTokens && bytes.length >= minScannedBytes) return readScanned(prompts.scan(sessionId, bytes), reading)
+  if (!isUtf8(bytes)) throw invalidUtf8(reading.source)
   return parse(bytes.toString('utf8'), undefined, reading)
 }
 
 function readScanned({ rest, tokens, isBroken }: ScannedReply, reading: WholeReading): BackendReply {
-  if (isBroken) throw brokenText(reading.source)
+  if (isBroken) throw invalidUtf8(reading.source)
   return parse(rest, tokens, reading)
 }
 
@@ -384,8 +384,8 @@ function parseReply(text: string, source: Source): unknown {
   } catch {
     // A connection that closes early can look like a regular end; the JSON then stops in the middle.
     const trimmed = text.trim()
-    const isCut = trimmed === '' || (trimmed.startsWith('{') && !trimmed.endsWith('}'))
-    throw isCut ? truncatedReply(source, `${text.length} characters arrived`) : notJson(source, 'it', trimmed)
+    const isTruncated = trimmed === '' || (trimmed.startsWith('{') && !trimmed.endsWith('}'))
+    throw isTruncated ? truncatedReply(source, `${text.length} characters arrived`) : notJson(source, 'it', trimmed)
   }
 }
 

@@ -296,8 +296,8 @@ describe('what goes wrong', () => {
     const sink = new CollectingSink()
     await using server = await ScriptedServer.start(async (response, request) => {
       await beginStream(response, request)
-      for (let heard = 1; heard <= 10; heard += 1) {
-        await expect.poll(() => sink.events.length).toBe(heard)
+      for (let received = 1; received <= 10; received += 1) {
+        await expect.poll(() => sink.events.length).toBe(received)
         await time.pass(900)
         response.write(chatChunk({ content: 'a' }))
       }

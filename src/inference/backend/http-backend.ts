@@ -32,7 +32,7 @@ import {
 import { countFailure } from '../model/count-tokens.ts'
 import { decodePool } from './decode-pool.ts'
 import { Connections, descriptorBudget, retryAfterMs } from '../../http/index.ts'
-import { BackendExchange, type Wire } from './exchange.ts'
+import { BackendExchange, type EndpointContext } from './exchange.ts'
 import { isMissing, type ShortAnswer, shortRequest } from './short-request.ts'
 import { PromptMemory } from './prompt-memory.ts'
 import { WeightWatch, type VersionAnswer } from './weight-watch.ts'
@@ -55,7 +55,7 @@ const dialects = { chat: ChatDialect, responses: ResponsesDialect, messages: Mes
 
 interface Endpoint {
   readonly path: string
-  readonly wire: Wire
+  readonly wire: EndpointContext
   readonly render: (request: BackendRequest) => string
 }
 
@@ -78,7 +78,7 @@ export class HttpBackend extends Resource implements Backend {
   readonly #headers: readonly string[]
   readonly #fixedHeaders: ReadonlySet<string>
   readonly #decoding: AsyncDisposable
-  readonly #heard = { at: -Infinity }
+  readonly #lastByte = { at: -Infinity }
   /** Only of vLLM in Chat: other servers say the version in their replies, or nowhere. */
   readonly #weights: WeightWatch | undefined
 
@@ -117,7 +117,7 @@ export class HttpBackend extends Resource implements Backend {
     const { requestTimeoutMs, idleTimeoutMs, connectTimeoutMs } = model
     const connections = options.connections ?? connectionShare(model, options)
     this.maxConnections = connections
-    const shared = { requestTimeoutMs, idleTimeoutMs, prompts: new PromptMemory(), heard: this.#heard }
+    const shared = { requestTimeoutMs, idleTimeoutMs, prompts: new PromptMemory(), lastByte: this.#lastByte }
     const render: Endpoint['render'] = (request) => dialect.render(request)
     const path = this.base + dialect.path
     this.#main = { path: path + this.#query, wire: { source, dialect, ...shared }, render }
@@ -141,13 +141,13 @@ export class HttpBackend extends Resource implements Backend {
     this.#weights = isWatched ? new WeightWatch(() => this.#weightInfo(`${root}/weight_info`)) : undefined
   }
 
-  get heardAt(): number {
-    return this.#heard.at
+  get lastByteAt(): number {
+    return this.#lastByte.at
   }
 
   /** Whether requests are under way, or something of a reply came within so many milliseconds. */
   isActive(withinMs: number): boolean {
-    return this.#connections.busy > 0 || performance.now() - this.#heard.at < withinMs
+    return this.#connections.busy > 0 || performance.now() - this.#lastByte.at < withinMs
   }
 
   async send(request: BackendRequest): Promise<BackendReply> {

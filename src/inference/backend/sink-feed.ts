@@ -9,7 +9,7 @@ export class SinkFeed implements EventSink {
   /** What has come of the read that is under way. Bounded by what one read brings. */
   #events: EventDraft[] = []
   #hasTaken = false
-  #isHeld = false
+  #isPaused = false
 
   constructor(assembler: StreamAssembler, sink: ReplySink, onResume: () => void) {
     this.#assembler = assembler
@@ -17,8 +17,8 @@ export class SinkFeed implements EventSink {
     this.#onResume = onResume
   }
 
-  get isHeld(): boolean {
-    return this.#isHeld
+  get isPaused(): boolean {
+    return this.#isPaused
   }
 
   onEvent(data: string): void {
@@ -35,17 +35,17 @@ export class SinkFeed implements EventSink {
     this.#events = []
     this.#hasTaken = true
     // Set before the sink is asked, because a sink may call `resume` before it returns.
-    this.#isHeld = true
-    if (this.#sink.onEvents(events, this.#resume)) this.#isHeld = false
+    this.#isPaused = true
+    if (this.#sink.onEvents(events, this.#resume)) this.#isPaused = false
   }
 
-  breakOff(): void {
+  passPartial(): void {
     if (this.#hasTaken) this.#sink.onPartial?.(this.#assembler.partial())
   }
 
   readonly #resume = (): void => {
-    if (!this.#isHeld) return
-    this.#isHeld = false
+    if (!this.#isPaused) return
+    this.#isPaused = false
     this.#onResume()
   }
 }

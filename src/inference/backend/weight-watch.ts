@@ -1,11 +1,11 @@
 import { timerMs } from '../../kit/index.ts'
 
-export interface SeenWeights {
+export interface WeightVersion {
   readonly version: string
 }
 
-/** What a question for the version came to: `none` if the server has no answer to it, `unknown` if it did not answer now. */
-export type VersionAnswer = SeenWeights | 'none' | 'unknown'
+/** The answer to a request for the version: `none` if the server has no answer to it, `unknown` if it did not answer now. */
+export type VersionAnswer = WeightVersion | 'none' | 'unknown'
 
 /** How often the version is asked for at most, while replies wait for it. */
 const everyMs = 10_000
@@ -17,9 +17,9 @@ const everyMs = 10_000
 export class WeightWatch {
   readonly #ask: () => Promise<VersionAnswer>
   #state: 'watching' | 'none' | 'closed' = 'watching'
-  #seen: SeenWeights | undefined
+  #seen: WeightVersion | undefined
   /** For replies that ended since the last question was sent. */
-  #next: PromiseWithResolvers<SeenWeights | undefined> | undefined
+  #next: PromiseWithResolvers<WeightVersion | undefined> | undefined
   #looking: Promise<void> | undefined
   #timer: NodeJS.Timeout | undefined
   /** How long the next question has to wait: a server that does not answer is not asked for every request. */
@@ -30,13 +30,13 @@ export class WeightWatch {
   }
 
   /** What was last seen, for a request that is about to be sent. */
-  get seen(): SeenWeights | undefined {
+  get seen(): WeightVersion | undefined {
     if (!this.#seen && !this.#looking) this.#plan(this.#delayMs)
     return this.#seen
   }
 
   /** The version of a reply that has ended, if it is known: `before` was seen when its request was sent. */
-  async versionOf(before: SeenWeights | undefined): Promise<string | undefined> {
+  async versionOf(before: WeightVersion | undefined): Promise<string | undefined> {
     if (!before || this.#state !== 'watching') return undefined
     this.#next ??= Promise.withResolvers()
     const { promise } = this.#next

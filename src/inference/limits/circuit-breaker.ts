@@ -112,7 +112,7 @@ export class CircuitBreaker {
     return this.#parked.wait(signal)
   }
 
-  /** True if the failure is excused: it lies with the backend. `cancelled`: never sent, or given up by its caller. */
+  /** True if the failure is excused: it lies with the backend. `cancelled`: never sent, or abandoned by its caller. */
   leave(permit: BreakerPermit, result: RetryRule['evidence'] | 'cancelled', retryAfterMs = 0): boolean {
     if (permit.isProbe) return this.#endProbe(permit, result, retryAfterMs)
     const isCurrent = permit.epoch === this.#epoch

@@ -109,7 +109,7 @@ test('shutting turns everybody away', async () => {
 
 test('a worker has its part of a rate that is divided', async () => {
   using clock = new FakeClock()
-  const share = { parties: 2, waiting: 0, startsEmpty: false }
+  const share = { leaseholders: 2, waiting: 0, startsEmpty: false }
   const limit = new RateLimit({ requestsPerMinute: 60, tokensPerMinute: undefined, share })
   let done = 0
   for (let count = 0; count < 100; count += 1) void limit.take(0, never).then(() => (done += 1))
@@ -118,14 +118,14 @@ test('a worker has its part of a rate that is divided', async () => {
   await clock.pass(20_000)
   expect(done).toBeGreaterThanOrEqual(14)
   expect(done).toBeLessThanOrEqual(15)
-  share.parties = 1
+  share.leaseholders = 1
   await clock.pass(100_000)
   expect(done).toBe(100)
 })
 
 test('a worker that replaces another one has no burst', async () => {
   using clock = new FakeClock()
-  const share = { parties: 1, waiting: 0, startsEmpty: true }
+  const share = { leaseholders: 1, waiting: 0, startsEmpty: true }
   const limit = new RateLimit({ requestsPerMinute: 60, tokensPerMinute: undefined, share })
   expect(limit.tryTake(0)).toBe(false)
   await clock.pass(1000)

@@ -3,7 +3,7 @@ import { timerMs, WaitList } from '../../kit/index.ts'
 
 /** A worker's part of the rate of a model. */
 export interface RateShare {
-  parties: number
+  leaseholders: number
   waiting: number
   /** Whether the buckets begin empty: the worker replaces another one, which may have used its share of the burst. */
   readonly startsEmpty: boolean
@@ -60,7 +60,7 @@ class Bucket {
 
   /** How long it takes until that much has come in, with this worker's part of the rate. */
   #costMs(amount: number): number {
-    return (amount * minuteMs * this.#share.parties) / this.#perMinute
+    return (amount * minuteMs * this.#share.leaseholders) / this.#perMinute
   }
 
   /** How far from full the bucket may be after a cost was taken. The bucket holds one request at least. */
@@ -84,7 +84,7 @@ export class RateLimit {
   #timer: NodeJS.Timeout | undefined
 
   constructor({ requestsPerMinute, tokensPerMinute, share }: RateLimitOptions) {
-    this.#share = share ?? { parties: 1, waiting: 0, startsEmpty: false }
+    this.#share = share ?? { leaseholders: 1, waiting: 0, startsEmpty: false }
     const fullAt = this.#share.startsEmpty ? performance.now() + burstMs : 0
     if (requestsPerMinute !== undefined) this.#requests = new Bucket(requestsPerMinute, this.#share, fullAt)
     if (tokensPerMinute !== undefined) this.#tokens = new Bucket(tokensPerMinute, this.#share, fullAt)

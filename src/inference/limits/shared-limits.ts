@@ -63,7 +63,7 @@ export class SharedLimits {
     const shares = this.#limits.map((limit) => limit.join(send))
     const handle: LimitsHandle = {
       shapes: this.#shapes,
-      parties: this.#leases.size + 1,
+      leaseholders: this.#leases.size + 1,
       isReplacement: this.#hasReplaced,
       breakers: this.#limits.map((limit, index) => limit.newsFor(shares[index] as LimitShare)),
       workers,
@@ -110,7 +110,7 @@ interface LimitShare {
   /** Permits among those held that the worker has not been told of. */
   granted: number
   isRecalled: boolean
-  parties: number
+  leaseholders: number
   readonly closed: boolean[]
 }
 
@@ -148,8 +148,8 @@ class SharedLimit {
 
   join(send: LimitShare['send']): LimitShare {
     const closed = this.#closedUntil.map(() => false)
-    const share = { send, held: 0, wanted: 0, isActive: false, granted: 0, isRecalled: false, parties: 0, closed }
-    share.parties = this.#shares.size + 1
+    const share = { send, held: 0, wanted: 0, isActive: false, granted: 0, isRecalled: false, leaseholders: 0, closed }
+    share.leaseholders = this.#shares.size + 1
     this.#shares.add(share)
     return share
   }
@@ -206,20 +206,20 @@ class SharedLimit {
 
   /**
    * Permits are recalled from a worker if too many are out, or if another one waits that has none, or at least two fewer
-   * (`fewest`). A worker without calls is told all workers as parties, so that it begins with a small part of the rate.
+   * (`fewest`). A worker without calls is given all workers as leaseholders, so that it begins with a small part of the rate.
    */
   #tell(share: LimitShare, fewest: number, active: number): void {
     const { held, granted } = share
     const isRecalled = this.#held > this.#limit || fewest < held - 1 || (fewest === 0 && held > 0)
-    const parties = share.isActive ? active : this.#shares.size
+    const leaseholders = share.isActive ? active : this.#shares.size
     const breakers = this.newsFor(share)
     const hasChanged =
-      granted > 0 || isRecalled !== share.isRecalled || parties !== share.parties || breakers.length > 0
+      granted > 0 || isRecalled !== share.isRecalled || leaseholders !== share.leaseholders || breakers.length > 0
     if (!hasChanged) return
     share.granted = 0
     share.isRecalled = isRecalled
-    share.parties = parties
-    share.send({ limit: this.#index, granted, isRecalled, parties, breakers })
+    share.leaseholders = leaseholders
+    share.send({ limit: this.#index, granted, isRecalled, leaseholders, breakers })
   }
 
   /** Of the workers that wait, the one with the fewest permits; among equals the least recently served. */

@@ -22,7 +22,7 @@ export interface BreakerEvent {
 /** What a worker is started with, so that it can open its end of the limits. */
 export interface LimitsHandle {
   readonly shapes: readonly LimitShape[]
-  readonly parties: number
+  readonly leaseholders: number
   readonly isReplacement: boolean
   readonly breakers: readonly (readonly BreakerEvent[])[]
   readonly workers: number
@@ -48,7 +48,7 @@ export interface GrantMessage {
   readonly granted: number
   /** Whether permits are to go back as soon as they are free: others have fewer and wait, or more are out than may be. */
   readonly isRecalled: boolean
-  readonly parties: number
+  readonly leaseholders: number
   readonly breakers: readonly BreakerEvent[]
 }
 
@@ -118,8 +118,8 @@ export class LeasedLimit implements LimitFeedback {
   #isRecalled = false
   /** Leased permits that were not in use at the last tick. */
   #idle = 0
-  #toldWanted = 0
-  #toldActive = false
+  #reportedWanted = 0
+  #reportedActive = false
   /** Replies and refusals that the owner has not been told of. */
   #answered = 0
   #refusals: number[] = []
@@ -127,13 +127,13 @@ export class LeasedLimit implements LimitFeedback {
 
   constructor(
     index: number,
-    { parties, isReplacement, breakers }: LimitsHandle,
+    { leaseholders, isReplacement, breakers }: LimitsHandle,
     send: (message: LeaseMessage) => void,
   ) {
     this.#index = index
     this.#send = send
     this.#firstNews = breakers[index] ?? []
-    this.rate = { parties, waiting: 0, startsEmpty: isReplacement }
+    this.rate = { leaseholders, waiting: 0, startsEmpty: isReplacement }
     this.permits = new Semaphore(0, Number.POSITIVE_INFINITY, {
       onWait: () => this.reportSoon(),
       onRelease: () => {
@@ -158,8 +158,8 @@ export class LeasedLimit implements LimitFeedback {
     this.reportSoon()
   }
 
-  receive({ granted, isRecalled, parties, breakers }: GrantMessage): void {
-    this.rate.parties = parties
+  receive({ granted, isRecalled, leaseholders, breakers }: GrantMessage): void {
+    this.rate.leaseholders = leaseholders
     this.#leased += granted
     this.#isRecalled = isRecalled
     // Granted permits go to calls that wait, even while permits that come free are recalled.
@@ -175,7 +175,7 @@ export class LeasedLimit implements LimitFeedback {
     const idle = this.#leased - this.permits.held
     const returned = Math.min(this.#idle, idle)
     this.#idle = idle - returned
-    const hasChanged = this.permits.waiting !== this.#toldWanted || this.#isActive !== this.#toldActive
+    const hasChanged = this.permits.waiting !== this.#reportedWanted || this.#isActive !== this.#reportedActive
     if (hasChanged || returned > 0 || this.#answered > 0) this.#report(returned)
   }
 
@@ -215,13 +215,13 @@ export class LeasedLimit implements LimitFeedback {
     this.#nextReport = undefined
     this.#leased -= returned
     if (!this.#isRecalled) this.permits.resize(this.#leased)
-    this.#toldWanted = this.permits.waiting
-    this.#toldActive = this.#isActive
+    this.#reportedWanted = this.permits.waiting
+    this.#reportedActive = this.#isActive
     this.#send({
       limit: this.#index,
       leased: this.#leased,
-      wanted: this.#toldWanted,
-      isActive: this.#toldActive,
+      wanted: this.#reportedWanted,
+      isActive: this.#reportedActive,
       returned,
       answered: this.#answered,
       refusals: this.#refusals,

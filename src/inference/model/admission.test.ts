@@ -25,20 +25,20 @@ test('a call waits for a backend that hangs once it has waited for longer than o
   await clock.pass(201)
   const call = await send()
   await clock.pass(200)
-  expect(call.isUndelivered).toBe(false)
+  expect(call.isSilent).toBe(false)
   await clock.pass(1)
-  expect(call.isUndelivered).toBe(true)
+  expect(call.isSilent).toBe(true)
 })
 
 test('and for one that is slow as long as that answers others', async () => {
   using clock = new FakeClock()
   const send = answeringAfter(60_000, 300)
-  // The clock begins at 0, which is when a backend was heard that never was.
+  // The clock begins at 0, which is when a backend answered that never did.
   await clock.pass(1)
   const call = await send()
   await clock.pass(100)
-  expect(call.isUndelivered).toBe(true)
+  expect(call.isSilent).toBe(true)
   await send()
   await clock.pass(300)
-  expect(call.isUndelivered).toBe(false)
+  expect(call.isSilent).toBe(false)
 })

@@ -218,7 +218,7 @@ export class OngoingCall implements SentCall {
     return this.permit !== undefined
   }
 
-  get isUndelivered(): boolean {
+  get isSilent(): boolean {
     return this.isUnderWay && this.route?.isSilentSince(this.sentAt) === true
   }
 
@@ -252,7 +252,7 @@ export class BackendRoute {
   #onIdle: (() => void) | undefined
   /** When the backend's last answer was complete, and the longest it ever took to begin one. */
   #answeredAt = 0
-  #longestSilenceMs = 0
+  #longestGapMs = 0
 
   constructor(backend: Backend, breaker: CircuitBreaker) {
     this.backend = backend
@@ -274,15 +274,15 @@ export class BackendRoute {
     return promise
   }
 
-  noteAnswer(answeredAt: number, silenceMs: number): void {
+  noteAnswer(answeredAt: number, gapMs: number): void {
     this.#answeredAt = answeredAt
-    this.#longestSilenceMs = Math.max(this.#longestSilenceMs, silenceMs)
+    this.#longestGapMs = Math.max(this.#longestGapMs, gapMs)
   }
 
   /** Whether the backend has said nothing to any call since `sentAt`, and for longer than it ever took to begin an answer. */
   isSilentSince(sentAt: number): boolean {
-    const heardAt = Math.max(this.#answeredAt, this.backend.heardAt ?? 0)
-    return heardAt < sentAt && performance.now() - sentAt > this.#longestSilenceMs
+    const lastByteAt = Math.max(this.#answeredAt, this.backend.lastByteAt ?? 0)
+    return lastByteAt < sentAt && performance.now() - sentAt > this.#longestGapMs
   }
 }
 

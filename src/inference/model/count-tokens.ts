@@ -105,10 +105,10 @@ export function countFailure(thrown: unknown, { backend, url, model }: Source): 
   // A server that does not know the model also answers 404, but names the model.
   const lacksPath = isMissing(status) && !said.includes(model)
   if (!lacksPath && !missesPrompt.test(said)) return thrown
-  const told = `counting tokens is not possible with this model: its server has no way to be asked. ${whoCan}`
+  const advice = `counting tokens is not possible with this model: its server has no way to be asked. ${whoCan}`
   const message = `${url} answered ${String(status)}: it cannot be asked how many tokens a prompt has. ${whoCan}`
   return new MillraceError('model_rejected', message, {
-    data: { backend, status: 400, param: 'model', said: told },
+    data: { backend, status: 400, param: 'model', said: advice },
     cause: thrown,
   })
 }

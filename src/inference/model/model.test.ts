@@ -547,10 +547,10 @@ describe('a backend that refuses everything for minutes', () => {
     ])
     // This one made no try of its own.
     const late = new Hooks()
-    const heard: unknown[] = []
-    pending.push(model.call(ask, Object.assign(late, { onParked: (error: unknown) => heard.push(error) })))
+    const received: unknown[] = []
+    pending.push(model.call(ask, Object.assign(late, { onParked: (error: unknown) => received.push(error) })))
     await clock.pass(0)
-    expect(heard).toMatchObject([{ code: 'model_connect', rawMessage: 'as the test says' }])
+    expect(received).toMatchObject([{ code: 'model_connect', rawMessage: 'as the test says' }])
     expect(model.status().parkedBecause).toBe('as the test says')
     for (const hooks of [first, late]) hooks.abort()
     expect((await Promise.all(pending)).map(({ status }) => status)).toEqual(['aborted', 'aborted'])

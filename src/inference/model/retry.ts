@@ -27,17 +27,17 @@ export interface RetryRule {
 /** Longer waits that a server asks for are cut to this: it may recover earlier, and one request an interval is no load. */
 export const maxRetryAfterMs = 5 * 60_000
 
-const usual: Backoff = { firstMs: 500, factor: 2, maxMs: 30_000 }
-const toldToWait: Backoff = { firstMs: 1000, factor: 2, maxMs: 60_000 }
+const usualBackoff: Backoff = { firstMs: 500, factor: 2, maxMs: 30_000 }
+const overloadBackoff: Backoff = { firstMs: 1000, factor: 2, maxMs: 60_000 }
 /** For a reply that was spoiled on its way: the backend is well, so there is little to wait for. */
-const brief: Backoff = { firstMs: 200, factor: 2, maxMs: 10_000 }
+const briefBackoff: Backoff = { firstMs: 200, factor: 2, maxMs: 10_000 }
 
 const tryAgain = {
   retried: true,
   counts: 'always',
   evidence: 'unclear',
   cutsConcurrency: false,
-  backoff: usual,
+  backoff: usualBackoff,
 } as const
 const final = { ...tryAgain, retried: false, evidence: 'answered' } as const
 
@@ -61,7 +61,7 @@ export const retryTable: Readonly<Record<ModelErrorCode, RetryRule>> = {
     counts: 'unless-parked',
     evidence: 'overloaded',
     cutsConcurrency: true,
-    backoff: toldToWait,
+    backoff: overloadBackoff,
   },
   model_server_error: {
     ...tryAgain,
@@ -73,11 +73,15 @@ export const retryTable: Readonly<Record<ModelErrorCode, RetryRule>> = {
     counts: 'unless-parked',
     evidence: 'overloaded',
   },
-  model_truncated: { ...tryAgain, cause: 'the reply ended before the backend said why it ended', backoff: brief },
+  model_truncated: {
+    ...tryAgain,
+    cause: 'the reply ended before the backend said why it ended',
+    backoff: briefBackoff,
+  },
   model_malformed: {
     ...tryAgain,
     cause: 'the reply is not what the API promises (invalid JSON or UTF-8, wrong shape, too large)',
-    backoff: brief,
+    backoff: briefBackoff,
   },
   model_auth: { ...final, cause: '401, 403' },
   model_not_found: { ...final, cause: '404' },
@@ -101,7 +105,7 @@ export function retryDelayMs(
   // Up to a tenth more, so that requests that were refused together do not return together. And never at once: a server that
   // always says 0 would be asked as fast as it can refuse.
   const asked = Math.min(retryAfterMs, maxRetryAfterMs) * (1 + 0.1 * random())
-  return Math.max(asked, backoffMs(brief, failures, random))
+  return Math.max(asked, backoffMs(briefBackoff, failures, random))
 }
 
 /** The failure of a try as a coded error. A user's own backend may throw anything, such as the errors of `fetch`. */

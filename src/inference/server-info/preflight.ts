@@ -5,7 +5,7 @@ import {
   type Backend,
   type BackendReply,
   type BackendRequest,
-  isShortOfTokens,
+  isOutputLimitTooLow,
   type ModelRequest,
 } from '../../apis/index.ts'
 import { HttpBackend } from '../backend/http-backend.ts'
@@ -90,7 +90,7 @@ async function tryBackend(backend: Backend, asked: ModelRequest, options: TryOpt
     const { failure } = trial
     if (!failure || failure.code === 'model_overloaded' || failure.code === 'model_rate_limited') return passed(trial)
     // The server understood the request and ran out of tokens while thinking: it works.
-    if (isShortOfTokens(failure)) return passed(trial)
+    if (isOutputLimitTooLow(failure)) return passed(trial)
     if (backend instanceof HttpBackend) {
       if (failure.code === 'model_not_found') return { failure: await notFound(backend, failure, signal) }
       if (failure.code === 'model_auth') return { failure: refusedKey(backend, failure) }

@@ -231,8 +231,8 @@ function isPage({ status, document }: ShortAnswer): boolean {
 
 function noApi({ url, backend, redaction }: Source, page: string): MillraceError {
   const start = redaction.text(page.trim().replaceAll(/\s+/g, ' '), maxQuotedChars)
-  const said = start === '' ? 'it is empty' : `it is no JSON: ${start}`
-  const message = `the list of models at ${url}/models cannot be read: ${said}; check the url, which goes up to and including the version: http://localhost:8000/v1`
+  const problem = start === '' ? 'it is empty' : `it is no JSON: ${start}`
+  const message = `the list of models at ${url}/models cannot be read: ${problem}; check the url, which goes up to and including the version: http://localhost:8000/v1`
   return new MillraceError('config_invalid', message, { data: { backend } })
 }
 

@@ -40,17 +40,17 @@ test.each(makers)('%s tells those who listen, once', (_name, make) => {
 
 test('listeners may leave while they are told', () => {
   const source = new AbortSource()
-  const heard: string[] = []
+  const received: string[] = []
   const first: AbortListener = {
     handleEvent: () => {
-      heard.push('first')
+      received.push('first')
       offAbort(source.signal, first)
     },
   }
   onAbort(source.signal, first)
-  onAbort(source.signal, { handleEvent: () => heard.push('second') })
+  onAbort(source.signal, { handleEvent: () => received.push('second') })
   source.abort('end')
-  expect(heard).toEqual(['first', 'second'])
+  expect(received).toEqual(['first', 'second'])
 })
 
 class Probe extends Resource {
@@ -136,7 +136,7 @@ describe('AbortScope', () => {
   })
 })
 
-describe('sleep and raced', () => {
+describe('sleep and withAbort', () => {
   test('reject at once when aborted, with no listener left', async () => {
     const controller = new AbortController()
     const waits = [sleep(60_000, controller.signal), withAbort(new Promise(() => {}), controller.signal)]
@@ -148,7 +148,7 @@ describe('sleep and raced', () => {
     expect(getEventListeners(controller.signal, 'abort')).toHaveLength(0)
   })
 
-  test('raced leaves no listener when the work wins', async () => {
+  test('withAbort leaves no listener when the work wins', async () => {
     const controller = new AbortController()
     expect(await withAbort(Promise.resolve(7), controller.signal)).toBe(7)
     await Promise.resolve()

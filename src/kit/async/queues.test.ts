@@ -93,15 +93,15 @@ describe('AsyncQueue', () => {
   })
 
   test('leaving the loop frees waiting producers and tells the owner', async () => {
-    let isTold = false
+    let isReported = false
     const queue = new AsyncQueue<number>(0, () => {
-      isTold = true
+      isReported = true
     })
     const blocked = queue.push(1)
     const alsoBlocked = queue.push(2)
     for await (const _item of queue) break
     await Promise.all([blocked, alsoBlocked])
-    expect(isTold).toBe(true)
+    expect(isReported).toBe(true)
     expect(queue.push(3)).toBeUndefined()
   })
 

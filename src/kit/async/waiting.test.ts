@@ -1,8 +1,8 @@
 import { getEventListeners } from 'node:events'
 import { describe, expect, test, vi } from 'vitest'
 import { MillraceError } from '../../errors/index.ts'
-import { AbortScope, AbortSource, maxTimerMs, onAbort, sleep, timerMs, withAbort, within } from './lifecycle.ts'
-import { Semaphore, type SpentTime, StopClock } from './waiting.ts'
+import { AbortScope, AbortSource, maxTimerMs, onAbort, sleep, timerMs, withAbort, settlesWithin } from './lifecycle.ts'
+import { Semaphore, type ExhaustedClock, StopClock } from './waiting.ts'
 
 const monthMs = 30 * 24 * 3_600_000
 
@@ -15,7 +15,7 @@ test.each([monthMs, Infinity])('what may take %d ms is waited for', async (ms) =
   const { promise: work, resolve } = Promise.withResolvers<void>()
   const waits = [
     sleep(ms, leaving.signal).then(() => 'slept', String),
-    within(work, ms).then(String),
+    settlesWithin(work, ms).then(String),
     withAbort(new Promise<never>(() => {}), new AbortScope(leaving.signal, ms).signal).catch(String),
   ]
   // Longer than the millisecond that Node gives to what is too long for it.
@@ -64,11 +64,11 @@ describe('Semaphore', () => {
     const semaphore = new Semaphore(1)
     semaphore.tryAcquire()
     const controller = new AbortController()
-    const givenUp = semaphore.acquire(controller.signal)
+    const aborted = semaphore.acquire(controller.signal)
     const next = semaphore.acquire(controller.signal)
     const patient = semaphore.acquire()
     controller.abort(new MillraceError('cancelled', 'enough'))
-    await expect(givenUp).rejects.toMatchObject({ code: 'cancelled' })
+    await expect(aborted).rejects.toMatchObject({ code: 'cancelled' })
     await expect(next).rejects.toMatchObject({ code: 'cancelled' })
     expect(getEventListeners(controller.signal, 'abort')).toHaveLength(0)
     semaphore.release()
@@ -113,8 +113,8 @@ function fakeTime(): Disposable {
   return { [Symbol.dispose]: () => void vi.useRealTimers() }
 }
 
-function clockOf(limits: { limitMs: number; wallMs?: number }): { clock: StopClock; spent: SpentTime[] } {
-  const spent: SpentTime[] = []
+function clockOf(limits: { limitMs: number; wallMs?: number }): { clock: StopClock; spent: ExhaustedClock[] } {
+  const spent: ExhaustedClock[] = []
   return { clock: new StopClock({ ...limits, onSpent: (what) => spent.push(what) }), spent }
 }
 

@@ -135,14 +135,14 @@ export class Semaphore {
   }
 }
 
-export type SpentTime = 'time' | 'wall'
+export type ExhaustedClock = 'time' | 'wall'
 
 interface StopClockOptions {
   readonly limitMs: number
   /** A limit for all the time that passes, also while the clock stands still. */
   readonly wallMs?: number
   /** Called when either limit is spent, if the clock is watched. */
-  readonly onSpent: (what: SpentTime) => void
+  readonly onSpent: (what: ExhaustedClock) => void
 }
 
 /**
@@ -153,7 +153,7 @@ interface StopClockOptions {
  */
 export class StopClock {
   readonly #limitMs: number
-  readonly #onSpent: (what: SpentTime) => void
+  readonly #onSpent: (what: ExhaustedClock) => void
   readonly #startedAt = performance.now()
   readonly #wallEndsAt: number
   #stoppedAt: number | undefined

@@ -6,8 +6,8 @@ const lineFeed = 0x0a
  */
 export class LineSplitter {
   readonly #maxLineBytes: number
-  #held: Buffer[] = []
-  #heldBytes = 0
+  #partial: Buffer[] = []
+  #partialBytes = 0
   #isSkipping = false
 
   constructor(maxLineBytes: number) {
@@ -24,7 +24,7 @@ export class LineSplitter {
     const lines: (string | undefined)[] = []
     let start = 0
     for (let end = chunk.indexOf(lineFeed); end !== -1; end = chunk.indexOf(lineFeed, start)) {
-      if (this.#isSkipping || this.#heldBytes > 0) {
+      if (this.#isSkipping || this.#partialBytes > 0) {
         this.#hold(chunk.subarray(start, end))
         lines.push(this.#release())
       } else {
@@ -38,22 +38,22 @@ export class LineSplitter {
 
   /** The text after the last line feed, if there is any. */
   end(): (string | undefined)[] {
-    return this.#isSkipping || this.#heldBytes > 0 ? [this.#release()] : []
+    return this.#isSkipping || this.#partialBytes > 0 ? [this.#release()] : []
   }
 
   #hold(bytes: Buffer): void {
-    this.#heldBytes += bytes.length
-    if (this.#heldBytes > this.#maxLineBytes) {
+    this.#partialBytes += bytes.length
+    if (this.#partialBytes > this.#maxLineBytes) {
       this.#isSkipping = true
-      this.#held = []
+      this.#partial = []
     }
-    if (!this.#isSkipping) this.#held.push(bytes)
+    if (!this.#isSkipping) this.#partial.push(bytes)
   }
 
   #release(): string | undefined {
-    const line = this.#isSkipping ? undefined : Buffer.concat(this.#held, this.#heldBytes).toString('utf8')
-    this.#held = []
-    this.#heldBytes = 0
+    const line = this.#isSkipping ? undefined : Buffer.concat(this.#partial, this.#partialBytes).toString('utf8')
+    this.#partial = []
+    this.#partialBytes = 0
     this.#isSkipping = false
     return line
   }

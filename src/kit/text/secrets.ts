@@ -1,7 +1,7 @@
 import { hash, timingSafeEqual } from 'node:crypto'
 import { causesOf } from './user-errors.ts'
 
-export const redactedMark = '[redacted]'
+export const redactedPlaceholder = '[redacted]'
 
 /** Shorter values are words like `true`; replacing them would make holes in every message. */
 const minSecretChars = 6
@@ -26,7 +26,7 @@ export class Redaction {
     this.#longest = (sorted[0]?.length ?? 0) * maxEncodedChars
   }
 
-  /** The text, or its first `maxChars` characters, with a mark in place of each secret. A secret at the cut is replaced whole. */
+  /** The text, or its first `maxChars` characters, with a placeholder for each secret. A secret at the cut is replaced whole. */
   text(text: string, maxChars: number = text.length): string {
     if (!this.#pattern) return text.slice(0, maxChars)
     const seen = text.slice(0, maxChars + this.#longest)
@@ -34,7 +34,7 @@ export class Redaction {
     let end = 0
     for (const { 0: found, index } of seen.matchAll(this.#pattern)) {
       if (index >= maxChars) break
-      clean += seen.slice(end, index) + redactedMark
+      clean += seen.slice(end, index) + redactedPlaceholder
       end = index + found.length
     }
     return clean + seen.slice(end, Math.max(end, maxChars))
@@ -42,13 +42,13 @@ export class Redaction {
 
   /** The error itself if nothing in it is secret; else a new one with its message redacted. */
   error(error: Error): Error {
-    const told = Array.from(causesOf(error), toldBy)
-    if (told.every((text) => text !== undefined && this.text(text) === text)) return error
+    const texts = Array.from(causesOf(error), textOf)
+    if (texts.every((text) => text !== undefined && this.text(text) === text)) return error
     return new Error(this.text(error.message))
   }
 }
 
-function toldBy(error: Error): string | undefined {
+function textOf(error: Error): string | undefined {
   try {
     return `${error.stack} ${JSON.stringify(error)}`
   } catch {
@@ -129,27 +129,27 @@ const credentials = /(?<=:\/\/)[^/?#]+(?=@)/g
 const harmless = new Set(['api-version'])
 
 /**
- * The text with a mark in place of user names, passwords and the values of queries in all its URLs. All values are replaced,
+ * The text with a placeholder for user names, passwords and the values of queries in all its URLs. All values are replaced,
  * because a name says too little about whether its value is a secret.
  */
-export function withoutUrlSecrets(text: string, mark: string): string {
+export function withoutUrlSecrets(text: string, placeholder: string): string {
   if (!text.includes('://')) return text
   return text.replace(words, (word) => {
     const scheme = word.indexOf('://')
     if (scheme === -1) return word
-    const clean = word.replace(credentials, mark)
+    const clean = word.replace(credentials, placeholder)
     const start = clean.indexOf('?', scheme) + 1
     if (start === 0) return clean
     const fragment = clean.indexOf('#', start)
     const end = fragment === -1 ? clean.length : fragment
-    return clean.slice(0, start) + withoutValues(clean.slice(start, end), mark) + clean.slice(end)
+    return clean.slice(0, start) + withoutValues(clean.slice(start, end), placeholder) + clean.slice(end)
   })
 }
 
-function withoutValues(query: string, mark: string): string {
+function withoutValues(query: string, placeholder: string): string {
   const pairs = query.split('&').map((pair) => {
     const [name = '', value = ''] = pair.split('=', 2)
-    return value === '' || harmless.has(name) ? pair : `${name}=${mark}`
+    return value === '' || harmless.has(name) ? pair : `${name}=${placeholder}`
   })
   return pairs.join('&')
 }

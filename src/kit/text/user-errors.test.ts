@@ -1,7 +1,7 @@
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import { MillraceError } from '../../errors/index.ts'
-import { describeThrown, placeOfError, thrownBy } from './user-errors.ts'
+import { describeThrown, errorLocation, thrownBy } from './user-errors.ts'
 
 test('says whose code threw what, and of a long story the beginning', () => {
   expect(thrownBy('setup', 'boom', 'setup_failed')).toMatchObject({
@@ -60,7 +60,7 @@ test.each([
   ],
   ['nowhere', ['new Promise (<anonymous>)', 'node:internal/timers:5:1', 'Promise.all (index 0)'], undefined],
 ])('finds the place in %s', (_, frames, place) => {
-  expect(placeOfError(errorWith(...frames))).toBe(place)
+  expect(errorLocation(errorWith(...frames))).toBe(place)
 })
 
 test('a message is no frame, however much it looks like one', () => {
@@ -68,26 +68,26 @@ test('a message is no frame, however much it looks like one', () => {
   const error = errorWith('run (file:///home/me/a.ts:4:9)')
   error.stack = String(error.stack).replace('boom', quoted)
   error.message = quoted
-  expect(placeOfError(error)).toBe('/home/me/a.ts:4')
+  expect(errorLocation(error)).toBe('/home/me/a.ts:4')
 })
 
 test('a long message takes no longer than a short one', () => {
   // Where the time grows with the square of the length, this takes minutes.
-  expect(placeOfError(new Error(' /a'.repeat(300_000)))).toBeUndefined()
+  expect(errorLocation(new Error(' /a'.repeat(300_000)))).toBeUndefined()
 })
 
 test('a stack that makes no sense has no place', () => {
-  expect(placeOfError(errorWith('run (file:///a%2Fb.ts:1:1)'))).toBeUndefined()
+  expect(errorLocation(errorWith('run (file:///a%2Fb.ts:1:1)'))).toBeUndefined()
   const hostile = new Error('boom')
   Object.defineProperty(hostile, 'stack', {
     get() {
       throw new Error('no stack')
     },
   })
-  expect(placeOfError(hostile)).toBeUndefined()
+  expect(errorLocation(hostile)).toBeUndefined()
 })
 
 test('what is no error has none', () => {
-  expect(placeOfError('boom')).toBeUndefined()
-  expect(placeOfError(Object.assign(new Error('boom'), { stack: [] }))).toBeUndefined()
+  expect(errorLocation('boom')).toBeUndefined()
+  expect(errorLocation(Object.assign(new Error('boom'), { stack: [] }))).toBeUndefined()
 })

@@ -31,7 +31,7 @@ interface Thrown {
 }
 
 export function describeThrown(thrown: unknown): Thrown {
-  const place = placeOfError(thrown)
+  const place = errorLocation(thrown)
   return {
     kind: kindOf(thrown),
     place: place === undefined ? undefined : fromHere(place),
@@ -69,17 +69,17 @@ const maxFramesChars = 32 * 1024
  * `file:line` of the first frame in the module itself, else in any file that is neither Node's, a package's nor ours.
  * Undefined if the stack tells nothing: the user's `Error.prepareStackTrace`, or a getter, may make anything of it.
  */
-export function placeOfError(thrown: unknown, module?: URL): string | undefined {
+export function errorLocation(thrown: unknown, module?: URL): string | undefined {
   try {
     return thrown instanceof Error && typeof thrown.stack === 'string'
-      ? placeIn(thrown.stack, thrown, module)
+      ? locationIn(thrown.stack, thrown, module)
       : undefined
   } catch {
     return undefined
   }
 }
 
-function placeIn(stack: string, { message }: Error, module: URL | undefined): string | undefined {
+function locationIn(stack: string, { message }: Error, module: URL | undefined): string | undefined {
   // Stacks of syntax errors begin with the place, not with the error's name.
   const head = /^(?:file:\/\/)?(\/.+:\d+)\n/.exec(stack)?.[1]
   if (head !== undefined) return head

@@ -27,10 +27,10 @@ describe('a thread that dies', () => {
     const thread = started(`port.postMessage('first')\nport.postMessage('last')\n${code}`, {
       resourceLimits: { maxOldGenerationSizeMb: 16, maxYoungGenerationSizeMb: 4 },
     })
-    const heard: unknown[] = []
-    thread.on('message', (message) => heard.push(message))
+    const received: unknown[] = []
+    thread.on('message', (message) => received.push(message))
     const { message } = await thread.ended
-    expect({ message, heard }).toEqual({ message: why, heard: ['first', 'last'] })
+    expect({ message, received }).toEqual({ message: why, received: ['first', 'last'] })
     expect(threadsSince(before)).toBe(0)
     // It may be told to end all the same, and nobody waits for that.
     await thread.end('close', 60_000)

@@ -2,11 +2,11 @@ import { getCompileCacheDir } from 'node:module'
 import { dirname, extname } from 'node:path'
 import { type Transferable, Worker, type WorkerOptions } from 'node:worker_threads'
 import { MillraceError } from '../../errors/index.ts'
-import { within } from '../async/lifecycle.ts'
+import { settlesWithin } from '../async/lifecycle.ts'
 
 /** A thread, as the thread that started it holds it. `To` is what it can be told. */
 export class Thread<To = never> extends Worker {
-  /** Resolves to why the thread ended, once it is gone and everything it said was heard. Never rejects. */
+  /** Resolves to why the thread ended, once it is gone and all its messages were received. Never rejects. */
   readonly ended: Promise<Error>
 
   constructor(entry: URL, options: Omit<WorkerOptions, 'env'>) {
@@ -27,7 +27,7 @@ export class Thread<To = never> extends Worker {
   /** Sends the message that asks the thread to end, and terminates the thread if it is still there after `graceMs`. */
   async end(request: To, graceMs: number): Promise<void> {
     this.postMessage(request)
-    if (!(await within(this.ended, graceMs))) await this.terminate()
+    if (!(await settlesWithin(this.ended, graceMs))) await this.terminate()
   }
 }
 

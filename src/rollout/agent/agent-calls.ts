@@ -28,7 +28,7 @@ import type { RolloutTools } from '../environment/toolkit.ts'
 import { childrenAt } from '../recording/recording.ts'
 import type { RolloutJob, RunSettings } from '../schedule/executor.ts'
 import { attemptStart } from '../schedule/journal-entries.ts'
-import { afterTheEnd, type BudgetMeter, type Tally } from './budget.ts'
+import { agentEndedError, type BudgetMeter, type Tally } from './budget.ts'
 import type { LiveContext } from './live-context.ts'
 
 /** How each answer to tool calls came to be. Tool messages of the agent's own making are not in here. */
@@ -82,7 +82,7 @@ export class AgentCalls implements AgentTools {
   readonly call: AgentTools['call'] = (calls) => {
     const { liveRollout, budget } = this.#host
     // After the end, the state that tools work on may be torn down.
-    if (budget.isStopped) return Promise.reject(afterTheEnd())
+    if (budget.isStopped) return Promise.reject(agentEndedError())
     const { outputs } = liveRollout
     const atWork: CallsAtWork = { calls, startedAt: performance.now(), waitedMs: budget.waitedMs }
     this.#atWork = [...this.#atWork, atWork]
@@ -153,7 +153,7 @@ export class AgentCalls implements AgentTools {
   }
 
   /** Part of a child's id: children of a later call must not be taken for those of one that is not made again. */
-  placeOf(call: ParsedToolCall | undefined): string {
+  childIdPart(call: ParsedToolCall | undefined): string {
     const turn = `t${this.#host.turns}`
     if (!call) return turn
     const index = this.#inReply.findIndex(({ id }) => id === call.id)
@@ -188,7 +188,7 @@ export class AgentCalls implements AgentTools {
   #recallChildren(call: ParsedToolCall): void {
     const { id, liveRollout, tally, budget } = this.#host
     const { job } = liveRollout
-    for (const [child, { nodes, journalled }] of childrenAt(job, id, this.placeOf(call))) {
+    for (const [child, { nodes, journalled }] of childrenAt(job, id, this.childIdPart(call))) {
       const recalled = (liveRollout.recalledChildren ??= new Set())
       if (recalled.has(child)) continue
       recalled.add(child)

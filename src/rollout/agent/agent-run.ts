@@ -53,8 +53,8 @@ interface AgentRunOptions {
 }
 
 export interface ChildStart {
-  /** See `AgentCalls.placeOf`. */
-  readonly place: string
+  /** See `AgentCalls.childIdPart`. */
+  readonly idPart: string
   readonly signal: AbortSignal
   readonly askedBy: readonly ToolReports[]
 }
@@ -163,7 +163,7 @@ export class AgentRun implements AgentContext, ContextHost, CallsHost, TimeHost 
     this.#options.model.endSession(this.id)
     // A child is over now. A rollout's reward is still to come, and may ask judges and children.
     if (this.#options.parent) this.requests.close()
-    else this.requests.giveUp()
+    else this.requests.abortRequests()
   }
 
   /** Turns and calls that an agent did not wait for must not spend more, nor work on a state that is scored and torn down. */
@@ -265,9 +265,9 @@ export class AgentRun implements AgentContext, ContextHost, CallsHost, TimeHost 
 
   startChild(request: ChildRequest, signal: AbortSignal, asking?: CallingToolCall): Promise<ChildResult> {
     const { startChild, askedBy = [] } = this.#options
-    const place = this.tools.placeOf(asking?.call)
+    const idPart = this.tools.childIdPart(asking?.call)
     const reports = asking ? [...askedBy, asking.reports] : askedBy
-    return this.requests.run(signal, (own) => startChild(request, this, { place, signal: own, askedBy: reports }))
+    return this.requests.run(signal, (own) => startChild(request, this, { idPart, signal: own, askedBy: reports }))
   }
 
   askJudge(request: JudgeRequest, signal: AbortSignal): Promise<AssistantMessage> {

@@ -2,12 +2,12 @@ import { once } from 'node:events'
 import { describe, expect, test, vi } from 'vitest'
 import { MillraceError } from '../../errors/index.ts'
 import { defaultLimits, type Limits, type Usage } from '../../schema/index.ts'
-import { AgentTime, BudgetMeter, type SpentLimit, Tally } from './budget.ts'
+import { AgentTime, BudgetMeter, type ExhaustedLimit, Tally } from './budget.ts'
 
 const output = (tokens: number): Usage => ({ calls: 1, input: 0, cachedInput: 0, output: tokens, reasoning: 0 })
 
-function meter(limits: Partial<Limits>, parent?: BudgetMeter): { budget: BudgetMeter; spent: SpentLimit[] } {
-  const spent: SpentLimit[] = []
+function meter(limits: Partial<Limits>, parent?: BudgetMeter): { budget: BudgetMeter; spent: ExhaustedLimit[] } {
+  const spent: ExhaustedLimit[] = []
   const budget = new BudgetMeter({
     limits: { ...defaultLimits, ...limits },
     parent,

@@ -1,7 +1,7 @@
 import type { Budget } from '../../env/index.ts'
 import { MillraceError } from '../../errors/index.ts'
 import type { CallHooks, SentCall } from '../../inference/index.ts'
-import { AbortScope, roundedSum, type SpentTime, StopClock } from '../../kit/index.ts'
+import { AbortScope, roundedSum, type ExhaustedClock, StopClock } from '../../kit/index.ts'
 import {
   type CallRecord,
   emptyUsage,
@@ -14,7 +14,7 @@ import type { ToolResult } from '../../tools/index.ts'
 import type { RecordedVerdict } from '../recording/recording.ts'
 
 /** `silence`: the working time ran out in a call to a backend that hangs. */
-export type SpentLimit = 'turns' | 'tokens' | 'cost' | 'time' | 'silence' | 'wall'
+export type ExhaustedLimit = 'turns' | 'tokens' | 'cost' | 'time' | 'silence' | 'wall'
 
 /** A node of the budget tree: what a child spends its parents spend too, and no node has more left than they have. */
 export class BudgetMeter implements Budget {
@@ -28,7 +28,7 @@ export class BudgetMeter implements Budget {
   constructor(options: {
     limits: Limits
     /** Called when time runs out; every other limit is noticed at the next turn. */
-    onSpent: (limit: SpentTime) => void
+    onSpent: (limit: ExhaustedClock) => void
     parent?: BudgetMeter | undefined
   }) {
     const { limits, parent, onSpent } = options
@@ -84,7 +84,7 @@ export class BudgetMeter implements Budget {
   }
 
   startTurn(): void {
-    if (this.isStopped) throw afterTheEnd()
+    if (this.isStopped) throw agentEndedError()
     if (this.turnsLeft === 0) throw spent('turns', `all ${this.#limits.maxTurns} turns are used`)
     if (this.tokensLeft === 0) throw spent('tokens', `all ${this.#limits.maxTokens} tokens are used`)
     if (this.costLeftUsd === 0) throw spent('cost', `all of $${this.#limits.maxCostUsd} is spent`)
@@ -130,11 +130,11 @@ export class BudgetMeter implements Budget {
   }
 }
 
-export function afterTheEnd(): MillraceError {
+export function agentEndedError(): MillraceError {
   return new MillraceError('cancelled', 'the agent has ended: what it asks for comes too late')
 }
 
-export function spent(limit: SpentLimit, message: string): MillraceError {
+export function spent(limit: ExhaustedLimit, message: string): MillraceError {
   return new MillraceError('budget_exhausted', message, { data: { limit } })
 }
 
@@ -156,7 +156,7 @@ export class AgentTime implements CallHooks {
   #hook: Hook | undefined
   #lastSent: SentCall | undefined
   /** Why the agent waits for the model, if a backend has failed since the last call was sent. */
-  #heldUpBy: MillraceError | undefined
+  #waitsBecauseOf: MillraceError | undefined
   /** Why calls of this agent, or of a child of it, wait for tool servers: one reason for each call. */
   readonly #awayBecause: MillraceError[] = []
 
@@ -205,7 +205,7 @@ export class AgentTime implements CallHooks {
   }
 
   onParked(error: MillraceError): void {
-    this.#heldUpBy = error
+    this.#waitsBecauseOf = error
     this.#parent?.onParked(error)
   }
 
@@ -230,15 +230,15 @@ export class AgentTime implements CallHooks {
 
   onSend(call: SentCall): void {
     this.#lastSent = call
-    this.#heldUpBy = undefined
+    this.#waitsBecauseOf = undefined
     this.#parent?.onSend(call)
   }
 
-  #onSpent(what: SpentTime): void {
+  #onSpent(what: ExhaustedClock): void {
     const { tally, tools } = this.#host
     const lastSent = this.#lastSent
     // No reply will come whose time could be counted.
-    if (lastSent?.isUndelivered && !this.signal.aborted) tally.modelMs += performance.now() - lastSent.sentAt
+    if (lastSent?.isSilent && !this.signal.aborted) tally.modelMs += performance.now() - lastSent.sentAt
     const { isWaiting } = this.budget
     const asking = lastSent?.isUnderWay && !isWaiting ? `a model call to ${lastSent.backend}` : undefined
     const doing = this.#hook ?? tools.doing ?? asking
@@ -247,37 +247,39 @@ export class AgentTime implements CallHooks {
     const serverAway = this.#awayBecause.at(-1)
     // During `setup` the clock stands still as well, without a wait for the model.
     const waitsForModel = isWaiting && this.#hook !== 'setup' && !serverAway
-    this.scope.abort(timeoutError(what, { lastSent, doing, waitsForModel, heldUpBy: this.#heldUpBy, serverAway }))
+    this.scope.abort(
+      timeoutError(what, { lastSent, doing, waitsForModel, waitsBecauseOf: this.#waitsBecauseOf, serverAway }),
+    )
   }
 }
 
 /** A reward for time that ran out while a backend hangs would teach the model something about our servers. */
 export function timeoutError(
-  what: SpentTime,
+  what: ExhaustedClock,
   {
     lastSent,
     doing,
     waitsForModel,
-    heldUpBy,
+    waitsBecauseOf,
     serverAway,
   }: {
     readonly lastSent: SentCall | undefined
     readonly doing: string | undefined
     readonly waitsForModel: boolean
-    readonly heldUpBy: MillraceError | undefined
+    readonly waitsBecauseOf: MillraceError | undefined
     readonly serverAway?: MillraceError | undefined
   },
 ): MillraceError {
   const where = doing === undefined ? '' : `, in ${doing}`
   if (what === 'wall') {
-    const why = heldUpBy
-      ? ` because a backend had failed: ${heldUpBy.rawMessage}`
+    const why = waitsBecauseOf
+      ? ` because a backend had failed: ${waitsBecauseOf.rawMessage}`
       : ': for a limit, or for a backend that is overloaded or gone'
     const forModel = waitsForModel ? `, while it waited for the model${why}` : ''
     const waiting = serverAway ? `, while it waited for a tool server that is away: ${serverAway.rawMessage}` : forModel
     return spent('wall', `the wall-clock limit is reached${where}${waiting}`)
   }
-  if (!lastSent?.isUndelivered) return spent('time', `its working time is used up${where}`)
+  if (!lastSent?.isSilent) return spent('time', `its working time is used up${where}`)
   const silentS = ((performance.now() - lastSent.sentAt) / 1000).toFixed(1)
   const found = `its working time ran out while ${lastSent.backend} had answered nothing for ${silentS} s`
   const next =

@@ -58,19 +58,19 @@ export function checkJudgeRequest(request: JudgeRequest): void {
 }
 
 /** Checks what `update` returned: a misspelt `end` would not end anything. Throws `agent_failed`. */
-export function checkUpdate(said: unknown): Update {
-  if (said === undefined || said === null) return undefined
-  if (!isJsonObject(said)) {
+export function checkUpdate(update: unknown): Update {
+  if (update === undefined || update === null) return undefined
+  if (!isJsonObject(update)) {
     // `false` too: it may come of `isFound && { end: true }`, and it may be meant to end the rollout.
-    const found = typeof said === 'boolean' ? said : `a value of type ${typeof said}`
+    const found = typeof update === 'boolean' ? update : `a value of type ${typeof update}`
     throw new MillraceError(
       'agent_failed',
       `update: it must return nothing or { messages, end }, not ${found}: { end: true } ends the rollout, { messages } lets it go on, and nothing lets it go on if the reply had tool calls`,
     )
   }
-  const problem = problemWith(updateSchema, said)
+  const problem = problemWith(updateSchema, update)
   if (problem !== undefined) throw new MillraceError('agent_failed', `update: ${problem}`)
-  return said
+  return update
 }
 
 export function requireContext(given: unknown): asserts given is readonly Message[] {

@@ -18,14 +18,14 @@ const standardAgent = toolLoop()
 export async function runChild(
   request: ChildRequest,
   parent: AgentRun,
-  { place, signal, askedBy }: ChildStart,
+  { idPart, signal, askedBy }: ChildStart,
 ): Promise<ChildResult> {
   const { services, liveRollout } = parent
   const { job } = liveRollout
   const prompt: readonly Message[] =
     typeof request.prompt === 'string' ? [{ role: 'user', content: request.prompt }] : request.prompt
   liveRollout.childIds ??= new Map()
-  const id = childId(parent.id, place, prompt, liveRollout.childIds)
+  const id = childId(parent.id, idPart, prompt, liveRollout.childIds)
   const { settings } = services
   const seed = derivedSeed(liveRollout.identity.seed, id)
   const start = new StartTime()
@@ -69,8 +69,8 @@ function limitsFor({ limits = {} }: ChildRequest, ofAll: Limits): Limits {
 }
 
 /** The id depends on what the child is asked, not on when: a resumed parent finds it in whatever order children run. */
-function childId(parent: string, place: string, prompt: readonly Message[], given: Map<string, number>): string {
-  const base = `${parent}.${place}-${hash32(...prompt.map(messageJson)).toString(36)}`
+function childId(parent: string, idPart: string, prompt: readonly Message[], given: Map<string, number>): string {
+  const base = `${parent}.${idPart}-${hash32(...prompt.map(messageJson)).toString(36)}`
   const earlier = given.get(base) ?? 0
   given.set(base, earlier + 1)
   return earlier === 0 ? base : `${base}-${earlier + 1}`

@@ -1,12 +1,12 @@
 import { describe, expect, test } from 'vitest'
 import type { ContextPolicy, ContextView } from '../../env/index.ts'
 import type { Message } from '../../schema/index.ts'
-import { ContextCopy, type SentCopy } from './context-copy.ts'
+import { ContextCopy, type ContextDelta } from './context-copy.ts'
 
 const say = (content: string): Message => ({ role: 'user', content })
 
 function copyWith(policy: ContextPolicy) {
-  const recorded: SentCopy[] = []
+  const recorded: ContextDelta[] = []
   const messages: Message[] = []
   const copy = new ContextCopy(policy, (made) => recorded.push(made))
   const view: ContextView = {

@@ -10,7 +10,7 @@ export const contextEvent = 'context'
 type SentItem = readonly [number, number] | Message
 
 /** The messages sent from a turn on: `same` of the copy expected then, then `sent`, then whatever is recorded. */
-export interface SentCopy {
+export interface ContextDelta {
   readonly turn: number
   /** How many messages are the same as in the expected copy: the last one sent, plus the messages recorded since. */
   readonly same: number
@@ -20,11 +20,11 @@ export interface SentCopy {
 /** What an agent's turns are sent instead of the whole conversation; differences to the expected are recorded. */
 export class ContextCopy {
   readonly #policy: ContextPolicy
-  readonly #record: (copy: SentCopy) => void
+  readonly #record: (copy: ContextDelta) => void
   #sent: readonly Message[] = []
   #length = 0
 
-  constructor(policy: ContextPolicy, record: (copy: SentCopy) => void) {
+  constructor(policy: ContextPolicy, record: (copy: ContextDelta) => void) {
     this.#policy = policy
     this.#record = record
   }

@@ -24,7 +24,7 @@ import {
 import type { CallingToolCall, ServerCalls, ToolOutputs } from '../../tools/index.ts'
 import { checkChildRequest, checkJudgeRequest } from './checks.ts'
 import type { LiveRollout, RunServices } from '../environment/live-rollout.ts'
-import { NotedServers } from '../recording/recording.ts'
+import { RecordedServers } from '../recording/recording.ts'
 
 /** A copy that can be written down. A value that is no JSON is refused here, where its author sees it. */
 function plainJson(name: string, value: Json): Json {
@@ -89,7 +89,7 @@ export class LiveContext implements Context {
     this.task = liveRollout.task
     this.options = liveRollout.options
     const { servers } = liveRollout.tools
-    this.servers = servers instanceof NotedServers ? servers.heardBy(this.#onServerAway) : servers
+    this.servers = servers instanceof RecordedServers ? servers.withOnAway(this.#onServerAway) : servers
     this.outputs = liveRollout.outputs
     this.#scope = scope
     this.#askedBy = askedBy
@@ -190,8 +190,8 @@ export class PendingRequests {
 
   async run<Result>(signal: AbortSignal, ask: (signal: AbortSignal) => Promise<Result>): Promise<Result> {
     using scope = new AbortScope(signal)
-    // Code that nobody waits for may still ask after the end; its request is given up at once.
-    if (this.#isOver) scope.abort(givenUp())
+    // Code that nobody waits for may still ask after the end; its request is abandoned at once.
+    if (this.#isOver) scope.abort(abandonedError())
     this.#underWay.add(scope)
     try {
       return await ask(scope.signal)
@@ -200,16 +200,16 @@ export class PendingRequests {
     }
   }
 
-  giveUp(): void {
-    for (const scope of this.#underWay) scope.abort(givenUp())
+  abortRequests(): void {
+    for (const scope of this.#underWay) scope.abort(abandonedError())
   }
 
   close(): void {
     this.#isOver = true
-    this.giveUp()
+    this.abortRequests()
   }
 }
 
-function givenUp(): MillraceError {
+function abandonedError(): MillraceError {
   return new MillraceError('cancelled', 'the one who asked for it has ended')
 }

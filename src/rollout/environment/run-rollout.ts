@@ -10,11 +10,11 @@ import { runChild } from '../agent/child-run.ts'
 import { failedEnd, type AgentEnd } from '../result/outcome.ts'
 import { recordOf, recordWithoutRun } from '../result/record.ts'
 import { rolloutEvents, traceOf } from '../result/rollout-events.ts'
-import { type ScoredWork, scoreWork } from '../reward/score.ts'
+import { type ScoredEnd, scoreEnd } from '../reward/score.ts'
 import type { AttemptResult, RolloutJob } from '../schedule/executor.ts'
 import { attemptResumed, attemptStart, StartTime } from '../schedule/journal-entries.ts'
 import { liveRolloutOf, type RunServices } from './live-rollout.ts'
-import { type Closing, openTask, tearDown } from './setup-teardown.ts'
+import { type TeardownContext, prepareTask, tearDown } from './setup-teardown.ts'
 import type { RolloutTools } from './toolkit.ts'
 
 /** One attempt at one task, from setup to teardown, which runs once setup was started, whatever happened. */
@@ -46,13 +46,13 @@ async function runWithTools(
   const toolsWaitMs = tools.release ? start.elapsedMs : 0
   const run = agentRunOf(job, services, { tools, toolsWaitMs, signal })
   let worked: AgentEnd
-  let scored: ScoredWork
+  let scored: ScoredEnd
   let tailStartedAt: number
   try {
-    const opening = await openTask(run)
+    const opening = await prepareTask(run)
     worked = 'outcome' in opening ? opening : await run.run(services.agent, opening.prompt)
     tailStartedAt = performance.now()
-    scored = await scoreWork(run, worked, signal)
+    scored = await scoreEnd(run, worked, signal)
   } catch (error) {
     run.requests.close()
     await tearDown(environment, closingOf(run))
@@ -64,7 +64,7 @@ async function runWithTools(
   run.requests.close()
   const stuck = await tearDown(environment, closingOf(run), { untilMs: tailStartedAt + settings.limits.tailMs, signal })
   // The first cause of a failure stays; a teardown that fails after success is such a cause.
-  const { end, score }: ScoredWork =
+  const { end, score }: ScoredEnd =
     stuck && outcomes[scored.end.outcome].scored ? { end: { outcome: 'env_error', error: stuck } } : scored
   const { metrics, notes } = run.liveRollout
   const record = recordOf(run, {
@@ -115,7 +115,7 @@ function outputsOf({ id, recording }: RolloutJob, { environment, settings }: Run
   return new ToolOutputs(join(settings.outputsFolder, id), toolOutput.maxChars, { isReadOnly })
 }
 
-function closingOf({ liveRollout: { task, options, identity, tools, state } }: AgentRun): Closing {
+function closingOf({ liveRollout: { task, options, identity, tools, state } }: AgentRun): TeardownContext {
   return { task, options, rollout: identity, servers: tools.servers, state }
 }
 

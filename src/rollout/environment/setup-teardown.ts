@@ -5,10 +5,10 @@ import { AbortScope, offAbort, onAbort, withAbort, thrownBy } from '../../kit/in
 import { describeIssues, type Message, messageSchema, safeParse } from '../../schema/index.ts'
 import type { AgentRun } from '../agent/agent-run.ts'
 import { type AgentEnd, failedEnd } from '../result/outcome.ts'
-import type { Opening } from '../schedule/executor.ts'
+import type { PromptOverride } from '../schedule/executor.ts'
 
 /** Runs `setup`, if there is one, and `prompt`. Resolves to the messages that the agent begins with, or how the attempt ended. */
-export async function openTask(run: AgentRun): Promise<{ readonly prompt: readonly Message[] } | AgentEnd> {
+export async function prepareTask(run: AgentRun): Promise<{ readonly prompt: readonly Message[] } | AgentEnd> {
   const { environment } = run.services
   const { job, task, options, identity: rollout } = run.liveRollout
   const context = { task, options, rollout, servers: run.context.servers }
@@ -51,7 +51,7 @@ export function promptMessages(prompt: string | readonly Message[]): readonly Me
   )
 }
 
-function openedWith(prompt: readonly Message[], opening: Opening | undefined): readonly Message[] {
+function openedWith(prompt: readonly Message[], opening: PromptOverride | undefined): readonly Message[] {
   if (!opening) return prompt
   const messages = [...prompt]
   const { system, prompt: asked } = opening
@@ -69,7 +69,7 @@ function put(messages: Message[], message: Message, otherwise: number): void {
 type Opened = SetupContext<unknown, unknown>
 
 /** What `teardown` is told, without the signal: `teardown` gets one for its own time. */
-export type Closing = Omit<Opened, 'signal'> & { readonly state: unknown }
+export type TeardownContext = Omit<Opened, 'signal'> & { readonly state: unknown }
 
 /** How long `teardown` may take: until `untilMs`, or a moment after `signal` aborts. It always has at least that moment. */
 interface TearDownTime {
@@ -93,14 +93,14 @@ export async function setUp(environment: Environment, context: Opened): Promise<
   }
 }
 
-/** Why `setup` failed, for the reader of a record: that it was given up, or what it threw and where. */
+/** Why `setup` failed, for the reader of a record: that it was abandoned, or what it threw and where. */
 export function setupFailure(thrown: unknown, signal: AbortSignal): unknown {
   return signal.aborted ? signal.reason : thrownBy('setup', thrown, 'setup_failed')
 }
 
 export async function tearDown(
   environment: Environment,
-  closing: Closing,
+  closing: TeardownContext,
   time?: TearDownTime,
 ): Promise<MillraceError | undefined> {
   if (!environment.teardown) return undefined

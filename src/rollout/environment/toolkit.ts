@@ -24,7 +24,7 @@ import {
   ToolServers,
   type ToolServerStatus,
 } from '../../tools/index.ts'
-import { directServers, NotedServers, type RecordedAnswer } from '../recording/recording.ts'
+import { directServers, RecordedServers, type RecordedAnswer } from '../recording/recording.ts'
 import type { RolloutJob } from '../schedule/executor.ts'
 import { attemptEvent, runEvent } from '../schedule/journal-entries.ts'
 
@@ -109,7 +109,7 @@ export class Toolkit extends Resource {
     { id: rollout, attempt }: RolloutJob,
     recorded: readonly RecordedAnswer[] = [],
   ): ServerCalls {
-    return new NotedServers(servers, { journal: this.#journal, rollout, attempt, recorded: [...recorded] })
+    return new RecordedServers(servers, { journal: this.#journal, rollout, attempt, recorded: [...recorded] })
   }
 
   /** Rejects with `tool_infra` if a required server cannot be opened, and with the signal's reason. */
@@ -234,7 +234,7 @@ class EnvironmentTools {
     return this.#serverTools(configured)
   }
 
-  /** The model's calls are recorded as messages, so they bypass `NotedServers`. */
+  /** The model's calls are recorded as messages, so they bypass `RecordedServers`. */
   #serverTools(catalogues: readonly ToolCatalogue[]): ServerTools {
     const tools = mcpTools(catalogues, this.#configs)
     for (const [name, tool] of Object.entries(tools)) {
@@ -249,7 +249,7 @@ class EnvironmentTools {
 }
 
 /** The tools that rollouts of an environment had, to look at: their servers are not opened, and no tool can be called. */
-export function unopenedTools(
+export function toolsWithoutServers(
   environment: Environment,
   options: unknown,
   catalogues: readonly ToolCatalogue[],

@@ -73,9 +73,11 @@ export function recordingToFork(rollout: string, sessions: readonly StoredSessio
 export function recordingToReplay(
   record: RolloutRecord,
   sessions: readonly StoredSession[],
-  heard: Pick<Recording, 'verdicts' | 'serverAnswers'> & { readonly catalogues: readonly ToolCatalogue[] | undefined },
+  recorded: Pick<Recording, 'verdicts' | 'serverAnswers'> & {
+    readonly catalogues: readonly ToolCatalogue[] | undefined
+  },
 ): Recording {
-  const { catalogues, ...answers } = heard
+  const { catalogues, ...answers } = recorded
   return {
     purpose: 'replay',
     sessions: byKey(record.id, sessions, ({ id, nodes, record: end }) => ({

@@ -14,7 +14,7 @@ import type { Journal } from '../../store/index.ts'
 import type { ServerAnswer, ServerCall, ServerCalls, ToolCatalogue } from '../../tools/index.ts'
 import { attemptEvent } from '../schedule/journal-entries.ts'
 
-/** What a rollout and its children heard, to be heard again. A plain value that goes with the job. */
+/** What a rollout and its children received, to be given again. A plain value that goes with the job. */
 export interface Recording {
   /** `resume`: goes on after a cut. `fork`: begins as another rollout did. `replay`: hears nothing else. */
   readonly purpose: 'resume' | 'fork' | 'replay'
@@ -46,10 +46,10 @@ export function recordedSession({ id, recording }: Recorded, session: string): R
 export function childrenAt(
   { id, recording }: Recorded,
   session: string,
-  place: string,
+  idPart: string,
 ): readonly (readonly [key: string, child: RecordedSession])[] {
   if (!recording) return []
-  const prefix = `${session.slice(id.length)}.${place}-`
+  const prefix = `${session.slice(id.length)}.${idPart}-`
   return Object.entries(recording.sessions).filter(([key]) => key.startsWith(prefix))
 }
 
@@ -115,7 +115,7 @@ function isServerAnswer(data: unknown): data is RecordedAnswer {
   return answerSchema.safeParse(data).success
 }
 
-interface NotedParts {
+interface RecordedServersParts {
   readonly journal: Pick<Journal, 'append'>
   readonly rollout: string
   readonly attempt: number
@@ -124,19 +124,19 @@ interface NotedParts {
 }
 
 /** Tool servers as an environment's own code calls them. Their answers are kept as events, for a replay. */
-export class NotedServers implements ServerCalls {
+export class RecordedServers implements ServerCalls {
   readonly direct: ServerCalls
-  readonly #parts: NotedParts
+  readonly #parts: RecordedServersParts
 
-  constructor(direct: ServerCalls, parts: NotedParts) {
+  constructor(direct: ServerCalls, parts: RecordedServersParts) {
     this.direct = direct
     this.#parts = parts
   }
 
   /** The same servers for one agent, which hears when a call of its own waits for a server to be opened again. */
-  heardBy(onAway: NonNullable<ServerCall['onAway']>): NotedServers {
+  withOnAway(onAway: NonNullable<ServerCall['onAway']>): RecordedServers {
     const direct: ServerCalls = { call: (server, call) => this.direct.call(server, { ...call, onAway }) }
-    return new NotedServers(direct, this.#parts)
+    return new RecordedServers(direct, this.#parts)
   }
 
   async call(server: string, call: ServerCall): Promise<ServerAnswer> {
@@ -153,7 +153,7 @@ export class NotedServers implements ServerCalls {
 
 /** The servers without the notes, for calls that are recorded as messages. */
 export function directServers(servers: ServerCalls): ServerCalls {
-  return servers instanceof NotedServers ? servers.direct : servers
+  return servers instanceof RecordedServers ? servers.direct : servers
 }
 
 export const judgeCallEvent = 'judge-call'

@@ -2,7 +2,7 @@ import { type ErrorCode, MillraceError, type WireError } from '../../errors/inde
 import { thrownBy } from '../../kit/index.ts'
 import { type Outcome, outcomes, type RolloutRecord } from '../../schema/index.ts'
 import { endsAttempt } from '../../tools/index.ts'
-import type { SpentLimit } from '../agent/budget.ts'
+import type { ExhaustedLimit } from '../agent/budget.ts'
 
 /** How an agent's work, or another part of a rollout, ended. */
 export interface AgentEnd {
@@ -16,7 +16,7 @@ export function endedBy(error: MillraceError): AgentEnd {
   return { outcome: outcomeOfError(error), error }
 }
 
-const outcomeOfLimit: Record<SpentLimit, Outcome> = {
+const outcomeOfLimit: Record<ExhaustedLimit, Outcome> = {
   turns: 'max_turns',
   tokens: 'max_tokens',
   cost: 'max_cost',
@@ -29,7 +29,7 @@ const outcomeOfLimit: Record<SpentLimit, Outcome> = {
  * How a replay ends the agent again where its recording ends: a limit is used up, or the error from `outside` comes again. With
  * `own` the agent's code ends by itself, or the agent did not run to its end.
  */
-export const endInReplay: Record<Outcome, SpentLimit | 'outside' | 'own'> = {
+export const endInReplay: Record<Outcome, ExhaustedLimit | 'outside' | 'own'> = {
   completed: 'own',
   max_turns: 'turns',
   max_tokens: 'tokens',
@@ -83,7 +83,7 @@ function outcomeOfSpending({ code, data: { limit } }: MillraceError): Outcome | 
   return code === 'budget_exhausted' && isSpentLimit(limit) ? outcomeOfLimit[limit] : undefined
 }
 
-function isSpentLimit(limit: unknown): limit is SpentLimit {
+function isSpentLimit(limit: unknown): limit is ExhaustedLimit {
   return typeof limit === 'string' && Object.hasOwn(outcomeOfLimit, limit)
 }
 

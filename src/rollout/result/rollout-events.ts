@@ -12,7 +12,7 @@ export interface RolloutStartEvent {
   trace?: object
 }
 
-/** An attempt came to a result. An attempt that did not repeat its journal has none: it starts over as a new attempt. */
+/** An attempt has a result. An attempt that did not repeat its journal has none: it starts over as a new attempt. */
 export interface RolloutEndEvent {
   readonly kind: 'end'
   readonly record: Omit<RolloutRecord, 'messages'>

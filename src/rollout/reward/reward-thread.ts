@@ -1,6 +1,6 @@
 /** The entry of a reward thread: loads the environment once, then scores what it is sent. */
 import { workerData } from 'node:worker_threads'
-import { loadEnvironment, scoreHeavy } from '../../env/index.ts'
+import { loadEnvironment, scoreOffloaded } from '../../env/index.ts'
 import { MillraceError } from '../../errors/index.ts'
 import { dropStartVariables, deepCopy, serveJobs } from '../../kit/index.ts'
 import type { EnvironmentModule, OffloadedWork } from './reward-pool.ts'
@@ -15,7 +15,7 @@ await serveJobs<OffloadedWork, number | boolean>({
       throw MillraceError.from(error, 'env_load_failed')
     })
     return async ({ component, input }) => ({
-      value: await scoreHeavy(loaded.environment, component, { ...input, options: deepCopy(loaded.options) }),
+      value: await scoreOffloaded(loaded.environment, component, { ...input, options: deepCopy(loaded.options) }),
     })
   },
 })

@@ -1,6 +1,6 @@
-import { type Environment, scoreGroup, type ScoreResult, scoreRollout, type ScoringPlace } from '../../env/index.ts'
+import { type Environment, scoreGroup, type ScoreResult, scoreRollout, type ScoringHooks } from '../../env/index.ts'
 import { MillraceError } from '../../errors/index.ts'
-import { AbortScope, type SpentTime, StopClock } from '../../kit/index.ts'
+import { AbortScope, type ExhaustedClock, StopClock } from '../../kit/index.ts'
 import { type Limits, outcomes, type RolloutRecord } from '../../schema/index.ts'
 import type { AgentRun } from '../agent/agent-run.ts'
 import type { LiveContext } from '../agent/live-context.ts'
@@ -9,13 +9,13 @@ import { type AgentEnd, failedEnd } from '../result/outcome.ts'
 import type { GroupScores } from '../schedule/executor.ts'
 import type { RewardPool } from './reward-pool.ts'
 
-export interface ScoredWork {
+export interface ScoredEnd {
   readonly end: AgentEnd
   readonly score?: ScoreResult
   readonly waitedMs?: number
 }
 
-export async function scoreWork(run: AgentRun, end: AgentEnd, signal: AbortSignal): Promise<ScoredWork> {
+export async function scoreEnd(run: AgentRun, end: AgentEnd, signal: AbortSignal): Promise<ScoredEnd> {
   if (!outcomes[end.outcome].scored) return { end }
   const { services, context, budget } = run
   const { limits } = services.settings
@@ -42,7 +42,7 @@ export async function scoreWork(run: AgentRun, end: AgentEnd, signal: AbortSigna
 export function scoreOnThread(
   pool: RewardPool,
   { context, liveRollout, clock }: { context: LiveContext; liveRollout: LiveRollout; clock: StopClock },
-): NonNullable<ScoringPlace['scoreOnThread']> {
+): NonNullable<ScoringHooks['scoreOnThread']> {
   return (component, timeoutMs) => {
     const { task, rollout, messages, answer, outcome, truncated, signal } = context
     const input = { task, rollout, messages, answer, outcome, truncated, info: liveRollout.notes }
@@ -86,7 +86,7 @@ export class RewardTime implements Disposable {
   }
 }
 
-function late(what: SpentTime, { tailMs, wallTimeoutMs }: Limits): MillraceError {
+function late(what: ExhaustedClock, { tailMs, wallTimeoutMs }: Limits): MillraceError {
   if (what === 'time') return lateReward('the reward', tailMs)
   return new MillraceError(
     'reward_failed',

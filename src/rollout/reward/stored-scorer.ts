@@ -79,8 +79,8 @@ export class StoredScorer extends Resource {
       context.turnToReward(agentOutcomeOf(record), time)
       const pool = this.#rewardPool
       const scored = { context, liveRollout, clock: time.clock }
-      const place = pool && { onBlocked: () => {}, scoreOnThread: scoreOnThread(pool, scored) }
-      const result = await scoreRollout(environment, context, place)
+      const hooks = pool && { onBlocked: () => {}, scoreOnThread: scoreOnThread(pool, scored) }
+      const result = await scoreRollout(environment, context, hooks)
       return scoredRecord(record, context.outcome, liveRollout, result)
     } catch (thrown) {
       // As in a rollout, reward components that still run are told to stop.

@@ -11,11 +11,11 @@ export interface PlannedAttempt extends Omit<RolloutJob, 'seed'> {
   readonly kind: 'attempt'
   /** Present if the attempt goes on where an earlier launch was cut off. An attempt that starts over has none. */
   readonly resumed?: Recording
-  readonly used?: UsedTries
+  readonly used?: UsedRetries
 }
 
 /** How many of a rollout's retries and replacements earlier launches have used up; this launch has the rest. */
-export interface UsedTries {
+export interface UsedRetries {
   /** Counted since the rollout last replaced a failed member of its group, if it did. */
   readonly retries: number
   readonly replacements: number
@@ -83,7 +83,7 @@ export class RolloutAttempts {
   /** Gives the attempt that counts to `onEnd`. None counts if the run is stopped first, or drains when one fails. */
   async untilOneCounts(plan: PlannedAttempt): Promise<void> {
     const { executor, retries, onAttemptStart } = this.#options
-    // One source for all attempts, so that a cancel is heard whenever it comes.
+    // One source for all attempts, so that a cancel is seen whenever it comes.
     const source = new AbortSource()
     const { signal } = source
     let ended: HeldRollout | undefined
@@ -112,11 +112,11 @@ export class RolloutAttempts {
         if (result?.kind === 'ended') {
           // The journal has what earlier launches spent as well, whether this one repeated it or not.
           if (isResumed(job)) Object.assign(result.record, await this.#spending(job))
-          ended = this.#verdictOn(result, { isLast: retriesLeft === 0, signal })
+          ended = this.#decideOn(result, { isLast: retriesLeft === 0, signal })
           retriesLeft -= 1
           if (!ended && this.#life.draining.aborted) return this.#life.onLeft({ ...plan, attempt: attempt + 1 })
         } else {
-          ended = await this.#verdictWithoutRecord(job, result, signal)
+          ended = await this.#decideWithoutRecord(job, result, signal)
         }
         attempt += 1
       }
@@ -133,7 +133,7 @@ export class RolloutAttempts {
   }
 
   /** The end of the rollout by this attempt; undefined if there is to be another attempt. */
-  #verdictOn(
+  #decideOn(
     result: RecordedAttempt,
     { isLast, signal }: { isLast: boolean; signal: AbortSignal },
   ): HeldRollout | undefined {
@@ -147,13 +147,13 @@ export class RolloutAttempts {
     return undefined
   }
 
-  /** Like `#verdictOn`, for an attempt that left no record; its spending is read from its journal. */
-  async #verdictWithoutRecord(
+  /** Like `#decideOn`, for an attempt that left no record; its spending is read from its journal. */
+  async #decideWithoutRecord(
     job: RolloutJob,
     result: Exclude<AttemptResult, RecordedAttempt> | BrokenAttempt | undefined,
     signal: AbortSignal,
   ): Promise<HeldRollout | undefined> {
-    if (result?.kind === 'lost' && !signal.aborted) return this.#verdictOnLost(job, result)
+    if (result?.kind === 'lost' && !signal.aborted) return this.#decideOnLost(job, result)
     const spent = await this.#spentOn(job)
     // The rollout stays unfinished, as all that still run.
     if (this.#life.stopping.aborted) return undefined
@@ -167,13 +167,13 @@ export class RolloutAttempts {
     return isResumed(job) ? undefined : end('agent_error', new MillraceError('replay_diverged', why))
   }
 
-  async #verdictOnLost(job: RolloutJob, lost: LostAttempt): Promise<HeldRollout | undefined> {
+  async #decideOnLost(job: RolloutJob, lost: LostAttempt): Promise<HeldRollout | undefined> {
     const { id } = job
-    const { why, verdict } = lost
+    const { why, disposition } = lost
     this.#options.journal.append(attemptEvent(job, 'worker-lost', { why }))
     this.#options.onAttemptLost?.(lost)
     const spending = this.#spentOn(job)
-    if (verdict === 'again') {
+    if (disposition === 'again') {
       // Not awaited: the cost is in the journal in any case.
       spending.catch(() => {})
       return undefined
@@ -181,7 +181,7 @@ export class RolloutAttempts {
     const spent = await spending
     if (this.#life.stopping.aborted) return undefined
     const error = new MillraceError('worker_lost', why, { data: { rollout: id } })
-    return this.#endWithoutRun(job, { outcome: verdict, error, spent })
+    return this.#endWithoutRun(job, { outcome: disposition, error, spent })
   }
 
   async #spentOn(job: RolloutJob): Promise<AttemptSpending> {

@@ -11,7 +11,7 @@ export type GroupScores = Readonly<Record<string, Readonly<Record<string, Reward
 export interface WorkerStatus {
   readonly id: number
   readonly kind: 'thread' | 'process'
-  /** Only a `ready` worker is given work. A `silent` worker has not been heard of for a while: its loop is blocked. */
+  /** Only a `ready` worker is given work. A `silent` worker has sent nothing for a while: its loop is blocked. */
   readonly state: 'starting' | 'ready' | 'silent' | 'draining' | 'gone'
   readonly running: number
   readonly lag: LoopLagWindow
@@ -51,7 +51,7 @@ export interface RolloutTerms {
   readonly sampling?: Sampling
   /** What the rollout hears again in place of models, tools and judges, as far as it goes. */
   readonly recording?: Recording
-  readonly opening?: Opening
+  readonly opening?: PromptOverride
 }
 
 /** One attempt at one task. A plain cloneable value: it runs the same on this thread, another, or another machine. */
@@ -62,7 +62,7 @@ export interface RolloutJob extends RolloutTerms {
   readonly seed: number
 }
 
-export interface Opening {
+export interface PromptOverride {
   /** Takes the place of the system message, or goes before everything else. */
   readonly system?: string
   readonly prompt?: string
@@ -91,7 +91,7 @@ export type AttemptResult =
   /** The agent did not repeat what the journal holds: the rollout must start over as a new attempt. */
   | { readonly kind: 'diverged'; readonly why: string }
   /** The worker died. `again` costs the rollout none of its retries; the executor bounds how often it says that. */
-  | { readonly kind: 'lost'; readonly why: string; readonly verdict: 'again' | 'worker_lost' | 'poisoned' }
+  | { readonly kind: 'lost'; readonly why: string; readonly disposition: 'again' | 'worker_lost' | 'poisoned' }
 
 /** A whole group to be scored together. Only members that may carry a reward are in it. */
 export interface GroupJob {

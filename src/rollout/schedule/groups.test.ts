@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest'
 import { emptyUsage, outcomes, type Outcome } from '../../schema/index.ts'
-import { applyGroupScores, GroupKeeper, type HeldMember, voidGroup } from './groups.ts'
+import { applyGroupScores, GroupCollector, type HeldMember, voidGroup } from './groups.ts'
 
 function member(sample: number, outcome: Outcome = 'completed', attempt = 1): HeldMember {
   return {
@@ -34,7 +34,7 @@ function member(sample: number, outcome: Outcome = 'completed', attempt = 1): He
 
 describe('GroupKeeper', () => {
   test('says nothing until the last member ended, then gives all in the order of their samples', () => {
-    const keeper = new GroupKeeper({ size: 3, policy: 'keep', isScored: true }, 2)
+    const keeper = new GroupCollector({ size: 3, policy: 'keep', isScored: true }, 2)
     expect(keeper.add(member(2))).toBeUndefined()
     expect(keeper.add(member(0))).toBeUndefined()
     const verdict = keeper.add(member(1))
@@ -43,13 +43,13 @@ describe('GroupKeeper', () => {
   })
 
   test('keep scores the others', () => {
-    const keeper = new GroupKeeper({ size: 2, policy: 'keep', isScored: true }, 2)
+    const keeper = new GroupCollector({ size: 2, policy: 'keep', isScored: true }, 2)
     keeper.add(member(0, 'model_error'))
     expect(keeper.add(member(1))?.kind).toBe('score')
   })
 
   test('void takes every reward and keeps the components', () => {
-    const keeper = new GroupKeeper({ size: 2, policy: 'void', isScored: true }, 2)
+    const keeper = new GroupCollector({ size: 2, policy: 'void', isScored: true }, 2)
     keeper.add(member(0, 'model_error'))
     const verdict = keeper.add(member(1))
     if (verdict?.kind !== 'void') throw new Error('expected the group to be void')
@@ -59,7 +59,7 @@ describe('GroupKeeper', () => {
   })
 
   test('replace runs the failed again, keeps the others, and voids when the tries are used up', () => {
-    const keeper = new GroupKeeper({ size: 2, policy: 'replace', isScored: true }, 1)
+    const keeper = new GroupCollector({ size: 2, policy: 'replace', isScored: true }, 1)
     keeper.add(member(0))
     const first = keeper.add(member(1, 'agent_error', 1))
     expect(first?.kind === 'replace' && first.failed.map(({ record }) => record.id)).toEqual(['3-1'])
@@ -67,7 +67,7 @@ describe('GroupKeeper', () => {
   })
 
   test('a replaced member that succeeds completes its group', () => {
-    const keeper = new GroupKeeper({ size: 2, policy: 'replace', isScored: true }, 2)
+    const keeper = new GroupCollector({ size: 2, policy: 'replace', isScored: true }, 2)
     keeper.add(member(0))
     keeper.add(member(1, 'agent_error', 1))
     expect(keeper.add(member(1, 'completed', 2))?.kind).toBe('score')

@@ -16,16 +16,16 @@ export interface GroupRules {
 }
 
 /** Whether ended rollouts wait for their group before they are settled. */
-export function holdsGroups({ size, policy, isScored }: GroupRules): boolean {
+export function waitsForGroups({ size, policy, isScored }: GroupRules): boolean {
   return isScored || (size > 1 && policy !== 'keep')
 }
 
-type GroupVerdict =
+type GroupDecision =
   | { readonly kind: 'score' | 'void'; readonly members: readonly HeldMember[] }
   | { readonly kind: 'replace'; readonly failed: readonly HeldMember[] }
 
 /** Holds ended members until their group is whole: at most (rollouts at once) times (group size - 1). */
-export class GroupKeeper {
+export class GroupCollector {
   readonly #held = new Map<number, HeldMember[]>()
   readonly #size: number
   readonly #policy: GroupPolicy
@@ -48,8 +48,8 @@ export class GroupKeeper {
     if (times > 0) this.#replaced.set(rollout, times)
   }
 
-  /** Takes an ended member; returns the verdict if it was the last one of its group. */
-  add(member: HeldMember): GroupVerdict | undefined {
+  /** Takes an ended member; returns the decision if it was the last one of its group. */
+  add(member: HeldMember): GroupDecision | undefined {
     const { index } = member.record.task
     const members = this.#held.get(index) ?? []
     members.push(member)

@@ -10,7 +10,7 @@ import { Scheduler, type PlannedRollout, type SchedulerOptions } from './schedul
 const labels = { environment: 'scripted', model: 'none' }
 
 /** A place where only one thing can be done. */
-function placeThat(run: Executor['run']): Executor {
+function executorThat(run: Executor['run']): Executor {
   const refuse = (): Promise<never> => Promise.reject(new Error('not asked for'))
   return {
     run,
@@ -54,7 +54,7 @@ test('a rollout that is cancelled as its attempt fails is not repeated', async (
   const settled: RolloutRecord[] = []
   const scheduler: Scheduler = new Scheduler({
     ...oneAtATime(store),
-    executor: placeThat((job) => {
+    executor: executorThat((job) => {
       attempts.push(job.attempt)
       const { id, attempt } = job
       store.journal.append({ kind: 'attempt-start', rollout: id, attempt, parent: null, task: 0, sample: 0, at: 1 })
@@ -80,7 +80,7 @@ test('a source that waits for more hears that nothing is started any more', asyn
   const admission = Promise.withResolvers<void>()
   const scheduler = new Scheduler({
     ...oneAtATime(store),
-    executor: placeThat(() => Promise.reject(new MillraceError('worker_lost', 'all of them'))),
+    executor: executorThat(() => Promise.reject(new MillraceError('worker_lost', 'all of them'))),
     onAdmissionEnd: admission.resolve,
   })
   async function* plans(): AsyncGenerator<PlannedRollout, void, void> {
@@ -99,7 +99,7 @@ test.each([
   const settled: RolloutRecord[] = []
   const scheduler = new Scheduler({
     ...oneAtATime(store),
-    executor: placeThat((job) => {
+    executor: executorThat((job) => {
       if (job.id === '0-0') return Promise.reject(thrown)
       const { id, attempt } = job
       store.journal.append({ kind: 'attempt-start', rollout: id, attempt, parent: null, task: 1, sample: 0, at: 1 })
@@ -128,7 +128,7 @@ test('whoever takes the place of a failed member of a group is asked the same', 
   const asked: RolloutJob[] = []
   const scheduler = new Scheduler({
     ...oneAtATime(store),
-    executor: placeThat((job) => {
+    executor: executorThat((job) => {
       const { id, attempt, sample } = job
       asked.push(job)
       store.journal.append({ kind: 'attempt-start', rollout: id, attempt, parent: null, task: 0, sample, at: 1 })
@@ -158,7 +158,7 @@ const unrecordedEnds: Record<string, (attempt: number, cancel: () => void) => Re
   env_error: () => Promise.reject(new Error('nobody had thought of it')),
   agent_error: () => Promise.resolve({ kind: 'diverged', why: 'it says so itself' }),
   poisoned: (attempt) => {
-    return Promise.resolve({ kind: 'lost', why: 'it died', verdict: attempt === 1 ? 'again' : 'poisoned' })
+    return Promise.resolve({ kind: 'lost', why: 'it died', disposition: attempt === 1 ? 'again' : 'poisoned' })
   },
   cancelled: (_attempt, cancel) => {
     cancel()
@@ -174,7 +174,7 @@ test.each(Object.entries(unrecordedEnds))('what was spent before %s is in the re
   const settled: RolloutRecord[] = []
   const scheduler: Scheduler = new Scheduler({
     ...oneAtATime(store),
-    executor: placeThat(({ id, attempt }) => {
+    executor: executorThat(({ id, attempt }) => {
       store.journal.append({ kind: 'attempt-start', rollout: id, attempt, parent: null, task: 0, sample: 0, at: 1 })
       const meta = JSON.stringify({ call: { usage, cost: 1 } })
       store.journal.append(nodeEntry({ rollout: id, attempt, seq: 0, meta }))

@@ -3,14 +3,21 @@ import { AbortSource, Semaphore, TimeSlice } from '../../kit/index.ts'
 import { outcomes, type RolloutRecord } from '../../schema/index.ts'
 import { attemptEnd, attemptStart, type HeldRollout, rolloutEnd } from './journal-entries.ts'
 import { failedReward } from '../result/outcome.ts'
-import { applyGroupScores, GroupKeeper, type GroupRules, type HeldMember, holdsGroups, voidGroup } from './groups.ts'
+import {
+  applyGroupScores,
+  GroupCollector,
+  type GroupRules,
+  type HeldMember,
+  waitsForGroups,
+  voidGroup,
+} from './groups.ts'
 import type { RolloutJob, RolloutTerms } from './executor.ts'
-import { RolloutAttempts, type AttemptOptions, type PlannedAttempt, type UsedTries } from './attempts.ts'
+import { RolloutAttempts, type AttemptOptions, type PlannedAttempt, type UsedRetries } from './attempts.ts'
 
 /** A rollout that is due, and how far an earlier launch came with it. */
 export type PlannedRollout =
   | PlannedAttempt
-  | (RolloutTerms & { readonly kind: 'held'; readonly held: HeldRollout; readonly used?: UsedTries })
+  | (RolloutTerms & { readonly kind: 'held'; readonly held: HeldRollout; readonly used?: UsedRetries })
   /** The rollout cannot run, and its record says why. */
   | { readonly kind: 'settled'; readonly record: RolloutRecord }
 
@@ -35,8 +42,8 @@ const startBurstMs = 1
 /** Admits rollouts, holds ended ones until their group is whole, and reports every result once it is on disk. */
 export class Scheduler {
   readonly #options: SchedulerOptions
-  readonly #places: Semaphore
-  readonly #groups: GroupKeeper | undefined
+  readonly #slots: Semaphore
+  readonly #groups: GroupCollector | undefined
   readonly #settling = new Semaphore(maxUnsettled)
   readonly #admission = new AbortSource()
   readonly #stopping = new AbortController()
@@ -50,9 +57,9 @@ export class Scheduler {
 
   constructor(options: SchedulerOptions) {
     this.#options = options
-    this.#places = new Semaphore(options.concurrency)
+    this.#slots = new Semaphore(options.concurrency)
     const { group, retries } = options
-    this.#groups = holdsGroups(group) ? new GroupKeeper(group, retries) : undefined
+    this.#groups = waitsForGroups(group) ? new GroupCollector(group, retries) : undefined
     this.#attempts = new RolloutAttempts(options, {
       stopping: this.#stopping.signal,
       draining: this.#admission.signal,
@@ -77,7 +84,7 @@ export class Scheduler {
           this.#leave(plan)
           break
         }
-        if (!this.#places.tryAcquire()) await this.#placeFor(plan)
+        if (!this.#slots.tryAcquire()) await this.#waitForSlot(plan)
         void this.#run(plan)
         if (journal.pressure >= 1) await journal.durable()
         if (burst.isOver) await burst.rest()
@@ -117,9 +124,9 @@ export class Scheduler {
   }
 
   /** Rejects if nothing new starts any more. */
-  async #placeFor(plan: PlannedRollout): Promise<void> {
+  async #waitForSlot(plan: PlannedRollout): Promise<void> {
     try {
-      await this.#places.acquire(this.#admission.signal)
+      await this.#slots.acquire(this.#admission.signal)
     } catch (error) {
       this.#leave(plan)
       throw error
@@ -142,7 +149,7 @@ export class Scheduler {
     } catch (error) {
       this.#fail(error)
     } finally {
-      this.#giveBack(this.#places)
+      this.#giveBack(this.#slots)
     }
   }
 
@@ -173,17 +180,17 @@ export class Scheduler {
     await this.#endMember({ record, leaf, terms: termsOf(asked) }, this.#groups)
   }
 
-  async #endMember(member: HeldMember, groups: GroupKeeper): Promise<void> {
-    const verdict = groups.add(member)
-    if (!verdict) {
+  async #endMember(member: HeldMember, groups: GroupCollector): Promise<void> {
+    const decision = groups.add(member)
+    if (!decision) {
       this.#options.journal.append(attemptEnd(member, true))
       return
     }
-    if (verdict.kind === 'replace') return await this.#replace(verdict.failed, member)
-    if (verdict.kind === 'void') voidGroup(verdict.members)
-    else await this.#scoreGroup(verdict.members, member.terms.task)
+    if (decision.kind === 'replace') return await this.#replace(decision.failed, member)
+    if (decision.kind === 'void') voidGroup(decision.members)
+    else await this.#scoreGroup(decision.members, member.terms.task)
     if (this.#stopping.signal.aborted) this.#hasLeftWork = true
-    else await this.#settle(verdict.members)
+    else await this.#settle(decision.members)
   }
 
   async #replace(failed: readonly HeldMember[], last: HeldMember): Promise<void> {

@@ -1,5 +1,5 @@
 import { MillraceError } from '../../errors/index.ts'
-import { familyPieces, type RunReader } from '../../store/index.ts'
+import { nodeAndChildPieces, type RunReader } from '../../store/index.ts'
 import { parseJson } from '../http/body.ts'
 
 export interface DecodedBody {
@@ -90,7 +90,7 @@ function* rolloutPieces(reader: RunReader, id: string, form: RecordForm): Genera
     return
   }
   yield JSON.stringify(record).slice(0, -1)
-  yield* familyPieces(reader, record, form === 'tokens' ? 'numbers' : 'base64')
+  yield* nodeAndChildPieces(reader, record, form === 'tokens' ? 'numbers' : 'base64')
   yield '}'
 }
 

@@ -7,7 +7,7 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { MillraceError } from '../../errors/index.ts'
 import { type Caller, type Gateway, refuseSharedKeys } from '../../gateway/index.ts'
 import { plainError, refuse } from '../http/errors.ts'
-import { keysIn, type OpenResponses, requireKeys, type SentKeys } from '../http/server.ts'
+import { keysIn, type OpenResponses, requireKeys, type RequestKeys } from '../http/server.ts'
 
 /** The share of connections that are there only to be told that there is no room: a crowd comes in all at once. */
 const overflowShare = 1 / 8
@@ -122,7 +122,7 @@ export function requireAdminKeys(host: string, keys: readonly TenantKey[]): void
 }
 
 /** The key that an earlier launch made for this folder, or a new one, readable by its owner alone. */
-export function keptAdminKey(folder: string): string {
+export function storedAdminKey(folder: string): string {
   const path = join(folder, keyFile)
   const kept = readKept(path)
   if (kept !== undefined) return kept
@@ -200,7 +200,7 @@ export function unauthorized(headers: IncomingHttpHeaders): MillraceError {
 }
 
 /** A key that was not sent and one that is wrong are mended in different places. */
-function keyWanted({ bearer, apiKey }: SentKeys): string {
+function keyWanted({ bearer, apiKey }: RequestKeys): string {
   return bearer === undefined && apiKey === undefined
     ? 'send a key of this gateway, as authorization: Bearer <key> or x-api-key: <key>'
     : 'this gateway does not know the key that was sent: it takes an admin key, or that of a session'

@@ -17,20 +17,20 @@ function find(options: Partial<FindModelsOptions>): ReturnType<typeof findModels
 test('without a name every listed model is served, by all who list it', async () => {
   await using both = await SimulatorServer.start({ models: 'a,b' })
   await using one = await SimulatorServer.start({ models: 'b' })
-  const { models, facts, findings } = await find({ backends: [both.url, one.url] })
+  const { models, facts, probeResults } = await find({ backends: [both.url, one.url] })
   expect(models).toMatchObject([
     { name: 'a', api: 'chat', backends: [{ url: both.url }], maxConcurrency: 1024 },
     { name: 'b', api: 'chat', backends: [{ url: both.url }, { url: one.url }] },
   ])
   expect(facts).toMatchObject({ a: { capturesTokens: true }, b: { capturesTokens: true } })
-  expect(findings).toHaveLength(2)
+  expect(probeResults).toHaveLength(2)
 })
 
 test('a name is that of all backends, also of one that cannot be reached now', async () => {
   await using simulator = await SimulatorServer.start({})
-  const { models, findings } = await find({ backends: [nobody, simulator.url], model: 'policy' })
+  const { models, probeResults } = await find({ backends: [nobody, simulator.url], model: 'policy' })
   expect(models).toMatchObject([{ name: 'policy', backends: [{ url: nobody }, { url: simulator.url }] }])
-  expect(findings.map(({ problem }) => problem?.code)).toEqual(['model_connect', undefined])
+  expect(probeResults.map(({ problem }) => problem?.code)).toEqual(['model_connect', undefined])
 })
 
 test('one that cannot be reached now is awaited, also if nobody says what it serves', async () => {
@@ -210,7 +210,7 @@ test('Anthropic is asked in its own API, with its own key', async () => {
       { name: 'sim' },
       { name: 'claude-x', api: 'messages', backends: [{ url, apiKeyEnv: 'ANTHROPIC_API_KEY' }] },
     ],
-    findings: [{ problem: { code: 'model_connect' } }],
+    probeResults: [{ problem: { code: 'model_connect' } }],
   })
 })
 
@@ -220,11 +220,11 @@ test('one that knows Messages only is asked in that, with the key of that', asyn
   const served = { name: 'claude', api: 'messages', backends: [{ url: server.url, apiKeyEnv: 'ANTHROPIC_API_KEY' }] }
   expect(await find({ backends: [server.url], env })).toMatchObject({
     models: [served],
-    findings: [{ facts: { kind: 'anthropic', apis: ['messages'] } }],
+    probeResults: [{ facts: { kind: 'anthropic', apis: ['messages'] } }],
   })
   expect(await find({ backends: [server.url], model: 'claude', env })).toMatchObject({
     models: [served],
-    findings: [{ serves: { name: 'claude', api: 'messages' } }],
+    probeResults: [{ serves: { name: 'claude', api: 'messages' } }],
   })
   const inChat = { policy: { api: 'chat' as const, backends: [{ url: server.url }] } }
   await expect(find({ models: inChat, env })).rejects.toThrow('say api: messages')
@@ -249,7 +249,7 @@ test('the built-in simulator needs nothing, and is enough', async () => {
   expect(await find({ backends: ['sim'], model: 'mine' })).toMatchObject({ models: [{ name: 'mine', simulator: {} }] })
   expect(await find({ backends: ['sim', nobody], model: 'mine' })).toMatchObject({
     models: [{ name: 'sim' }, { name: 'mine', backends: [{ url: nobody }] }],
-    findings: [{ problem: { code: 'model_connect' } }],
+    probeResults: [{ problem: { code: 'model_connect' } }],
   })
 })
 

@@ -13,7 +13,7 @@ import {
   apiConflict,
   type BackendProbe,
   factsOf,
-  type Finding,
+  type ProbeResult,
   type FindModelsOptions,
   gatewayDefaults,
   isUnusable,
@@ -26,9 +26,9 @@ import {
 
 const builtIn = 'sim'
 
-interface AskedBackend {
+interface ProbedBackend {
   readonly probe: BackendProbe
-  finding: Finding
+  result: ProbeResult
   /** What it last said it is, while a refused key, or no answer, is all that it has said since. */
   facts: BackendFacts | undefined
   isReachable: boolean
@@ -37,14 +37,14 @@ interface AskedBackend {
 interface DirectoryParts {
   readonly options: Omit<FindModelsOptions, 'signal'>
   readonly known: readonly ModelConfig[]
-  readonly given: readonly AskedBackend[]
-  readonly others: readonly AskedBackend[]
+  readonly given: readonly ProbedBackend[]
+  readonly others: readonly ProbedBackend[]
 }
 
 /** All backends of a gateway, what each said when it was last asked, and the models that come of it. */
 export class BackendDirectory {
   readonly #parts: DirectoryParts
-  readonly #asked: readonly AskedBackend[]
+  readonly #asked: readonly ProbedBackend[]
 
   private constructor(parts: DirectoryParts) {
     this.#parts = parts
@@ -59,9 +59,9 @@ export class BackendDirectory {
     )
     const urls = options.backends.filter((backend) => backend !== builtIn)
     refuseMisspelt(urls)
-    const ask = async (probe: BackendProbe): Promise<AskedBackend> => {
-      const finding = await probe.run(signal)
-      return { probe, finding, facts: finding.facts, isReachable: !finding.problem }
+    const ask = async (probe: BackendProbe): Promise<ProbedBackend> => {
+      const result = await probe.run(signal)
+      return { probe, result, facts: result.facts, isReachable: !result.problem }
     }
     const [given, others] = await Promise.all([
       Promise.all(urls.map((url) => ask(probeAt(url, options)))),
@@ -80,41 +80,41 @@ export class BackendDirectory {
   /** Where none of its backends is of use, a model has them all: whoever asks for it is then told what is wrong. */
   get models(): readonly ModelConfig[] {
     const { usable } = this
-    return this.#models().map((config, place) => {
-      const best = usable[place]
-      return withEngines(best && best.backends.length > 0 ? best : config, this.findings)
+    return this.#models().map((config, index) => {
+      const best = usable[index]
+      return withEngines(best && best.backends.length > 0 ? best : config, this.probeResults)
     })
   }
 
   /** The same without backends that are of no use. */
   get usable(): readonly ModelConfig[] {
     const { known, given, others } = this.#parts
-    return this.#models().map((config) => withoutUnusable(config, findingsOf(known.includes(config) ? others : given)))
+    return this.#models().map((config) => withoutUnusable(config, resultsOf(known.includes(config) ? others : given)))
   }
 
   /** What is wrong with those that are of no use until somebody does something about it. */
   get unusable(): readonly MillraceError[] {
-    return this.findings.filter(isUnusable).flatMap(({ problem }) => problem ?? [])
+    return this.probeResults.filter(isUnusable).flatMap(({ problem }) => problem ?? [])
   }
 
   /** Whether a request that is sent now would find a backend. */
   isReachable(isActive: (backend: string) => boolean): boolean {
     if (this.#parts.known.some(({ simulator }) => simulator !== undefined)) return true
     return this.#asked.some(
-      (asked) => !isUnusable(asked.finding) && (asked.isReachable || isActive(asked.finding.backend)),
+      (asked) => !isUnusable(asked.result) && (asked.isReachable || isActive(asked.result.backend)),
     )
   }
 
   get facts(): Readonly<Record<string, ModelFacts>> {
-    return factsOf(this.#models(), this.findings)
+    return factsOf(this.#models(), this.probeResults)
   }
 
-  get findings(): readonly Finding[] {
-    return findingsOf(this.#asked)
+  get probeResults(): readonly ProbeResult[] {
+    return resultsOf(this.#asked)
   }
 
   get awaited(): readonly number[] {
-    return this.findings.flatMap(({ problem }, place) => (problem ? [place] : []))
+    return this.probeResults.flatMap(({ problem }, index) => (problem ? [index] : []))
   }
 
   get unlisted(): number {
@@ -123,19 +123,19 @@ export class BackendDirectory {
   }
 
   /** Whether a backend has answered but did not say which facts about tokens its replies have, as when it was too busy. */
-  lacksTokenFields(place: number): boolean {
-    const { facts } = this.#at(place).finding
+  lacksTokenFields(index: number): boolean {
+    const { facts } = this.#at(index).result
     return facts !== undefined && facts.apis.includes('chat') && facts.tokenFields === undefined
   }
 
   /** Whether one that has answered lists other models by now, or refuses our key. No list, or an empty one, tells nothing. */
-  async saysOtherwise(place: number, signal: AbortSignal): Promise<boolean> {
-    const asked = this.#at(place)
-    const { probe, finding } = asked
+  async saysOtherwise(index: number, signal: AbortSignal): Promise<boolean> {
+    const asked = this.#at(index)
+    const { probe, result } = asked
     try {
-      const listed = await probe.list(finding, signal)
+      const listed = await probe.list(result, signal)
       asked.isReachable = true
-      return listed.length > 0 && !isDeepStrictEqual(namesOf(listed), namesOf(finding.facts?.models ?? []))
+      return listed.length > 0 && !isDeepStrictEqual(namesOf(listed), namesOf(result.facts?.models ?? []))
     } catch (error) {
       signal.throwIfAborted()
       // A backend that limits our rate has the key, and answers later.
@@ -145,27 +145,27 @@ export class BackendDirectory {
   }
 
   /** What the backend says now; undefined if it had answered and cannot for a while: then what it said holds. */
-  async askAgain(place: number, signal: AbortSignal): Promise<Finding | undefined> {
-    const asked = this.#at(place)
-    const finding = await asked.probe.run(signal)
-    asked.isReachable = !finding.problem
-    if (finding.problem?.retryable && !asked.finding.problem) return undefined
-    const { backend, facts, serves } = finding
-    asked.finding = finding
-    if (!finding.problem?.retryable && !isRefusedKey(finding.problem)) asked.facts = facts
+  async askAgain(index: number, signal: AbortSignal): Promise<ProbeResult | undefined> {
+    const asked = this.#at(index)
+    const result = await asked.probe.run(signal)
+    asked.isReachable = !result.problem
+    if (result.problem?.retryable && !asked.result.problem) return undefined
+    const { backend, facts, serves } = result
+    asked.result = result
+    if (!result.problem?.retryable && !isRefusedKey(result.problem)) asked.facts = facts
     // Perhaps a router, whose own backends are not there yet.
     const isEmpty = !serves && facts?.models.length === 0
     const problem = this.#clash() ?? (isEmpty ? nothingServed([backend]) : undefined)
     if (problem) {
-      asked.finding = { backend, ...(serves && { serves }), problem }
+      asked.result = { backend, ...(serves && { serves }), problem }
       asked.facts = undefined
     }
-    return asked.finding
+    return asked.result
   }
 
-  #at(place: number): AskedBackend {
-    const asked = this.#asked[place]
-    if (!asked) throw new MillraceError('internal', `there is no backend ${place}`)
+  #at(index: number): ProbedBackend {
+    const asked = this.#asked[index]
+    if (!asked) throw new MillraceError('internal', `there is no backend ${index}`)
     return asked
   }
 
@@ -174,26 +174,26 @@ export class BackendDirectory {
     return [...known, ...servedModels(this.#listed, options)]
   }
 
-  get #listed(): readonly Finding[] {
+  get #listed(): readonly ProbeResult[] {
     return this.#parts.given.map(listedBy)
   }
 
   #clash(): MillraceError | undefined {
     const names = this.#models().map(({ name }) => name)
-    const twice = names.find((name, place) => names.indexOf(name) < place)
+    const twice = names.find((name, index) => names.indexOf(name) < index)
     if (twice === undefined) return apiConflict(this.#listed, this.#parts.options)
     return new MillraceError('config_invalid', `two models are called ${twice}; give one of them another name`)
   }
 }
 
-function findingsOf(asked: readonly AskedBackend[]): readonly Finding[] {
-  return asked.map(({ finding }) => finding)
+function resultsOf(asked: readonly ProbedBackend[]): readonly ProbeResult[] {
+  return asked.map(({ result }) => result)
 }
 
 /** Names stay known when a key is not taken any more: whoever asks is told so, and no other model is asked instead. */
-function listedBy({ finding, facts }: AskedBackend): Finding {
-  if (!facts) return finding
-  const { backend, serves } = finding
+function listedBy({ result, facts }: ProbedBackend): ProbeResult {
+  if (!facts) return result
+  const { backend, serves } = result
   return { backend, facts, ...(serves && { serves }) }
 }
 
@@ -237,7 +237,7 @@ function nothingServed(urls: readonly string[]): MillraceError {
 export interface FoundModels {
   readonly models: readonly ModelConfig[]
   readonly facts: Readonly<Record<string, ModelFacts>>
-  readonly findings: readonly Finding[]
+  readonly probeResults: readonly ProbeResult[]
   /** With it a server asks those again that have not answered. */
   readonly directory: BackendDirectory
 }
@@ -245,8 +245,8 @@ export interface FoundModels {
 /** Asks every backend what it is, and makes the models of what they answer. Throws if one refuses our key. */
 export async function findModels(options: FindModelsOptions): Promise<FoundModels> {
   const directory = await BackendDirectory.begin(options)
-  const { models, facts, findings } = directory
-  return { models, facts, findings, directory }
+  const { models, facts, probeResults } = directory
+  return { models, facts, probeResults, directory }
 }
 
 /** A server that loads a model takes minutes, one that is only a little late must not be noticed. */
@@ -260,8 +260,8 @@ const maxTokenQuestions = 12
 interface BackendWatchOptions {
   readonly directory: BackendDirectory
   /** Hears of one that has answered, or serves others than before; the directory knows already what. */
-  readonly onAnswer: (finding: Finding) => void
-  readonly onProblem: (finding: Finding) => void
+  readonly onAnswer: (result: ProbeResult) => void
+  readonly onProblem: (result: ProbeResult) => void
   readonly listMs?: number
   /** Whether a backend has or just had requests. It is not asked then: some servers break off a reply for another request. */
   readonly isActive?: (backend: string, withinMs: number) => boolean
@@ -277,44 +277,44 @@ export class BackendWatch extends Resource {
   constructor(options: BackendWatchOptions) {
     super()
     this.#options = options
-    this.#watching = Promise.all(options.directory.findings.map((_finding, place) => this.#watch(place)))
+    this.#watching = Promise.all(options.directory.probeResults.map((_result, index) => this.#watch(index)))
   }
 
   protected async onClose(): Promise<void> {
     await this.#watching
   }
 
-  async #watch(place: number): Promise<void> {
+  async #watch(index: number): Promise<void> {
     try {
-      await this.#follow(place)
+      await this.#follow(index)
     } catch (error) {
       if (this.isClosed) return
-      const backend = this.#options.directory.findings[place]?.backend ?? ''
+      const backend = this.#options.directory.probeResults[index]?.backend ?? ''
       this.#options.onProblem({ backend, problem: MillraceError.from(error, 'internal') })
     }
   }
 
-  async #follow(place: number): Promise<void> {
+  async #follow(index: number): Promise<void> {
     const { directory, onAnswer, onProblem, listMs = defaultListMs, isActive, polls = true } = this.#options
-    const found = (): Finding | undefined => directory.findings[place]
+    const found = (): ProbeResult | undefined => directory.probeResults[index]
     let known = found()?.problem?.rawMessage
     let tries = 0
     let tokenQuestions = 0
     for (;;) {
       tries = found()?.problem ? tries + 1 : 0
       if (tries === 0 && !polls) return
-      const lacksTokens = tries === 0 && directory.lacksTokenFields(place) && tokenQuestions < maxTokenQuestions
+      const lacksTokens = tries === 0 && directory.lacksTokenFields(index) && tokenQuestions < maxTokenQuestions
       const asked = lacksTokens ? tokenQuestions + 1 : tries
       await sleep(asked > 0 ? Math.min(backoffMs(schedule, asked), listMs) : listMs, this.closedSignal)
       if (tries === 0 && isActive?.(found()?.backend ?? '', listMs)) continue
       if (lacksTokens) tokenQuestions += 1
-      else if (tries === 0 && !(await directory.saysOtherwise(place, this.closedSignal))) continue
-      const finding = await directory.askAgain(place, this.closedSignal)
-      if (!finding) continue
-      const problem = finding.problem?.rawMessage
-      if (lacksTokens && directory.lacksTokenFields(place)) continue
-      if (!finding.problem) onAnswer(finding)
-      else if (problem !== known) onProblem(finding)
+      else if (tries === 0 && !(await directory.saysOtherwise(index, this.closedSignal))) continue
+      const result = await directory.askAgain(index, this.closedSignal)
+      if (!result) continue
+      const problem = result.problem?.rawMessage
+      if (lacksTokens && directory.lacksTokenFields(index)) continue
+      if (!result.problem) onAnswer(result)
+      else if (problem !== known) onProblem(result)
       known = problem
     }
   }

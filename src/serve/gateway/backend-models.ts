@@ -1,8 +1,8 @@
 import { MillraceError } from '../../errors/index.ts'
 import type { ModelFacts } from '../../gateway/index.ts'
 import {
-  askedByUrl,
-  askedInApi,
+  apiAccessOfUrl,
+  apiAccessOf,
   type BackendConfig,
   type BackendFacts,
   engineOf,
@@ -29,7 +29,7 @@ export interface FindModelsOptions {
   readonly signal: AbortSignal
 }
 
-export type Finding = {
+export type ProbeResult = {
   readonly backend: string
   /** What it is to serve: the model that it was configured for, or that all backends were said to serve. */
   readonly serves?: Pick<ModelConfig, 'name' | 'upstreamName' | 'api'>
@@ -44,10 +44,10 @@ export const gatewayDefaults = { maxConcurrency: 1024 } as const
 type Naming = Pick<FindModelsOptions, 'model'>
 
 export function servedModels(
-  findings: readonly Finding[],
+  probeResults: readonly ProbeResult[],
   { env, ...naming }: Pick<FindModelsOptions, 'env'> & Naming,
 ): ModelConfig[] {
-  return Array.from(serversByName(findings, naming), ([name, where]) => {
+  return Array.from(serversByName(probeResults, naming), ([name, where]) => {
     const api = apiOf(where)
     const backends = where.map(({ backend }) => ({ url: backend }))
     return resolveModelConfig({ model: { name, backends, ...(api && { api }) }, defaults: gatewayDefaults, env })
@@ -55,55 +55,58 @@ export function servedModels(
 }
 
 /** A model is asked in one API, wherever a request for it goes. What is wrong with one whose backends speak different ones. */
-export function apiConflict(findings: readonly Finding[], naming: Naming): MillraceError | undefined {
-  for (const [name, where] of serversByName(findings, naming)) {
+export function apiConflict(probeResults: readonly ProbeResult[], naming: Naming): MillraceError | undefined {
+  for (const [name, where] of serversByName(probeResults, naming)) {
     const answered = where.filter(({ facts }) => facts && facts.apis.length > 0)
     const [first] = answered
-    const other = first && answered.find((finding) => apiOf([finding]) !== apiOf([first]))
+    const other = first && answered.find((result) => apiOf([result]) !== apiOf([first]))
     if (!other) continue
-    const [one, another] = [first, other].map((finding) => `in ${apiOf([finding])} by ${shownUrl(finding.backend)}`)
+    const [one, another] = [first, other].map((result) => `in ${apiOf([result])} by ${shownUrl(result.backend)}`)
     const message = `model ${name} is served ${one} and ${another}, and one model has one API. Name two models in --config (models), each with its backends and their \`api\`.`
     return new MillraceError('config_invalid', message)
   }
   return undefined
 }
 
-function serversByName(findings: readonly Finding[], { model }: Naming): ReadonlyMap<string, readonly Finding[]> {
-  if (model !== undefined) return new Map(findings.length === 0 ? [] : [[model, findings]])
-  const offers = new Map<string, Finding[]>()
-  for (const finding of findings) {
-    for (const { id } of finding.facts?.models ?? []) offers.set(id, [...(offers.get(id) ?? []), finding])
+function serversByName(
+  probeResults: readonly ProbeResult[],
+  { model }: Naming,
+): ReadonlyMap<string, readonly ProbeResult[]> {
+  if (model !== undefined) return new Map(probeResults.length === 0 ? [] : [[model, probeResults]])
+  const offers = new Map<string, ProbeResult[]>()
+  for (const result of probeResults) {
+    for (const { id } of result.facts?.models ?? []) offers.set(id, [...(offers.get(id) ?? []), result])
   }
   return offers
 }
 
 /** Chat where that is spoken, because only its replies tell about tokens. */
-function apiOf(findings: readonly Finding[]): ApiName | undefined {
-  const answer = findings.find(({ facts }) => facts) ?? findings[0]
+function apiOf(probeResults: readonly ProbeResult[]): ApiName | undefined {
+  const answer = probeResults.find(({ facts }) => facts) ?? probeResults[0]
   if (!answer) return undefined
-  const { api } = askedByUrl(answer.backend)
+  const { api } = apiAccessOfUrl(answer.backend)
   const apis = answer.facts?.apis ?? [api]
   return apis.includes('chat') ? 'chat' : apis[0]
 }
 
 /** Whether it said something that does not mend itself: every request that it got would fail. */
-export function isUnusable({ problem }: Finding): boolean {
+export function isUnusable({ problem }: ProbeResult): boolean {
   return problem !== undefined && !problem.retryable
 }
 
 /** Only with those of its backends that may be of use, now or later, by what was found of them. */
-export function withoutUnusable(config: ModelConfig, findings: readonly Finding[]): ModelConfig {
-  const unusable = findings.filter(
-    (finding) => isUnusable(finding) && (finding.serves?.name ?? config.name) === config.name,
+export function withoutUnusable(config: ModelConfig, probeResults: readonly ProbeResult[]): ModelConfig {
+  const unusable = probeResults.filter(
+    (result) => isUnusable(result) && (result.serves?.name ?? config.name) === config.name,
   )
   const urls = new Set(unusable.map(({ backend }) => backend))
   return urls.size === 0 ? config : { ...config, backends: config.backends.filter(({ url }) => !urls.has(url)) }
 }
 
 /** With what serves it, where its config does not say. */
-export function withEngines(config: ModelConfig, findings: readonly Finding[]): ModelConfig {
+export function withEngines(config: ModelConfig, probeResults: readonly ProbeResult[]): ModelConfig {
   const backends = config.backends.map((backend): BackendConfig => {
-    const facts = findings.find(({ backend: url }) => url === backend.url)?.facts
+    const facts = probeResults.find(({ backend: url }) => url === backend.url)?.facts
     const engine = facts && engineOf(facts.kind)
     return engine ? { engine, ...backend } : backend
   })
@@ -113,16 +116,16 @@ export function withEngines(config: ModelConfig, findings: readonly Finding[]): 
 /** What holds for all backends of a model, because a request may go to any of them. */
 export function factsOf(
   models: readonly ModelConfig[],
-  findings: readonly Finding[],
+  probeResults: readonly ProbeResult[],
 ): Readonly<Record<string, ModelFacts>> {
   return Object.fromEntries(
     models.map(({ name, upstreamName = name, api, backends }) => {
       const urls = new Set(backends.map(({ url }) => url))
-      const known = findings.filter(({ backend }) => urls.has(backend))
+      const known = probeResults.filter(({ backend }) => urls.has(backend))
       // In other APIs than Chat nobody asks for tokens, whatever the backend would tell in that one.
-      const tokens = api === 'chat' ? known.flatMap((finding) => capturesOf(finding, upstreamName)) : []
-      const lengths = known.flatMap(({ facts: told }) =>
-        (told?.models ?? []).flatMap(({ id, contextLength }) =>
+      const tokens = api === 'chat' ? known.flatMap((result) => capturesOf(result, upstreamName)) : []
+      const lengths = known.flatMap(({ facts: probed }) =>
+        (probed?.models ?? []).flatMap(({ id, contextLength }) =>
           id === upstreamName && contextLength !== undefined ? [contextLength] : [],
         ),
       )
@@ -136,7 +139,7 @@ export function factsOf(
 }
 
 /** Whether replies of a model have their tokens. Of all that a server lists one was asked, and speaks only for itself. */
-function capturesOf({ facts, serves }: Finding, upstreamName: string): boolean[] {
+function capturesOf({ facts, serves }: ProbeResult, upstreamName: string): boolean[] {
   const asked = serves ? (serves.upstreamName ?? serves.name) : facts?.models[0]?.id
   if (!facts?.tokenFields) return []
   const isForAll = facts.kind === 'openai' || facts.kind === 'anthropic' || !facts.apis.includes('chat')
@@ -145,8 +148,8 @@ function capturesOf({ facts, serves }: Finding, upstreamName: string): boolean[]
 }
 
 export interface BackendProbe {
-  run(signal: AbortSignal): Promise<Finding>
-  list(finding: Finding, signal: AbortSignal): Promise<readonly ServedModel[]>
+  run(signal: AbortSignal): Promise<ProbeResult>
+  list(result: ProbeResult, signal: AbortSignal): Promise<readonly ServedModel[]>
 }
 
 const maxQuotedChars = 200
@@ -160,31 +163,30 @@ export function probesOf(config: ModelConfig, { env, secrets }: Asking): Backend
       ...(await probeOnce(backend, { api, model: upstreamName, env, secrets, signal })),
       serves: config,
     }),
-    list: (_finding, signal) => listedModels(backend, { api, env, secrets, signal }),
+    list: (_result, signal) => listedModels(backend, { api, env, secrets, signal }),
   }))
 }
 
 export function probeAt(url: string, { model, env, secrets }: Asking): BackendProbe {
-  const first = askedByUrl(url)
-  const run = async (signal: AbortSignal): Promise<Finding> => {
-    const askIn = ({ api, apiKeyEnv }: typeof first): Promise<Finding> =>
+  const first = apiAccessOfUrl(url)
+  const run = async (signal: AbortSignal): Promise<ProbeResult> => {
+    const askIn = ({ api, apiKeyEnv }: typeof first): Promise<ProbeResult> =>
       probeOnce({ url, apiKeyEnv, headers: {} }, { api, env, secrets, signal, ...(model !== undefined && { model }) })
-    let finding = await askIn(first)
-    if (finding.problem?.data['api'] === 'messages') finding = inMessagesOnly(await askIn(askedInApi('messages')))
-    if (finding.problem?.code === 'model_auth')
-      finding = { backend: url, problem: keyRefused(url, finding.problem, env) }
-    return model === undefined ? finding : { ...finding, serves: { name: model, api: apiOf([finding]) ?? 'chat' } }
+    let result = await askIn(first)
+    if (result.problem?.data['api'] === 'messages') result = inMessagesOnly(await askIn(apiAccessOf('messages')))
+    if (result.problem?.code === 'model_auth') result = { backend: url, problem: keyRefused(url, result.problem, env) }
+    return model === undefined ? result : { ...result, serves: { name: model, api: apiOf([result]) ?? 'chat' } }
   }
-  const list = ({ facts }: Finding, signal: AbortSignal): Promise<readonly ServedModel[]> => {
-    const { api, apiKeyEnv } = facts?.apis.includes('chat') === false ? askedInApi(facts.apis[0] ?? 'chat') : first
+  const list = ({ facts }: ProbeResult, signal: AbortSignal): Promise<readonly ServedModel[]> => {
+    const { api, apiKeyEnv } = facts?.apis.includes('chat') === false ? apiAccessOf(facts.apis[0] ?? 'chat') : first
     return listedModels({ url, apiKeyEnv, headers: {} }, { api, env, secrets, signal })
   }
   return { run, list }
 }
 
 /** What else it seemed to answer it would refuse, without the header that it asked for. */
-function inMessagesOnly(finding: Finding): Finding {
-  return finding.facts ? { ...finding, facts: { ...finding.facts, apis: ['messages'] } } : finding
+function inMessagesOnly(result: ProbeResult): ProbeResult {
+  return result.facts ? { ...result, facts: { ...result.facts, apis: ['messages'] } } : result
 }
 
 interface ProbedAs {
@@ -195,7 +197,7 @@ interface ProbedAs {
   readonly signal: AbortSignal
 }
 
-async function probeOnce(backend: BackendConfig, asked: ProbedAs): Promise<Finding> {
+async function probeOnce(backend: BackendConfig, asked: ProbedAs): Promise<ProbeResult> {
   const { url } = backend
   try {
     const facts = await probeBackend(backend, asked)
@@ -229,7 +231,7 @@ async function refuseWrongPath(
 
 /** In words that fit a backend of which only the url was given: nobody could say there where its key is. */
 function keyRefused(url: string, problem: MillraceError, env: Asking['env']): MillraceError {
-  const { apiKeyEnv } = askedByUrl(url)
+  const { apiKeyEnv } = apiAccessOfUrl(url)
   const { status = 401, said = '' } = problem.data
   const answer = said === '' ? `answered ${status}` : `answered ${status}: ${String(said).slice(0, maxQuotedChars)}`
   const step = env[apiKeyEnv] ? `it refuses the key in ${apiKeyEnv}` : `it wants a key, and ${apiKeyEnv} is not set`

@@ -103,7 +103,7 @@ export interface GatewayBounds {
   readonly maxUploadMs: number
   /** At once; others wait for half of `maxStallMs` at most. */
   readonly maxExports: number
-  /** A client that takes nothing of what is written for it for so long is given up. */
+  /** A client that takes nothing of what is written for it for so long is abandoned. */
   readonly maxStallMs: number
 }
 

@@ -10,9 +10,9 @@ import { provenance, readRunFile, redact, type RunFile, runFolder, RunStore } fr
 import { type LoggedRequest, startTelemetry, type Telemetry } from '../../telemetry/index.ts'
 import { requireFreePort } from '../http/server.ts'
 import type { Readiness } from '../http/status-routes.ts'
-import { defaultTenant, keptAdminKey, requireAdminKeys, type TenantKey, unusedKeyNotice } from './admission.ts'
+import { defaultTenant, storedAdminKey, requireAdminKeys, type TenantKey, unusedKeyNotice } from './admission.ts'
 import { type BackendDirectory, BackendWatch } from './backend-directory.ts'
-import type { Finding } from './backend-models.ts'
+import type { ProbeResult } from './backend-models.ts'
 import { checkedPublicUrl, type GatewayBounds } from './gateway-config.ts'
 import { GatewayHttpServer } from './http-server.ts'
 import { GatewayTelemetry, type TokenDrift } from './telemetry.ts'
@@ -47,7 +47,7 @@ export interface GatewayServerOptions {
   /** Hears of a model's 1st, 10th, 100th… turn whose prompt does not begin with the tokens of the turn before it. */
   readonly onDrift?: (drift: TokenDrift) => void
   /** Hears of a backend: that it has answered, serves other models than before, or that there is another reason why it cannot be used. */
-  readonly onBackend?: (finding: Finding) => void
+  readonly onBackend?: (result: ProbeResult) => void
   /** Hears of a backend that failed so often that requests wait until it is back (`parked`), and that it is (`released`), among other changes. Must not throw. */
   readonly onLimitChange?: (change: LimitChange) => void
   readonly onFault?: (error: MillraceError) => void
@@ -106,7 +106,7 @@ export class GatewayServer extends Resource {
     })
     let hasStarted = false
     owned.defer(() => (hasStarted ? store.close() : abortRun({ store, name: run.name, folder: store.folder })))
-    const madeKey = options.keys.length > 0 ? undefined : keptAdminKey(store.folder)
+    const madeKey = options.keys.length > 0 ? undefined : storedAdminKey(store.folder)
     const adminKeys = madeKey === undefined ? options.keys : [{ tenant: defaultTenant, key: madeKey }]
     // Somebody may have written into the file.
     requireAdminKeys(host, adminKeys)
@@ -159,10 +159,10 @@ export class GatewayServer extends Resource {
         }
       }
       // Also after a problem: requests are kept from a backend that cannot be used.
-      const takeIn = (finding: Finding): void => {
+      const takeIn = (result: ProbeResult): void => {
         attempt(() => gateway.offer({ models: directory.models, facts: directory.facts, awaited: directory.unlisted }))
         attempt(() => store.amend({ config: described(descriptionOf(options, directory.models)) }))
-        attempt(() => options.onBackend?.(finding))
+        attempt(() => options.onBackend?.(result))
       }
       owned.use(
         new BackendWatch({
@@ -200,7 +200,7 @@ export class GatewayServer extends Resource {
 
   async #drain(): Promise<void> {
     await this.gateway.drain()
-    // Closed meanwhile, it has given up what ran.
+    // Closed meanwhile, it has abandoned what ran.
     await this.#store.finish('unfinished', { end: this.isClosed ? 'stopped' : 'drained' })
   }
 

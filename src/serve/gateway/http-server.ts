@@ -6,10 +6,10 @@ import { nearestName, timerMs } from '../../kit/index.ts'
 import type { RunReader } from '../../store/index.ts'
 import type { MetricsHub } from '../../telemetry/index.ts'
 import { BodyIntake } from '../http/body.ts'
-import { isFault, plainError, replyWithError } from '../http/errors.ts'
-import { allowOthers, type KnownRoutes, refuseUnrouted, type Unrouted } from '../http/routes.ts'
+import { isServerFault, plainError, replyWithError } from '../http/errors.ts'
+import { setAllowHeader, type RouteRegistry, refuseUnrouted, type UnknownRoute } from '../http/routes.ts'
 import { HttpServer } from '../http/server.ts'
-import { healthRoutes, type Readiness, readyRoute, selfDescriptionRoutes } from '../http/status-routes.ts'
+import { healthRoutes, type Readiness, readyRoute, statusRoutes } from '../http/status-routes.ts'
 import {
   adminOf,
   ConnectionAdmission,
@@ -86,7 +86,7 @@ export class GatewayHttpServer extends HttpServer {
       // Bodies are read by the routes that want one.
       scope.addContentTypeParser('*', (_request, _payload, parsed) => parsed(null))
       const { metrics, metricsTenant, version, reader, publicUrl } = options
-      selfDescriptionRoutes(scope, {
+      statusRoutes(scope, {
         metrics,
         requireMetricsAccess: (request) => requireMetricsTenant(adminOf(request).tenant, metricsTenant),
         metricsKey: keys.admin,
@@ -105,7 +105,7 @@ export class GatewayHttpServer extends HttpServer {
       const dialect = dialectFor(request, unrouted)
       if (isWebSocket(request) && unrouted.beside.length > 0) return await refuseWebSocket(reply, request, dialect)
       if (!dialect) return await refuseUnrouted(reply, unrouted)
-      allowOthers(reply, unrouted)
+      setAllowHeader(reply, unrouted)
       const status = unrouted.beside.length > 0 ? 405 : 404
       const { headers, body } = dialect.error(new MillraceError('usage', unrouted.message, { data: { status } }))
       return await reply.code(status).headers(headers).send(body)
@@ -119,7 +119,7 @@ export class GatewayHttpServer extends HttpServer {
   }
 
   get figures(): ServerFigures {
-    return { ...this.#admission.figures, bodyBytes: this.#intake.heldBytes }
+    return { ...this.#admission.figures, bodyBytes: this.#intake.bufferedBytes }
   }
 }
 
@@ -160,7 +160,7 @@ function answerErrors(scope: FastifyInstance, maxStallMs: number, onFault: Gatew
   scope.setErrorHandler(async (thrown, _request, reply) => {
     const error = MillraceError.from(thrown, 'internal')
     const sent = replyWithError(reply, thrown)
-    if (isFault(error, reply.statusCode)) onFault?.(error)
+    if (isServerFault(error, reply.statusCode)) onFault?.(error)
     return await sent
   })
 }
@@ -173,13 +173,13 @@ declare module 'fastify' {
 }
 
 /** In whose words a request without a route is refused: clients look for the kind of an error where only their API has it. */
-function dialectFor(request: FastifyRequest, { beside: [route] }: Unrouted): ServerDialect | undefined {
+function dialectFor(request: FastifyRequest, { beside: [route] }: UnknownRoute): ServerDialect | undefined {
   if (route?.config?.dialectFor) return route.config.dialectFor(request)
   return request.headers['anthropic-version'] === undefined ? undefined : messagesServer
 }
 
 /** Names the path that was probably meant, where a base url had a slash or `/v1` too many or too few, or a name is misspelt. */
-function pathHint(method: string, path: string, routes: KnownRoutes): string {
+function pathHint(method: string, path: string, routes: RouteRegistry): string {
   const plain = path.replaceAll(/\/{2,}/g, '/').replace(/\/$/, '')
   const candidates = [plain, plain.replace(/(\/v1)+\//, '/v1/'), plain.replace(/^(\/sessions\/[^/]+)?\//, '$1/v1/')]
   const meant = candidates.find((candidate) => routes.at(candidate).some((route) => route.method === method))

@@ -2,10 +2,10 @@ import type { IncomingHttpHeaders, ServerResponse } from 'node:http'
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { chatServer, generateServer, messagesServer, responsesServer, type ServerDialect } from '../../apis/index.ts'
 import { MillraceError } from '../../errors/index.ts'
-import { type ClientReply, type Gateway, goneStatus, type OfferedModel } from '../../gateway/index.ts'
+import { type ClientReply, type Gateway, clientClosedStatus, type OfferedModel } from '../../gateway/index.ts'
 import { apiPaths, type ClientApi, countPaths } from '../../schema/index.ts'
 import type { BodyIntake } from '../http/body.ts'
-import { isFault } from '../http/errors.ts'
+import { isServerFault } from '../http/errors.ts'
 import { callerFrom, requestIdOf, unauthorized } from './admission.ts'
 import type { GatewayBounds } from './gateway-config.ts'
 import { keys } from './session-schemas.ts'
@@ -143,7 +143,7 @@ class ModelExchange {
 
   refuse(error: MillraceError): void {
     const { dialect } = this.#route
-    const isGone = error.data['status'] === goneStatus
+    const isGone = error.data['status'] === clientClosedStatus
     const { status, headers, body } = dialect.error(error)
     if (!isGone) this.#reply.whole(status, headers, JSON.stringify(body))
     if (!gatewayRefusals.hasSubscribers) return
@@ -151,7 +151,7 @@ class ModelExchange {
       folder: this.#parts.gateway.folder,
       api: dialect.api,
       requestId: this.#requestId,
-      status: isGone ? goneStatus : status,
+      status: isGone ? clientClosedStatus : status,
       ms: performance.now() - this.#startedAt,
       error,
     })
@@ -160,12 +160,12 @@ class ModelExchange {
 
 /** Which form of the API the body is written in, and what it uses beyond that. */
 function anthropicHeaders(headers: IncomingHttpHeaders): Record<string, string> {
-  const said: Record<string, string> = {}
+  const matched: Record<string, string> = {}
   for (const name of ['anthropic-version', 'anthropic-beta']) {
     const value = headers[name]
-    if (typeof value === 'string') said[name] = value
+    if (typeof value === 'string') matched[name] = value
   }
-  return said
+  return matched
 }
 
 interface ListedModels {
@@ -186,7 +186,7 @@ export function modelListRoutes(app: FastifyInstance, { gateway, onFault }: Mode
   app.setErrorHandler(async (thrown, request, reply) => {
     const error = MillraceError.from(thrown, 'internal')
     const { status, headers, body } = shapeFor(request).dialect.error(error)
-    if (isFault(error, status)) onFault?.(error)
+    if (isServerFault(error, status)) onFault?.(error)
     return await reply.code(status).headers(headers).send(body)
   })
   const requireAccess = ({ headers, params }: FastifyRequest<ListedModels>): void => {

@@ -100,9 +100,9 @@ export function sessionRoutes(app: FastifyInstance, parts: SessionRouteParts): v
   app.post<OneSession>('/v1/sessions/:id/rewards', { config: { api: reward } }, async (request, reply) => {
     const caller = callerOf(request)
     const { id } = request.params
-    const said = await jsonBody(request.raw, intake, { schema: rewardSchema, maxDepth })
-    const node = await gateway.reward(caller, id, said)
-    return await reply.send({ ...(await gateway.session(caller, id)), rewarded: { node, reward: said.reward } })
+    const body = await jsonBody(request.raw, intake, { schema: rewardSchema, maxDepth })
+    const node = await gateway.reward(caller, id, body)
+    return await reply.send({ ...(await gateway.session(caller, id)), rewarded: { node, reward: body.reward } })
   })
 
   const exported = {

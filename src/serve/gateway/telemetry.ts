@@ -112,8 +112,8 @@ export class GatewayTelemetry implements Disposable {
     const outcome = error.code === 'cancelled' ? 'abandoned' : 'refused'
     registry.series('gatewayRequests', api, '', String(status), outcome).add()
     registry.series('gatewaySeconds', api).observe(ms / 1000)
-    const said = { code: error.code, message: error.rawMessage }
-    onRequest?.({ api, requestId, status, outcome, ms: Math.round(ms), error: said })
+    const reported = { code: error.code, message: error.rawMessage }
+    onRequest?.({ api, requestId, status, outcome, ms: Math.round(ms), error: reported })
   }
 }
 

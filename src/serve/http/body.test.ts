@@ -3,11 +3,11 @@ import { createServer, request, type ClientRequest, type IncomingMessage } from 
 import type { AddressInfo } from 'node:net'
 import { expect, test } from 'vitest'
 import type { MillraceError } from '../../errors/index.ts'
-import { BodyIntake, type HeldBody } from './body.ts'
+import { BodyIntake, type BufferedBody } from './body.ts'
 
 interface Outcome {
   readonly problem: MillraceError | undefined
-  readonly body: HeldBody | undefined
+  readonly body: BufferedBody | undefined
 }
 
 /** A server that takes bodies in and answers with what came of them. */
@@ -67,10 +67,10 @@ test('a body arrives whole, in one piece or in many, and counts until it is rele
   client.end('3]')
   expect(await server.answer(client)).toBe('7')
   expect(server.outcomes.map(({ body }) => body?.bytes.toString())).toEqual(['{"a":1}', '[1,2,3]'])
-  expect(server.intake.heldBytes).toBe(14)
+  expect(server.intake.bufferedBytes).toBe(14)
   for (const { body } of server.outcomes) body?.[Symbol.dispose]()
   server.outcomes[0]?.body?.[Symbol.dispose]()
-  expect(server.intake.heldBytes).toBe(0)
+  expect(server.intake.bufferedBytes).toBe(0)
 })
 
 test('one that comes byte by byte is not kept byte by byte', async () => {
@@ -102,7 +102,7 @@ test('one that is too large is refused, by what it says or by what it is', async
   client.write('x'.repeat(600))
   client.end('x'.repeat(600))
   expect(await server.answer(client)).toBe('413')
-  expect(server.intake.heldBytes).toBe(0)
+  expect(server.intake.bufferedBytes).toBe(0)
 })
 
 test('all together have a bound, and those that were refused take up none of it', async () => {
@@ -119,7 +119,7 @@ test('what was announced and did not come takes up nothing', async () => {
   await using server = await intakeServer({})
   const idle = [server.open({ 'content-length': '1000' }), server.open({ 'content-length': '1000' })]
   for (const client of idle) client.write('[')
-  await expect.poll(() => server.intake.heldBytes).toBe(2)
+  await expect.poll(() => server.intake.bufferedBytes).toBe(2)
   expect(await server.post('1'.repeat(1000))).toBe('1000')
   // When it comes after all, and there is no room any more, it is refused in the middle.
   expect(await server.post('1'.repeat(900))).toBe('900')
@@ -127,18 +127,18 @@ test('what was announced and did not come takes up nothing', async () => {
   late?.end(`${'1'.repeat(998)}]`)
   expect(late && (await server.answer(late))).toBe('503')
   idle[1]?.destroy()
-  await expect.poll(() => server.intake.heldBytes).toBe(1900)
+  await expect.poll(() => server.intake.bufferedBytes).toBe(1900)
 })
 
 test('a client that leaves in the middle cancels its request', async () => {
   await using server = await intakeServer({})
   const client = server.open({ 'content-length': '100' })
   client.write('half')
-  await expect.poll(() => server.intake.heldBytes).toBe(4)
+  await expect.poll(() => server.intake.bufferedBytes).toBe(4)
   client.destroy()
   await expect.poll(() => server.outcomes.length).toBe(1)
   expect(server.outcomes).toMatchObject([{ problem: { code: 'cancelled', data: { status: 499 } } }])
-  expect(server.intake.heldBytes).toBe(0)
+  expect(server.intake.bufferedBytes).toBe(0)
 })
 
 test('a client that leaves when its whole body is there leaves a body, once', async () => {
@@ -152,5 +152,5 @@ test('a client that leaves when its whole body is there leaves a body, once', as
   expect(await closed.promise).toBe(0)
   await expect.poll(() => server.outcomes.map(({ body }) => body?.bytes.toString())).toEqual(['whole'])
   server.outcomes[0]?.body?.[Symbol.dispose]()
-  expect(server.intake.heldBytes).toBe(0)
+  expect(server.intake.bufferedBytes).toBe(0)
 })

@@ -6,7 +6,7 @@ import { describeIssues, safeParse } from '../../schema/index.ts'
 import { clientGone } from './errors.ts'
 
 /** A body that has arrived. What it takes up counts until it is released, which whoever got it does once. */
-export interface HeldBody extends Disposable {
+export interface BufferedBody extends Disposable {
   readonly length: number
   readonly parts: readonly Buffer[]
   readonly bytes: Buffer
@@ -21,28 +21,28 @@ interface BodyBounds {
 
 export class BodyIntake {
   readonly #bounds: BodyBounds
-  #heldBytes = 0
+  #bufferedBytes = 0
 
   constructor(bounds: BodyBounds) {
     this.#bounds = bounds
   }
 
-  get heldBytes(): number {
-    return this.#heldBytes
+  get bufferedBytes(): number {
+    return this.#bufferedBytes
   }
 
   /**
    * The body of a request. Rejects with what is wrong with it. The rest of a refused body is read and dropped, because closing
    * on a client that still writes would cost it the answer.
    */
-  read(request: IncomingMessage): Promise<HeldBody> {
+  read(request: IncomingMessage): Promise<BufferedBody> {
     return new Upload(this, request).arrive(Number(request.headers['content-length'] ?? 0))
   }
 
   /** What keeps so many more bytes from being taken; undefined if nothing does, and then they are. */
   take(bytes: number, total: number): MillraceError | undefined {
     const problem = this.refusal(bytes, total)
-    if (!problem) this.#heldBytes += bytes
+    if (!problem) this.#bufferedBytes += bytes
     return problem
   }
 
@@ -53,15 +53,15 @@ export class BodyIntake {
         data: { status: 413 },
       })
     }
-    if (this.#heldBytes + bytes > maxBodiesBytes) {
-      const full = `requests of ${this.#heldBytes} bytes are being worked on, and ${maxBodiesBytes} is the most; try again in a moment`
+    if (this.#bufferedBytes + bytes > maxBodiesBytes) {
+      const full = `requests of ${this.#bufferedBytes} bytes are being worked on, and ${maxBodiesBytes} is the most; try again in a moment`
       return new MillraceError('overloaded', full, { data: { status: fullStatus, retryAfterMs: 1000 } })
     }
     return undefined
   }
 
   release(bytes: number): void {
-    this.#heldBytes -= bytes
+    this.#bufferedBytes -= bytes
   }
 }
 
@@ -71,10 +71,10 @@ const smallPart = 4096
 
 const wholeBodies = new TurnBatches()
 
-class Upload implements HeldBody {
+class Upload implements BufferedBody {
   readonly #intake: BodyIntake
   readonly #request: IncomingMessage
-  readonly #whole = Promise.withResolvers<HeldBody>()
+  readonly #whole = Promise.withResolvers<BufferedBody>()
   #parts: Buffer[] = []
   #loose = 0
   #looseBytes = 0
@@ -103,7 +103,7 @@ class Upload implements HeldBody {
     return bytes
   }
 
-  arrive(declaredBytes: number): Promise<HeldBody> {
+  arrive(declaredBytes: number): Promise<BufferedBody> {
     const request = this.#request
     // What is too much is refused before it is read. Only what has come counts: anybody can announce anything.
     const problem = packed(request) ?? this.#intake.refusal(declaredBytes, declaredBytes)

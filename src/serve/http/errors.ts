@@ -192,6 +192,6 @@ export function plainError(
 }
 
 /** Whether a refusal tells of something that is wrong with the gateway. Whoever is only told to come again meets no fault. */
-export function isFault({ data }: MillraceError, status: number): boolean {
+export function isServerFault({ data }: MillraceError, status: number): boolean {
   return status >= 500 && data['retryAfterMs'] === undefined
 }

@@ -1,6 +1,6 @@
 import { z } from 'zod'
 import { jsonSchema, type Json, type JsonObject } from '../../schema/index.ts'
-import type { KnownRoute } from './routes.ts'
+import type { RegisteredRoute } from './routes.ts'
 
 declare module 'fastify' {
   interface FastifyContextConfig {
@@ -47,7 +47,7 @@ namedSchemas.add(jsonSchema, { id: 'Json' })
 
 const schemaPath = '#/components/schemas/'
 
-export function openApiDocument(routes: readonly KnownRoute[], info: ApiInfo, version: string): JsonObject {
+export function openApiDocument(routes: readonly RegisteredRoute[], info: ApiInfo, version: string): JsonObject {
   const paths: Record<string, Record<string, Json>> = {}
   for (const { method, url, config } of routes) {
     if (method === 'HEAD' || !config?.api) continue

@@ -5,21 +5,21 @@ import { andList } from '../../kit/index.ts'
 import { describeIssues, safeParse } from '../../schema/index.ts'
 import { type HttpErrorCode, refuse } from './errors.ts'
 
-export interface KnownRoute {
+export interface RegisteredRoute {
   readonly method: string
   /** As fastify has it: `/v1/sessions/:id`. */
   readonly url: string
   readonly config: RouteOptions['config']
 }
 
-export interface Unrouted {
+export interface UnknownRoute {
   readonly code: Extract<HttpErrorCode, 'not_found' | 'method_not_allowed'>
   readonly message: string
-  readonly beside: readonly KnownRoute[]
+  readonly beside: readonly RegisteredRoute[]
 }
 
-export class KnownRoutes {
-  readonly #routes: KnownRoute[] = []
+export class RouteRegistry {
+  readonly #routes: RegisteredRoute[] = []
 
   constructor(app: FastifyInstance) {
     app.addHook('onRoute', ({ method, url, config }) => {
@@ -27,7 +27,7 @@ export class KnownRoutes {
     })
   }
 
-  get all(): readonly KnownRoute[] {
+  get all(): readonly RegisteredRoute[] {
     return this.#routes
   }
 
@@ -38,7 +38,7 @@ export class KnownRoutes {
       .map(({ method, url }) => `${method} ${url.replaceAll(/:(\w+)/g, '{$1}')}`)
   }
 
-  at(path: string): KnownRoute[] {
+  at(path: string): RegisteredRoute[] {
     const parts = path.split('/')
     return this.#routes.filter(({ url }) => isAt(url.split('/'), parts))
   }
@@ -55,7 +55,7 @@ export class KnownRoutes {
   }
 
   /** `hint` has the next step for a path that nothing is at. */
-  unrouted({ method, url }: FastifyRequest, hint: (path: string) => string): Unrouted {
+  unrouted({ method, url }: FastifyRequest, hint: (path: string) => string): UnknownRoute {
     const [path = ''] = url.split('?', 1)
     const beside = this.at(path)
     const taken = beside.map((route) => route.method).filter((name) => name !== 'HEAD')
@@ -65,7 +65,7 @@ export class KnownRoutes {
   }
 }
 
-export function allowOthers(reply: FastifyReply, { beside }: Unrouted): void {
+export function setAllowHeader(reply: FastifyReply, { beside }: UnknownRoute): void {
   if (beside.length > 0)
     reply.header(
       'allow',
@@ -76,8 +76,8 @@ export function allowOthers(reply: FastifyReply, { beside }: Unrouted): void {
     )
 }
 
-export function refuseUnrouted(reply: FastifyReply, unrouted: Unrouted): FastifyReply {
-  allowOthers(reply, unrouted)
+export function refuseUnrouted(reply: FastifyReply, unrouted: UnknownRoute): FastifyReply {
+  setAllowHeader(reply, unrouted)
   return refuse(reply, unrouted.code, unrouted.message)
 }
 

@@ -7,7 +7,7 @@ import type { FastifyInstance } from 'fastify'
 import { MillraceError } from '../../errors/index.ts'
 import { HostCheck, isLoopback, onFirstUse, Resource } from '../../kit/index.ts'
 import { clientErrorAnswers, type Refusal, replyWithError } from './errors.ts'
-import { KnownRoutes } from './routes.ts'
+import { RouteRegistry } from './routes.ts'
 
 const loadFastify = onFirstUse((load) => load('fastify') as typeof Fastify)
 
@@ -35,7 +35,7 @@ interface HttpServerOptions {
 /** Something that listens for HTTP: how it begins and how it ends. What it answers is added by those who extend it. */
 export abstract class HttpServer extends Resource {
   protected readonly app: Fastify.FastifyInstance
-  protected readonly knownRoutes: KnownRoutes
+  protected readonly knownRoutes: RouteRegistry
   protected readonly openResponses: OpenResponses
   readonly #host: string
   /** Those that are open, as many as the server takes. */
@@ -70,7 +70,7 @@ export abstract class HttpServer extends Resource {
       frameworkErrors: (error, _request, reply) => void replyWithError(reply, error),
     })
     this.openResponses = new OpenResponses(this.app)
-    this.knownRoutes = new KnownRoutes(this.app)
+    this.knownRoutes = new RouteRegistry(this.app)
     const hosts = isKeyless ? new HostCheck(host) : undefined
     this.app.addHook('onRequest', ({ raw }, reply, next) => {
       const refusal = hostRefusal(raw, hosts)
@@ -251,12 +251,12 @@ function bearerToken(authorization: string | undefined): string | undefined {
   return authorization.slice(scheme.length)
 }
 
-export interface SentKeys {
+export interface RequestKeys {
   readonly bearer: string | undefined
   readonly apiKey: string | undefined
 }
 
-export function keysIn({ authorization, 'x-api-key': apiKey }: IncomingHttpHeaders): SentKeys {
+export function keysIn({ authorization, 'x-api-key': apiKey }: IncomingHttpHeaders): RequestKeys {
   return {
     bearer: bearerToken(authorization),
     apiKey: typeof apiKey === 'string' ? apiKey : undefined,

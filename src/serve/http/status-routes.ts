@@ -1,7 +1,7 @@
 import type { FastifyInstance, FastifyRequest } from 'fastify'
 import { z } from 'zod'
 import type { MetricsHub } from '../../telemetry/index.ts'
-import type { KnownRoutes } from './routes.ts'
+import type { RouteRegistry } from './routes.ts'
 import { namedSchemas, openApiDocument, type ApiInfo } from './openapi.ts'
 
 export type Readiness = { readonly isReady: true } | { readonly isReady: false; readonly why: string }
@@ -29,17 +29,17 @@ export function readyRoute(app: FastifyInstance, summary: string, readiness: () 
   })
 }
 
-export interface SelfDescription {
+export interface StatusRoutesOptions {
   readonly metrics: MetricsHub
   readonly requireMetricsAccess?: (request: FastifyRequest) => void
   readonly metricsKey: string
   readonly documentKey: string
-  readonly routes: KnownRoutes
+  readonly routes: RouteRegistry
   readonly info: ApiInfo
   readonly version: string
 }
 
-export function selfDescriptionRoutes(app: FastifyInstance, description: SelfDescription): void {
+export function statusRoutes(app: FastifyInstance, description: StatusRoutesOptions): void {
   const { metrics, requireMetricsAccess, metricsKey, documentKey, routes, info, version } = description
   const prometheus = { summary: 'Prometheus text.', key: metricsKey, replies: { 200: { types: ['text/plain'] } } }
   app.get('/metrics', { config: { api: prometheus } }, async (request, reply) => {

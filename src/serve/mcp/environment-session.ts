@@ -57,7 +57,7 @@ export class EnvironmentSession extends Resource {
     })
   }
 
-  /** Sets the environment up. Where that fails, or is given up, it is torn down again first. */
+  /** Sets the environment up. Where that fails, or is abandoned, it is torn down again first. */
   static async open(
     served: ServedTools,
     { id, signal }: { id: string; signal: AbortSignal },
@@ -124,14 +124,14 @@ export class EnvironmentSession extends Resource {
   }
 }
 
-interface Place {
+interface QueueEntry {
   readonly isExclusive: boolean
   readonly turn: PromiseWithResolvers<void>
 }
 
 /** Lets calls run beside each other, except for exclusive ones, which run alone. First come, first served. */
 class CallOrder {
-  readonly #waiting: Place[] = []
+  readonly #waiting: QueueEntry[] = []
   #running = 0
   #exclusiveRuns = false
 
@@ -139,14 +139,14 @@ class CallOrder {
     work: () => Promise<T>,
     { isExclusive, signal }: { readonly isExclusive: boolean; readonly signal: AbortSignal },
   ): Promise<T> {
-    const place: Place = { isExclusive, turn: Promise.withResolvers() }
-    this.#waiting.push(place)
+    const entry: QueueEntry = { isExclusive, turn: Promise.withResolvers() }
+    this.#waiting.push(entry)
     this.#admit()
     try {
-      await withAbort(place.turn.promise, signal)
+      await withAbort(entry.turn.promise, signal)
       return await work()
     } finally {
-      const at = this.#waiting.indexOf(place)
+      const at = this.#waiting.indexOf(entry)
       if (at === -1) this.#leave()
       else this.#waiting.splice(at, 1)
       this.#admit()
@@ -222,7 +222,7 @@ export function mcpServer(session: EnvironmentSession, version: string): Server 
 
 const dataUrl = /^data:([^;,]+);base64,(.*)$/s
 
-/** What a tool came to, in the words of MCP: whatever the model is told of as a failure is an error there, too. */
+/** The result of a tool as MCP has it: what the model gets as a failure is an error there, too. */
 function callResult({ message, record }: ToolResult): CallToolResult {
   const { content } = message
   return {
@@ -281,7 +281,7 @@ export class ServedTools extends Resource {
     if (box.definitions.length === 0) {
       throw new MillraceError('env_invalid', `${name} has no tools of its own to serve: declare some in \`tools\``)
     }
-    const chosen = await taskAt(environment, options, { place: task, signal })
+    const chosen = await taskAt(environment, options, { index: task, signal })
     return new ServedTools(loaded, { box, task: chosen, servers: serversOf(loaded, env) })
   }
 
@@ -306,12 +306,12 @@ function serversOf(
 async function taskAt(
   environment: Environment,
   options: unknown,
-  { place, signal }: { readonly place: number; readonly signal: AbortSignal | undefined },
+  { index, signal }: { readonly index: number; readonly signal: AbortSignal | undefined },
 ): Promise<ChosenTask> {
   let count = 0
-  for await (const item of await readTasks(environment, options, { limit: place + 1, signal })) {
+  for await (const item of await readTasks(environment, options, { limit: index + 1, signal })) {
     count += 1
-    if (item.index !== place) continue
+    if (item.index !== index) continue
     if (item.problem) throw item.problem
     return { id: item.id, data: item.task }
   }
@@ -319,6 +319,6 @@ async function taskAt(
     'config_invalid',
     count === 0
       ? `${environment.name} has no tasks, and its tools need one to work on`
-      : `${environment.name} has ${count} tasks, so --task (task) is 0 to ${count - 1}, not ${place}`,
+      : `${environment.name} has ${count} tasks, so --task (task) is 0 to ${count - 1}, not ${index}`,
   )
 }

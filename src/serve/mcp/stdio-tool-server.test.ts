@@ -28,7 +28,7 @@ async function open() {
     input,
     say: (message: object) => input.write(`${JSON.stringify({ jsonrpc: '2.0', ...message })}\n`),
     /** Everything that was said so far: each line must be a message. */
-    heard: () =>
+    received: () =>
       text
         .split('\n')
         .filter(Boolean)
@@ -50,7 +50,7 @@ describe('StdioToolServer', () => {
     line.say({ method: 'notifications/initialized' })
     line.say({ id: 2, method: 'tools/call', params: { name: 'add', arguments: { by: 3 } } })
     line.say({ id: 3, method: 'tools/call', params: { name: 'add', arguments: { by: 4 } } })
-    await expect.poll(line.heard).toMatchObject([
+    await expect.poll(line.received).toMatchObject([
       { id: 1, result: { serverInfo: { name: 'counter', version: '1.2.3' } } },
       { id: 2, result: { content: [{ text: '13' }] } },
       { id: 3, result: { content: [{ text: '17' }] } },

@@ -18,7 +18,7 @@ export interface KnownRequest {
   readonly outcomes: Partial<Record<Outcome, number>>
 }
 
-export interface DueRollout {
+export interface PendingRollout {
   readonly plan: PlannedRollout
   readonly bytes: number
 }

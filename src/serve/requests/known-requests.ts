@@ -1,8 +1,8 @@
 import type { RolloutRecord } from '../../schema/index.ts'
-import { planId, type UnsettledRollout, UnsettledRollouts } from '../rollouts/due-rollouts.ts'
+import { planId, type UnsettledRollout, UnsettledRollouts } from '../rollouts/pending-rollouts.ts'
 import type { ServeBounds } from '../rollouts/service-parts.ts'
 import { ActiveRequest, type ActiveRequestOptions, ResultReader } from './active-request.ts'
-import { type DueRollout, type KnownRequest, rolloutCount, rolloutIds, type RolloutState } from './known-request.ts'
+import { type PendingRollout, type KnownRequest, rolloutCount, rolloutIds, type RolloutState } from './known-request.ts'
 
 export class KnownRequests {
   readonly unsettled: UnsettledRollouts
@@ -30,7 +30,7 @@ export class KnownRequests {
 
   add(
     request: KnownRequest,
-    due: readonly DueRollout[],
+    due: readonly PendingRollout[],
     how: Pick<ActiveRequestOptions, 'accepted' | 'graceMs'>,
   ): void {
     if (due.length > 0) {

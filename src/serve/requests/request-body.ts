@@ -6,7 +6,7 @@ import { thrownBy, TimeSlice } from '../../kit/index.ts'
 import { closedObject, describeIssues, safeParse, type Sampling, samplingSchema, validate } from '../../schema/index.ts'
 import type { CodecPool } from '../codec/codec-pool.ts'
 import { type DecodedBody, maxJsonDepth, type RecordForm, recordForms } from '../codec/rollout-json.ts'
-import { type HeldBody, parseJson } from '../http/body.ts'
+import { type BufferedBody, parseJson } from '../http/body.ts'
 import { namedSchemas } from '../http/openapi.ts'
 import { rolloutStates } from './known-request.ts'
 
@@ -32,19 +32,19 @@ export const rolloutBodySchema = closedObject({
   detached: z.boolean().exactOptional().describe('Answers 202 at once; the rollouts belong to no connection.'),
 }).register(namedSchemas, { id: 'RolloutRequest' })
 
-export interface PostedRequest {
+export interface ParsedRolloutRequest {
   readonly request: RolloutRequest
   readonly form: RecordForm
 }
 
 /** A large one is taken apart on another thread, now that all of it is here: a slow client must not keep a thread waiting. */
-async function decoded(body: HeldBody, codec: CodecPool): Promise<DecodedBody> {
+async function decoded(body: BufferedBody, codec: CodecPool): Promise<DecodedBody> {
   if (body.length > maxInlineBytes) return await codec.decode(body.parts)
   return { head: body.length === 0 ? undefined : parseJson(body.bytes, maxJsonDepth), tasks: undefined }
 }
 
 /** What a body asks for. Its parts must not be used afterwards. */
-export async function postedRequest(body: HeldBody, codec: CodecPool): Promise<PostedRequest> {
+export async function parseRolloutRequest(body: BufferedBody, codec: CodecPool): Promise<ParsedRolloutRequest> {
   const { head, tasks: texts } = await decoded(body, codec)
   const checked = safeParse(rolloutBodySchema, head)
   if (!checked.success) throw misfit(describeIssues(checked.error.issues))
@@ -119,7 +119,7 @@ function usage(message: string): MillraceError {
   return new MillraceError('usage', message)
 }
 
-export interface CheckedTask {
+export interface ValidatedTask {
   readonly text: string
   readonly bytes: number
   readonly digest: string
@@ -127,8 +127,8 @@ export interface CheckedTask {
   readonly name: string | undefined
 }
 
-export interface CheckedTasks {
-  readonly tasks: readonly CheckedTask[]
+export interface ValidatedTasks {
+  readonly tasks: readonly ValidatedTask[]
   readonly digest: string
   readonly bytes: number
 }
@@ -140,10 +140,10 @@ export async function checkTasks(options: {
   readonly tasks: readonly unknown[]
   readonly maxTaskBytes: number
   readonly salt: string
-}): Promise<CheckedTasks> {
+}): Promise<ValidatedTasks> {
   const { environment, tasks, maxTaskBytes, salt } = options
   const digests: string[] = [salt]
-  const checked: CheckedTask[] = []
+  const checked: ValidatedTask[] = []
   const problems: { row: number; problem: string }[] = []
   let bytes = 0
   const slice = new TimeSlice()
@@ -173,7 +173,7 @@ export async function checkTask(
   environment: Environment,
   task: unknown,
   maxBytes: number,
-): Promise<CheckedTask | string> {
+): Promise<ValidatedTask | string> {
   let text: string | undefined
   let raw: unknown
   try {

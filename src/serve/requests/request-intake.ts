@@ -1,12 +1,18 @@
 import { randomUUID } from 'node:crypto'
 import { MillraceError } from '../../errors/index.ts'
-import { holdsGroups, type PlannedAttempt } from '../../rollout/index.ts'
+import { waitsForGroups, type PlannedAttempt } from '../../rollout/index.ts'
 import { rolloutId, type Sampling } from '../../schema/index.ts'
-import { type DueRollouts, planId } from '../rollouts/due-rollouts.ts'
+import { type PendingRollouts, planId } from '../rollouts/pending-rollouts.ts'
 import type { ServiceParts } from '../rollouts/service-parts.ts'
 import type { ResultReader } from './active-request.ts'
-import { type CheckedTask, type CheckedTasks, checkRequest, checkTasks, type RolloutRequest } from './request-body.ts'
-import type { DueRollout, KnownRequest } from './known-request.ts'
+import {
+  type ValidatedTask,
+  type ValidatedTasks,
+  checkRequest,
+  checkTasks,
+  type RolloutRequest,
+} from './request-body.ts'
+import type { PendingRollout, KnownRequest } from './known-request.ts'
 import type { KnownRequests } from './known-requests.ts'
 import { journalDetached, journalRequest, recoverRequests } from './request-journal.ts'
 
@@ -22,7 +28,7 @@ interface Asked extends Pick<RolloutRequest, 'sampling' | 'isDetached'>, Pick<Kn
 
 interface IntakeOptions extends Pick<ServiceParts, 'bounds' | 'resolved' | 'store'> {
   readonly requests: KnownRequests
-  readonly due: DueRollouts
+  readonly due: PendingRollouts
   readonly requireOpen: () => void
 }
 
@@ -76,10 +82,10 @@ export class RequestIntake {
     }
   }
 
-  async #check(request: RolloutRequest): Promise<{ attempts: number; checked: CheckedTasks }> {
+  async #check(request: RolloutRequest): Promise<{ attempts: number; checked: ValidatedTasks }> {
     const { bounds, resolved } = this.#options
     const { group, attempts: usual } = resolved.config
-    const groupSize = holdsGroups(group) ? group.size : undefined
+    const groupSize = waitsForGroups(group) ? group.size : undefined
     checkRequest(request, { maxTasks: bounds.maxTasksPerRequest, groupSize })
     const attempts = request.attempts ?? usual
     const checked = await checkTasks({
@@ -91,7 +97,7 @@ export class RequestIntake {
     return { attempts, checked }
   }
 
-  async #accept(asked: Asked, { tasks, digest, bytes }: CheckedTasks): Promise<Submission> {
+  async #accept(asked: Asked, { tasks, digest, bytes }: ValidatedTasks): Promise<Submission> {
     const { store, requests, requireOpen } = this.#options
     const { id, attempts, sampling, isDetached = false, graceMs } = asked
     // Its tasks took their time to check.
@@ -122,7 +128,7 @@ export class RequestIntake {
     return { request, results }
   }
 
-  #enqueue(rollouts: readonly DueRollout[]): void {
+  #enqueue(rollouts: readonly PendingRollout[]): void {
     const { requests, due } = this.#options
     for (const { plan } of rollouts) {
       const unsettled = requests.unsettled.get(planId(plan))
@@ -141,10 +147,10 @@ function otherBody(id: string): MillraceError {
 
 function requestPlans(
   { firstTask, attempts }: KnownRequest,
-  tasks: readonly CheckedTask[],
+  tasks: readonly ValidatedTask[],
   sampling: Sampling | undefined,
-): DueRollout[] {
-  const due: DueRollout[] = []
+): PendingRollout[] {
+  const due: PendingRollout[] = []
   let index = firstTask
   for (const { name, value, bytes } of tasks) {
     const task = { index, id: name ?? String(index), data: value }

@@ -3,7 +3,7 @@ import type { Environment } from '../../env/index.ts'
 import { MillraceError } from '../../errors/index.ts'
 import { earlierLaunch, type EarlierLaunch, planOne, type RunConfig } from '../../eval/index.ts'
 import { TimeSlice } from '../../kit/index.ts'
-import { holdsGroups, type PlannedRollout, recordWithoutRun } from '../../rollout/index.ts'
+import { waitsForGroups, type PlannedRollout, recordWithoutRun } from '../../rollout/index.ts'
 import { describeIssues, rolloutId, safeParse, type Sampling, samplingSchema } from '../../schema/index.ts'
 import {
   type EventEntry,
@@ -13,8 +13,8 @@ import {
   type RunReader,
   type RunStore,
 } from '../../store/index.ts'
-import { countOutcome, type DueRollout, type KnownRequest } from './known-request.ts'
-import { type CheckedTask, checkTask, JsonText } from './request-body.ts'
+import { countOutcome, type PendingRollout, type KnownRequest } from './known-request.ts'
+import { type ValidatedTask, checkTask, JsonText } from './request-body.ts'
 
 /**
  * A request in the journal: a `request` event after its tasks, which are kept as those of any run are. If they are large, there
@@ -44,7 +44,7 @@ const detachedSchema = z.object({ id: z.string() })
 export async function journalRequest(
   journal: Journal,
   request: KnownRequest,
-  parts: { readonly tasks: readonly CheckedTask[]; readonly sampling: Sampling | undefined },
+  parts: { readonly tasks: readonly ValidatedTask[]; readonly sampling: Sampling | undefined },
 ): Promise<void> {
   const { at, outcomes: _outcomes, ...known } = request
   const event = (name: string, data: object): EventEntry => eventOfRun(name, at, JSON.stringify(data))
@@ -136,7 +136,7 @@ function readEvent<Schema extends z.ZodType>(schema: Schema, data: unknown): z.o
 
 interface RecoveredRequest {
   readonly request: KnownRequest
-  readonly unfinished: readonly DueRollout[]
+  readonly unfinished: readonly PendingRollout[]
 }
 
 interface Recovery {
@@ -163,7 +163,7 @@ export async function* recoverRequests(
 
 async function recover(journalled: JournalledRequest, recovery: Recovery): Promise<RecoveredRequest> {
   const { request, problem } = journalled
-  const unfinished: DueRollout[] = []
+  const unfinished: PendingRollout[] = []
   for (let index = request.firstTask; index < request.firstTask + request.tasks; index += 1) {
     const due: number[] = []
     for (let sample = 0; sample < request.attempts; sample += 1) {
@@ -183,7 +183,7 @@ async function recover(journalled: JournalledRequest, recovery: Recovery): Promi
 }
 
 /** It was valid when it was accepted: if it is not, the environment has changed. */
-async function checkAgain(environment: Environment, read: () => unknown): Promise<CheckedTask | MillraceError> {
+async function checkAgain(environment: Environment, read: () => unknown): Promise<ValidatedTask | MillraceError> {
   let task: unknown
   try {
     task = read()
@@ -201,7 +201,7 @@ function planAgain(
   due: {
     readonly index: number
     readonly sample: number
-    readonly checked: CheckedTask | MillraceError
+    readonly checked: ValidatedTask | MillraceError
     readonly sampling: JournalledRequest['sampling']
   },
   { config, earlier, journal }: Recovery,
@@ -223,7 +223,7 @@ function planAgain(
     sample,
     item: { index, id: name ?? String(index), digest, task: value },
     unfinished,
-    isHoldingGroups: holdsGroups(config.group),
+    isWaitingForGroups: waitsForGroups(config.group),
     journal,
   })
   return plan.kind !== 'settled' && sampling ? { ...plan, sampling } : plan

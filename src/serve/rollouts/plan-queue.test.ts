@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import type { PlannedAttempt } from '../../rollout/index.ts'
-import { planId, PlanQueue } from './due-rollouts.ts'
+import { planId, PlanQueue } from './pending-rollouts.ts'
 
 const plan = (id: string): PlannedAttempt => ({
   kind: 'attempt',

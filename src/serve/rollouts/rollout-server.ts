@@ -10,11 +10,11 @@ import { refuse, replyWithError } from '../http/errors.ts'
 import { namedSchemas } from '../http/openapi.ts'
 import { pageSchemas, parseQuery, refuseUnrouted, wantsLines } from '../http/routes.ts'
 import { HttpServer, keysIn, requireAccessKey } from '../http/server.ts'
-import { healthRoutes, openPaths, readyRoute, selfDescriptionRoutes } from '../http/status-routes.ts'
+import { healthRoutes, openPaths, readyRoute, statusRoutes } from '../http/status-routes.ts'
 import { rolloutCount } from '../requests/known-request.ts'
 import {
-  postedRequest,
-  type PostedRequest,
+  parseRolloutRequest,
+  type ParsedRolloutRequest,
   recordFormSchema,
   rolloutBodySchema,
   rolloutStateSchema,
@@ -65,7 +65,7 @@ export class RolloutServer extends HttpServer {
     })
     healthRoutes(app, '/health')
     readyRoute(app, 'Whether a rollout that is sent now would run.', () => service.readiness())
-    selfDescriptionRoutes(app, {
+    statusRoutes(app, {
       metrics: service.metrics,
       metricsKey: key,
       documentKey: key,
@@ -101,9 +101,11 @@ function rolloutRoutes(app: FastifyInstance, service: RolloutService, intake: Bo
   const { codec } = service
 
   /** Its body is held until then: its tasks are counted with those that wait from then on. */
-  const accept = async (request: IncomingMessage): Promise<PostedRequest & { readonly submission: Submission }> => {
+  const accept = async (
+    request: IncomingMessage,
+  ): Promise<ParsedRolloutRequest & { readonly submission: Submission }> => {
     using body = await intake.read(request)
-    const posted = await postedRequest(body, codec)
+    const posted = await parseRolloutRequest(body, codec)
     return { ...posted, submission: await service.submit(posted.request) }
   }
 

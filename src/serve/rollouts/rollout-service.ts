@@ -5,7 +5,7 @@ import type { Executor, PlannedRollout, SchedulerOptions } from '../../rollout/i
 import type { Outcome, RolloutRecord } from '../../schema/index.ts'
 import type { MetricsHub } from '../../telemetry/index.ts'
 import { WorkerPool } from '../../worker/index.ts'
-import { DueRollouts, planId } from './due-rollouts.ts'
+import { PendingRollouts, planId } from './pending-rollouts.ts'
 import { listRollouts, type ListFilter, type RolloutPage } from './list-rollouts.ts'
 import {
   closeServiceParts,
@@ -47,7 +47,7 @@ export class RolloutService extends Resource {
   readonly bounds: ServeBounds
   readonly #parts: ServiceParts
   readonly #requests: KnownRequests
-  readonly #due: DueRollouts
+  readonly #due: PendingRollouts
   readonly #intake: RequestIntake
   readonly #onResult: (record: RolloutRecord) => void
   readonly #failure = new AbortController()
@@ -137,7 +137,7 @@ export class RolloutService extends Resource {
     return exists ? this.#requests.stateOf(rollout) : undefined
   }
 
-  /** What a rollout came to, once it has ended. Read on this thread; `codec` does the same elsewhere. */
+  /** The result of a rollout, once it has ended. Read on this thread; `codec` does the same elsewhere. */
   record(rollout: string): RolloutRecord | undefined {
     return this.#parts.store.reader.rollout(rollout)
   }
@@ -211,7 +211,7 @@ export class RolloutService extends Resource {
     if (this.#state === 'open') this.#state = 'draining'
     this.#due.drain()
     await this.#work
-    // Closed or failed meanwhile, it has given up what ran.
+    // Closed or failed meanwhile, it has abandoned what ran.
     if (this.#state === 'draining') this.#hasDrained = true
   }
 
@@ -273,11 +273,11 @@ export class RolloutService extends Resource {
 
 function dueRollouts(
   { resolved, seed, store, executor, keepChanges }: ServiceParts,
-  heard: Pick<SchedulerOptions, 'onAttemptStart' | 'onSettled' | 'onLeft' | 'onAttemptLost'>,
-): DueRollouts {
+  listeners: Pick<SchedulerOptions, 'onAttemptStart' | 'onSettled' | 'onLeft' | 'onAttemptLost'>,
+): PendingRollouts {
   const { environment, model, concurrency, retries, group } = resolved.config
-  return new DueRollouts({
-    ...heard,
+  return new PendingRollouts({
+    ...listeners,
     onGroupScore: keepChanges,
     onAttemptEnd: () => {},
     labels: { environment: environment.name, model },

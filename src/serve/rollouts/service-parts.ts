@@ -5,7 +5,7 @@ import {
   evaluateOptionFields,
   type EvaluateOptions,
   abortRun,
-  keepingChanges,
+  recordCodeChanges,
   type OpenedRun,
   openExecutor,
   openRun,
@@ -53,7 +53,7 @@ export async function openServiceParts(options: ServiceOptions, started: AsyncDi
   const silent = (options.preflight ?? true) ? await executor.preflight(signal) : []
   const { info: taken, changedCode } = await resumeRun(opened, resolved.config, options.run ?? {})
   const info = { ...taken, notices: [...taken.notices, ...silent] }
-  const keepChanges = keepingChanges(store, changedCode)
+  const keepChanges = recordCodeChanges(store, changedCode)
   const lag = started.use(new LoopLag())
   return { bounds, resolved, info, seed, store, keepChanges, telemetry, executor, codec, lag }
 }

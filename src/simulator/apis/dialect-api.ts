@@ -6,7 +6,7 @@ import type {
   ReplyHead,
   ReplyStreamWriter,
   ServerDialect,
-  WireEvent,
+  ServerSentEvent,
 } from '../../apis/index.ts'
 import { MillraceError } from '../../errors/index.ts'
 import type { ClientApi, JsonObject, Sampling, TokenRecord } from '../../schema/index.ts'
@@ -18,7 +18,7 @@ export interface SimulatedApi {
   readonly name: ClientApi
   read(body: JsonObject): ApiRequest
   error(error: MillraceError): DialectError
-  streamError(error: MillraceError): WireEvent
+  streamError(error: MillraceError): ServerSentEvent
 }
 
 export interface ApiRequest {
@@ -32,7 +32,7 @@ export interface ApiRequest {
 }
 
 export interface StreamStep {
-  readonly events: readonly WireEvent[]
+  readonly events: readonly ServerSentEvent[]
   readonly deltas: readonly ReplyDelta[]
 }
 
@@ -73,7 +73,7 @@ export class DialectApi implements SimulatedApi {
     return this.#dialect.error(error)
   }
 
-  streamError(error: MillraceError): WireEvent {
+  streamError(error: MillraceError): ServerSentEvent {
     return this.#dialect.streamError(error)
   }
 }
@@ -231,7 +231,7 @@ class ApiStream implements StreamWriter {
     )
   }
 
-  #stamped(events: readonly WireEvent[], version: string | undefined): readonly WireEvent[] {
+  #stamped(events: readonly ServerSentEvent[], version: string | undefined): readonly ServerSentEvent[] {
     if (version !== undefined && this.#options.fields.hasVersions) {
       for (const document of documentsOf(events)) markVersion(this.#options.api, document, version)
     }
@@ -239,7 +239,7 @@ class ApiStream implements StreamWriter {
   }
 }
 
-function documentsOf(events: readonly WireEvent[]): Record<string, unknown>[] {
+function documentsOf(events: readonly ServerSentEvent[]): Record<string, unknown>[] {
   return events.flatMap(({ data }) => (data === '[DONE]' ? [] : [data]))
 }
 

@@ -1,5 +1,5 @@
 import { z } from 'zod'
-import { type DialectError, generateServer, type WireEvent } from '../../apis/index.ts'
+import { type DialectError, generateServer, type ServerSentEvent } from '../../apis/index.ts'
 import { MillraceError } from '../../errors/index.ts'
 import { describeIssues, type JsonObject, type RoutedExperts, safeParse, type VersionSpan } from '../../schema/index.ts'
 import { type Delivery, type Sample, type TokenGroup, tokensOf } from '../engine/paced-reply.ts'
@@ -52,7 +52,7 @@ export class GenerateApi implements SimulatedApi {
     return generateServer.error(error)
   }
 
-  streamError(error: MillraceError): WireEvent {
+  streamError(error: MillraceError): ServerSentEvent {
     return generateServer.streamError(error)
   }
 }
@@ -60,7 +60,7 @@ export class GenerateApi implements SimulatedApi {
 type GenerateBody = z.output<typeof bodySchema>
 
 /** The content of a document. In a stream it holds everything so far; `finish` is null before the end. */
-interface Said {
+interface GeneratedTokens {
   readonly tokens: readonly Token[]
   readonly versions: readonly VersionSpan[]
   readonly finish: { readonly type: string } | null
@@ -108,7 +108,7 @@ class GenerateApiRequest implements ApiRequest {
     return new GenerateStream(this, delivery)
   }
 
-  document(delivery: Delivery, { tokens, versions, finish, experts }: Said): Record<string, unknown> {
+  document(delivery: Delivery, { tokens, versions, finish, experts }: GeneratedTokens): Record<string, unknown> {
     const { return_logprob: logprobs, return_prompt_token_ids: promptIds, return_routed_experts: routed } = this.#body
     const record = delivery.reply.tokens
     return {
@@ -139,7 +139,7 @@ class GenerateStream implements StreamWriter {
   readonly #delivery: Delivery
   readonly #tokens: readonly Token[]
   readonly #versions: VersionSpan[] = []
-  #told = 0
+  #reported = 0
 
   constructor(apiRequest: GenerateApiRequest, delivery: Delivery) {
     this.#apiRequest = apiRequest
@@ -153,11 +153,11 @@ class GenerateStream implements StreamWriter {
 
   group({ to }: TokenGroup, version: string | undefined): StreamStep {
     if (version !== undefined && this.#versions.at(-1)?.version !== version) {
-      this.#versions.push({ from: this.#told, version })
+      this.#versions.push({ from: this.#reported, version })
     }
-    this.#told = to
-    const said = { tokens: this.#tokens.slice(0, to), versions: this.#versions, finish: null, experts: undefined }
-    return { events: [{ data: this.#apiRequest.document(this.#delivery, said) }], deltas: [] }
+    this.#reported = to
+    const generated = { tokens: this.#tokens.slice(0, to), versions: this.#versions, finish: null, experts: undefined }
+    return { events: [{ data: this.#apiRequest.document(this.#delivery, generated) }], deltas: [] }
   }
 
   end(sample: Sample): StreamStep {

@@ -5,7 +5,7 @@ import {
   type ReplyDelta,
   type ReplyEvent,
   type ReplySink,
-  type WireEvent,
+  type ServerSentEvent,
 } from '../../apis/index.ts'
 import { offAbort, onAbort } from '../../kit/index.ts'
 import { type ApiRequest, DialectApiRequest, type StreamStep, type StreamWriter } from '../apis/dialect-api.ts'
@@ -135,7 +135,7 @@ export class InProcessReply implements ReplyConsumer {
   readonly #resume = (): void => this.#reply.resume()
 }
 
-function eventOf(data: WireEvent['data'], deltas: readonly ReplyDelta[], isEnd: boolean): ReplyEvent {
+function eventOf(data: ServerSentEvent['data'], deltas: readonly ReplyDelta[], isEnd: boolean): ReplyEvent {
   if (data === '[DONE]') return { data, document: undefined, deltas, isEnd }
   return { data: JSON.stringify(data), document: data, deltas, isEnd }
 }

@@ -101,8 +101,8 @@ export class Simulator extends Resource implements Backend, ReplyHost {
       const message = `more than ${settings.maxConcurrent} requests at once (maxConcurrent); send fewer`
       return refusal(rateLimited(message, settings.retryAfterMs))
     }
-    const said = digest(request)
-    const base = hash32(...this.#seeds(request), said.hash)
+    const requestDigest = digest(request)
+    const base = hash32(...this.#seeds(request), requestDigest.hash)
     const tryBase = hash32(base, 'try', retry)
     const fault =
       forced === undefined || forced === 'slow' || forced === 'trickle' ? drawFault(settings.faults, tryBase) : forced
@@ -117,7 +117,7 @@ export class Simulator extends Resource implements Backend, ReplyHost {
     const { ttftMs, tokensPerSecond, spread } = settings
     const factor = isSlow ? slowFactor : 1
     const firstTokenMs = ttftMs === 0 ? 0 : ttftMs * factor * drawFactor(tryBase, 'ttft', spread)
-    const made = this.#reply(request, { said, base, firstTokenMs })
+    const made = this.#reply(request, { requestDigest, base, firstTokenMs })
     if (made instanceof MillraceError) return refusal(made)
     const { reply, tokens } = made
     this.#deliveries += 1
@@ -175,10 +175,10 @@ export class Simulator extends Resource implements Backend, ReplyHost {
 
   #reply(
     request: SimulatorRequest,
-    drawn: { readonly said: Digest; readonly base: number; readonly firstTokenMs: number },
+    drawn: { readonly requestDigest: Digest; readonly base: number; readonly firstTokenMs: number },
   ): Pick<Delivery, 'reply' | 'tokens'> | MillraceError {
-    const { said, base, firstTokenMs } = drawn
-    const inputTokens = request.promptIds?.length ?? said.inputTokens
+    const { requestDigest, base, firstTokenMs } = drawn
+    const inputTokens = request.promptIds?.length ?? requestDigest.inputTokens
     const room = this.#room(request, inputTokens)
     if (room instanceof MillraceError) return room
     const settings = this.#settings
@@ -202,7 +202,7 @@ export class Simulator extends Resource implements Backend, ReplyHost {
     const tokens = cutTokens ?? wholeTokens(message)
     const ids = Int32Array.from(tokens, (token) => token.id)
     const record = {
-      promptIds: request.promptIds ?? promptIds(request.messages, said.toolsText),
+      promptIds: request.promptIds ?? promptIds(request.messages, requestDigest.toolsText),
       ids,
       logprobs: logprobsOf(ids.length, base),
       ...(settings.weightVersion === undefined ? {} : { version: settings.weightVersion }),

@@ -192,7 +192,7 @@ class HttpReply implements ReplyConsumer {
   onFault(fault: BreakingFault): void {
     if (this.#writer) {
       if (fault === 'midstreamError') this.#text += eventText(this.#api.streamError(faultError(fault)))
-      this.#breakOff(fault, this.#taken())
+      this.#cutShort(fault, this.#taken())
     } else if (fault === 'midstreamError') {
       this.#sendWhole(JSON.stringify(this.#api.error(faultError(fault)).body))
     } else {
@@ -203,11 +203,11 @@ class HttpReply implements ReplyConsumer {
       const length = fault === 'quietEnd' ? {} : { 'content-length': Buffer.byteLength(whole) }
       this.#hasBegun = true
       this.#exchange.begin(200, { ...json, ...length })
-      this.#breakOff(fault, whole.slice(0, Math.floor(whole.length * this.#delivery.luck)))
+      this.#cutShort(fault, whole.slice(0, Math.floor(whole.length * this.#delivery.luck)))
     }
   }
 
-  #breakOff(fault: BreakingFault, text: string): void {
+  #cutShort(fault: BreakingFault, text: string): void {
     if (fault === 'stall') this.#exchange.write(text)
     else if (fault === 'kill') this.#exchange.cut(text)
     else this.#exchange.end(text)

@@ -44,7 +44,7 @@ function requests(api: ApiName): BackendRequest[] {
   }))
 }
 
-/** What one try came to, apart from how long it took. */
+/** The result of one try, apart from how long it took. */
 async function outcomeOf(backend: Backend, request: BackendRequest): Promise<unknown> {
   try {
     const { message, finishReason, usage, tokens } = await backend.send(request)

@@ -32,9 +32,9 @@ function readSections(text: string): Map<string, string> {
 function agree(answer: string, reference: string): number {
   const expected = Number(reference)
   if (!Number.isNaN(expected)) return Number(answer.match(/-?\d+(?:\.\d+)?/g)?.at(-1)) === expected ? 1 : 0
-  const said = new Set(wordsOf(answer))
+  const answered = new Set(wordsOf(answer))
   const wanted = wordsOf(reference)
-  return wanted.length === 0 ? 0 : wanted.filter((word) => said.has(word)).length / wanted.length
+  return wanted.length === 0 ? 0 : wanted.filter((word) => answered.has(word)).length / wanted.length
 }
 
 /** Without a reference nobody can tell, but any answer is worth more than none. */

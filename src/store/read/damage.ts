@@ -21,7 +21,7 @@ export function decoded<Value>(what: string, read: () => Value): Value {
   try {
     return read()
   } catch (error) {
-    throw isDamage(error) || isOutOfReach(error) ? error : damaged(what, error)
+    throw isDamage(error) || isUnavailable(error) ? error : damaged(what, error)
   }
 }
 
@@ -41,7 +41,7 @@ const damagedFile: ReadonlySet<string | undefined> = new Set([
 ])
 
 /** Whether the content is out of reach just now, and may be whole: too many files are open, say, or the run is gone. */
-export function isOutOfReach(error: unknown): boolean {
+export function isUnavailable(error: unknown): boolean {
   if (error instanceof MillraceError) return error.code === 'run_not_found'
   const sqlite = sqliteCode(error)
   // A correct statement still fails on damaged content: invalid JSON (its error 1), a corrupt page.

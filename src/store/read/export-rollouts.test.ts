@@ -148,7 +148,7 @@ test('children that have ended are in the line of their rollout; a damaged child
   })
 })
 
-/** An export, and whom `onDamaged` heard of. */
+/** An export, and what `onDamaged` got. */
 async function exported(folder: string, tokens = false) {
   using reader = RunReader.open(folder)
   const damaged: string[] = []

@@ -24,8 +24,8 @@ export async function* exportRollouts(reader: RunReader, options: ExportOptions)
   const form = options.tokens ? 'numbers' : undefined
   const extra = ({ task }: StoredText, record: BareRecord): string => {
     const row = taskRows ? reader.taskRowText(task) : undefined
-    const family = [...familyPieces(reader, record, form, onDamaged)].join('')
-    return row === undefined ? family : `,"taskRow":${row}${family}`
+    const pieces = [...nodeAndChildPieces(reader, record, form, onDamaged)].join('')
+    return row === undefined ? pieces : `,"taskRow":${row}${pieces}`
   }
   for (const stored of reader.endedTexts()) yield storedLine(stored, { tasks: reader, extra, onDamaged })
 }
@@ -34,7 +34,7 @@ export async function* exportRollouts(reader: RunReader, options: ExportOptions)
  * The part of a rollout's JSON after its messages, in pieces: its nodes, if `form` says how to write their tokens, and its
  * children that have ended, those of children included. A child that cannot be read costs only itself.
  */
-export function* familyPieces(
+export function* nodeAndChildPieces(
   reader: RunReader,
   { id, attempt, children }: BareRecord,
   form: ArrayForm | undefined,

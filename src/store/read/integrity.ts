@@ -7,12 +7,12 @@ import { runFiles } from '../run/run-folder.ts'
 import { type BlobStore, isReference } from '../write/blob-store.ts'
 import { wholeSession } from '../write/journal.ts'
 import { linesLength } from '../write/rollout-lines.ts'
-import { isDamage, isOutOfReach } from './damage.ts'
+import { isDamage, isUnavailable } from './damage.ts'
 import type { SessionReader } from './session-reader.ts'
 import type { StoredNodes } from './stored-nodes.ts'
 import { endedRows, eventOf, type EventRow, recordOf, type TaskFacts, TaskRows } from './stored-run.ts'
 
-/** Findings per check; a run that is broken throughout need not say so a million times. */
+/** Problems per check; a run that is broken throughout need not say so a million times. */
 const maxPerCheck = 20
 const chunkBytes = 1024 * 1024
 
@@ -37,7 +37,7 @@ export function checkIntegrity(content: RunContent, folder: string): string[] {
   database.exec('BEGIN')
   try {
     // Duplicates are removed: an attempt's record is mostly its rollout's, too, and may be in the same blob.
-    return Array.from(new Set(checks.flatMap((check) => Array.from(findings(check).take(maxPerCheck)))))
+    return Array.from(new Set(checks.flatMap((check) => Array.from(problems(check).take(maxPerCheck)))))
   } finally {
     // Nothing was written, and SQLite commits nothing after it met a corrupt page.
     database.exec('ROLLBACK')
@@ -141,7 +141,7 @@ interface RowCheck {
 type Check = () => Iterable<string, void, void>
 
 /** A corrupt page ends the check that meets it, and not the others. */
-function* findings(check: Check): Generator<string, void, void> {
+function* problems(check: Check): Generator<string, void, void> {
   try {
     yield* check()
   } catch (error) {
@@ -261,7 +261,7 @@ function* damages(readings: Iterable<Reading>): Generator<string, void, void> {
     } catch (error) {
       if (isDamage(error)) yield error.rawMessage
       // A file that cannot be opened just now may be whole; `blobProblems` looks at files one by one.
-      else if (!isOutOfReach(error)) throw error
+      else if (!isUnavailable(error)) throw error
     }
   }
 }

@@ -2,7 +2,7 @@ import { expect, test } from 'vitest'
 import type { MessageNode } from '../../schema/index.ts'
 import type { JournalEntry, SessionStart } from '../write/journal.ts'
 import { RunReader } from './run-reader.ts'
-import type { BareNode } from './stored-nodes.ts'
+import type { NodeWithoutTokens } from './stored-nodes.ts'
 import { randomSession, sessionEntries } from '../../../test/support/gateway/random-session.ts'
 import { applyAll } from '../../../test/support/store/apply-entries.ts'
 import { nodeEntry, rolloutEntries, temporaryFolder } from '../../../test/support/store/fixtures.ts'
@@ -39,7 +39,7 @@ function written(...lists: readonly (readonly JournalEntry[])[]) {
 }
 
 /** As it is read without its tokens. */
-function bareOf(recorded: MessageNode): BareNode {
+function bareOf(recorded: MessageNode): NodeWithoutTokens {
   const { tokens, ...bare } = recorded
   return { ...bare, lacksTokens: bare.call !== undefined && tokens === undefined }
 }

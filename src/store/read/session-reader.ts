@@ -2,9 +2,9 @@ import type { DatabaseSync, StatementSync } from 'node:sqlite'
 import { isCorrupt } from '../run/failures.ts'
 import { isJsonObject, type JsonObject, type MessageNode } from '../../schema/index.ts'
 import type { BlobStore } from '../write/blob-store.ts'
-import { damaged, damagedSession, decoded, isDamage, isOutOfReach } from './damage.ts'
+import { damaged, damagedSession, decoded, isDamage, isUnavailable } from './damage.ts'
 import { pages } from '../write/database.ts'
-import { lacksTokensSql, type BareNode, type StoredNodes } from './stored-nodes.ts'
+import { lacksTokensSql, type NodeWithoutTokens, type StoredNodes } from './stored-nodes.ts'
 import { sessionAttempt, type SessionEndReason, wholeSession } from '../write/journal.ts'
 
 export interface StoredSession {
@@ -119,11 +119,11 @@ export class SessionReader {
     return this.#nodes.of(session, attempt)
   }
 
-  bareNodesOf(session: string): Generator<BareNode, void, void> {
+  bareNodesOf(session: string): Generator<NodeWithoutTokens, void, void> {
     return this.#nodes.bareOf(session, attempt)
   }
 
-  bareNode(session: string, seq: number): BareNode | undefined {
+  bareNode(session: string, seq: number): NodeWithoutTokens | undefined {
     return this.#nodes.bareAt(session, attempt, seq)
   }
 
@@ -179,7 +179,7 @@ export class SessionReader {
       if (!isJsonObject(value)) throw new Error('it is no object')
       return value
     } catch (error) {
-      throw isDamage(error) || isOutOfReach(error) ? error : damagedSession(id, error)
+      throw isDamage(error) || isUnavailable(error) ? error : damagedSession(id, error)
     }
   }
 }

@@ -7,8 +7,8 @@ import { pages } from '../write/database.ts'
 import { type NodeMeta, promptAfter, type PromptBase, PromptBases, restoreExperts } from '../write/node-format.ts'
 import { storedMessage } from './conversations.ts'
 
-export interface BareNode extends MessageNode {
-  /** Whether this is a complete reply, heard or not, without all the tokens that training needs. */
+export interface NodeWithoutTokens extends MessageNode {
+  /** Whether this is a complete reply, delivered or not, without all the tokens that training needs. */
   readonly lacksTokens: boolean
 }
 
@@ -56,13 +56,13 @@ export class StoredNodes {
   }
 
   /** The same nodes without tokens, whose pages are not even read. */
-  *bareOf(rollout: string, attempt: number): Generator<BareNode, void, void> {
+  *bareOf(rollout: string, attempt: number): Generator<NodeWithoutTokens, void, void> {
     for (const row of this.#rows<BareRow>(this.#barePage, rollout, attempt)) {
       yield decodedNode(rollout, row, () => this.#bareNode(row))
     }
   }
 
-  bareAt(rollout: string, attempt: number, seq: number): BareNode | undefined {
+  bareAt(rollout: string, attempt: number, seq: number): NodeWithoutTokens | undefined {
     const row = decoded(`a message of ${rollout}`, () => this.#bareOne.get(rollout, attempt, seq)) as
       | BareRow
       | undefined
@@ -92,7 +92,7 @@ export class StoredNodes {
     return node
   }
 
-  #bareNode(row: BareRow): BareNode {
+  #bareNode(row: BareRow): NodeWithoutTokens {
     return { ...this.#bare(row).node, lacksTokens: row.lacks_tokens === 1 }
   }
 
@@ -111,7 +111,7 @@ export class StoredNodes {
   #bare(row: StoredRow): { meta: NodeMeta; node: MessageNode } {
     const meta = row.meta === null ? noMeta : (JSON.parse(row.meta) as NodeMeta)
     const { tool, tools } = meta
-    const { call, discarded } = heard(meta)
+    const { call, discarded } = callOf(meta)
     const node: MessageNode = {
       seq: row.seq,
       parent: row.parent,
@@ -153,7 +153,7 @@ function decodedNode<Node>(rollout: string, { seq }: StoredRow, decode: () => No
 }
 
 /** A complete reply that no client got counts as discarded. */
-function heard(meta: NodeMeta): Pick<MessageNode, 'call' | 'discarded'> {
+function callOf(meta: NodeMeta): Pick<MessageNode, 'call' | 'discarded'> {
   const { call, undelivered } = meta
   return call && undelivered ? { discarded: { ...call, why: 'client_gone' } } : meta
 }

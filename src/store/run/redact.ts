@@ -1,4 +1,4 @@
-import { redactedMark as redacted, Redaction, withoutUrlSecrets } from '../../kit/index.ts'
+import { redactedPlaceholder as redacted, Redaction, withoutUrlSecrets } from '../../kit/index.ts'
 import type { Json } from '../../schema/index.ts'
 
 const secretWords = new Set([

@@ -95,7 +95,7 @@ function unreadable(problem: string, cause: unknown): MillraceError {
 }
 
 /** A run that is starting, or was killed while it was, has no journal yet; it has no results, and no launch has ended. */
-export function signOfLostJournal(folder: string, run: RunFile | undefined): string | undefined {
+export function lostJournalReason(folder: string, run: RunFile | undefined): string | undefined {
   if (fileSize(join(folder, runFiles.lines)) > 0) return `has records in ${runFiles.lines}`
   return run?.launches.some(({ endedAt }) => endedAt !== undefined) ? 'was worked on' : undefined
 }

@@ -54,9 +54,9 @@ export class RunPresence implements Disposable {
     }
     if (links === 0) return `${folder} was deleted while the run was under way: nothing of the run is kept`
     if (isSame(statsOf(folder), this.#folderStats)) return this.#describeFiles()
-    const place = placeOf(this.#descriptor)
-    if (place !== undefined && isSame(statsOf(place), this.#folderStats)) {
-      return `${folder} was moved to ${place} while the run was under way; everything reported until then is there: ${next}`
+    const movedTo = pathOf(this.#descriptor)
+    if (movedTo !== undefined && isSame(statsOf(movedTo), this.#folderStats)) {
+      return `${folder} was moved to ${movedTo} while the run was under way; everything reported until then is there: ${next}`
     }
     return `${folder} was moved away, or replaced by another folder, while the run was under way; if you have the folder, ${next}`
   }
@@ -96,7 +96,7 @@ function linksOf(descriptor: number): number | undefined {
 }
 
 /** The path that an open folder has by now. Known on Linux only. */
-function placeOf(descriptor: number): string | undefined {
+function pathOf(descriptor: number): string | undefined {
   try {
     return readlinkSync(`/proc/self/fd/${descriptor}`)
   } catch {

@@ -4,7 +4,7 @@ import { DatabaseSync } from 'node:sqlite'
 import { pathToFileURL } from 'node:url'
 import { MillraceError } from '../../errors/index.ts'
 import { sqliteCode, sqliteCodes } from '../run/failures.ts'
-import { readRunFile, signOfLostJournal } from '../run/run-file.ts'
+import { readRunFile, lostJournalReason } from '../run/run-file.ts'
 import { fileSize, noDatabase, noRun, runFiles } from '../run/run-folder.ts'
 import { createSchema, isEmpty, requireVersion } from './schema.ts'
 
@@ -53,7 +53,7 @@ export function openForReading(folder: string): DatabaseSync {
 function openUnmade(folder: string): DatabaseSync {
   const run = readRunFile(folder)
   if (!run) throw noRun(folder)
-  if (signOfLostJournal(folder, run) !== undefined) throw noDatabase(folder)
+  if (lostJournalReason(folder, run) !== undefined) throw noDatabase(folder)
   const database = new DatabaseSync(':memory:')
   createSchema(database, folder)
   return database

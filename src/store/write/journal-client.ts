@@ -3,7 +3,7 @@ import type { Recorder } from '../../inference/index.ts'
 import { bytesOf, Resource } from '../../kit/index.ts'
 import type { MessageNode } from '../../schema/index.ts'
 import type { Journal, JournalEntry, NodeEntry } from './journal.ts'
-import { describeExperts, PromptBases, restAfter } from './node-format.ts'
+import { describeExperts, PromptBases, suffixAfter } from './node-format.ts'
 
 /**
  * How much may wait for the disk. `append` cannot refuse, so nothing is dropped at these limits: the scheduler admits no new
@@ -276,7 +276,7 @@ export class AttemptRecorder implements Recorder {
       at: node.at,
       meta: metaOf(node, base?.seq),
       ...(tokens && { ids: compact(tokens.ids), logprobs: compact(tokens.logprobs) }),
-      ...(promptIds && { promptIds: compact(base ? restAfter(base, promptIds) : promptIds) }),
+      ...(promptIds && { promptIds: compact(base ? suffixAfter(base, promptIds) : promptIds) }),
       ...(tokens?.version !== undefined && { version: tokens.version }),
       ...(experts && { routedExperts: compact(bytesOf(experts.experts)) }),
     }

@@ -123,8 +123,8 @@ export class JournalWriter {
   /** The attempts stay as evidence. With `wholeGroups` the other results of the same tasks wait for their group again. */
   retryFailed({ outcomes, reopened, wholeGroups }: RetryFailed, at: number): number {
     // Numbered, because a statement may use the same values twice.
-    const marks = (list: readonly Outcome[]): string => list.map((_, index) => `?${index + 1}`).join(', ')
-    const failed = `outcome IN (${marks(outcomes)})`
+    const placeholders = (list: readonly Outcome[]): string => list.map((_, index) => `?${index + 1}`).join(', ')
+    const failed = `outcome IN (${placeholders(outcomes)})`
     const groups = `task IN (SELECT task FROM rollout WHERE ${failed})`
     const run = (sql: string): number => Number(this.#database.prepare(sql).run(...outcomes).changes)
     this.begin()
@@ -141,7 +141,7 @@ export class JournalWriter {
     const discarded = outcomes.filter((outcome) => !reopened.includes(outcome))
     this.#database
       .prepare(
-        `UPDATE attempt SET discarded = 1 FROM (SELECT id, attempt FROM rollout WHERE outcome IN (${marks(discarded)})) AS failed
+        `UPDATE attempt SET discarded = 1 FROM (SELECT id, attempt FROM rollout WHERE outcome IN (${placeholders(discarded)})) AS failed
          WHERE failed.id = attempt.rollout AND failed.attempt = attempt.attempt`,
       )
       .run(...discarded)

@@ -109,7 +109,7 @@ export interface SessionStart {
   readonly data: string
 }
 
-/** The session is sealed: nothing is added to it any more. */
+/** The session has ended: nothing is added to it any more. */
 export interface SessionEnd {
   readonly kind: 'session-end'
   readonly session: string

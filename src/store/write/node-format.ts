@@ -78,7 +78,7 @@ export function promptAfter({ promptIds, ids }: PromptBase, rest: Int32Array): I
   return prompt
 }
 
-export function restAfter({ promptIds, ids }: PromptBase, prompt: Int32Array): Int32Array {
+export function suffixAfter({ promptIds, ids }: PromptBase, prompt: Int32Array): Int32Array {
   return prompt.subarray(promptIds.length + ids.length)
 }
 

@@ -7,29 +7,29 @@ const cellCount = 7
 /** In memory that both threads see: reading the figures does not depend on the thread that is being measured. */
 export class WriterFigures {
   readonly memory: SharedArrayBuffer
-  readonly #cells: Float64Array
+  readonly #counters: Float64Array
   /** How long each transaction of this window took, in microseconds. */
   readonly #commitTimes = createHistogram()
 
   constructor(memory = new SharedArrayBuffer(cellCount * Float64Array.BYTES_PER_ELEMENT)) {
     this.memory = memory
-    this.#cells = new Float64Array(memory)
+    this.#counters = new Float64Array(memory)
   }
 
   /** From its commits: a monitor of the loop would wake up an idle thread fifty times a second. */
   lag(): LoopLagWindow {
-    const [p99Ms = 0, maxMs = 0, meanMs = 0, utilization = 0] = this.#cells
+    const [p99Ms = 0, maxMs = 0, meanMs = 0, utilization = 0] = this.#counters
     return { p99Ms, maxMs, meanMs, utilization }
   }
 
   status(): StoreStatus {
-    const [, slowestCommitMs = 0, , , commits = 0, entries = 0, commitMs = 0] = this.#cells
+    const [, slowestCommitMs = 0, , , commits = 0, entries = 0, commitMs = 0] = this.#counters
     return { commits, entries, commitMs, slowestCommitMs }
   }
 
   committed(entries: number, ms: number): void {
     const before = this.status()
-    this.#cells.set([before.commits + 1, before.entries + entries, before.commitMs + ms], 4)
+    this.#counters.set([before.commits + 1, before.entries + entries, before.commitMs + ms], 4)
     this.#commitTimes.record(Math.max(1, Math.round(ms * 1000)))
   }
 
@@ -37,7 +37,7 @@ export class WriterFigures {
   endWindow(utilization: number): void {
     const times = this.#commitTimes
     const mean = times.count === 0 ? 0 : times.mean
-    this.#cells.set([times.percentile(99) / 1000, times.max / 1000, mean / 1000, utilization])
+    this.#counters.set([times.percentile(99) / 1000, times.max / 1000, mean / 1000, utilization])
     times.reset()
   }
 }

@@ -44,16 +44,16 @@ class LiteralReader {
 
   /** Reads where a value may stand: a value, a bracket that opens one, or the bracket that closes after a comma or at once. */
   #begin(): 'value' | 'bracket' | 'failed' {
-    const within = this.#brackets.at(-1)
+    const settlesWithin = this.#brackets.at(-1)
     this.#at = skipSpace(this.#text, this.#at)
-    if (within && this.#text[this.#at] === within.closer) {
-      this.#close(within)
+    if (settlesWithin && this.#text[this.#at] === settlesWithin.closer) {
+      this.#close(settlesWithin)
       return 'value'
     }
-    if (within) {
-      if (within.items > 0) this.#pieces.push(',')
-      within.items += 1
-      if (within.closer === '}' && !this.#readKey()) return 'failed'
+    if (settlesWithin) {
+      if (settlesWithin.items > 0) this.#pieces.push(',')
+      settlesWithin.items += 1
+      if (settlesWithin.closer === '}' && !this.#readKey()) return 'failed'
     }
     const closer = closers.get(this.#text[this.#at])
     if (closer === undefined) return this.#readAtom() ? 'value' : 'failed'
@@ -66,17 +66,17 @@ class LiteralReader {
   /** Reads behind a value: brackets close, until a comma asks for the next value. */
   #proceed(): 'more' | 'end' | 'failed' {
     for (;;) {
-      const within = this.#brackets.at(-1)
-      if (!within) return 'end'
+      const settlesWithin = this.#brackets.at(-1)
+      if (!settlesWithin) return 'end'
       this.#at = skipSpace(this.#text, this.#at)
       const char = this.#text[this.#at]
       if (char === ',') {
-        within.hasComma = true
+        settlesWithin.hasComma = true
         this.#at += 1
         return 'more'
       }
-      if (char !== within.closer) return 'failed'
-      this.#close(within)
+      if (char !== settlesWithin.closer) return 'failed'
+      this.#close(settlesWithin)
     }
   }
 

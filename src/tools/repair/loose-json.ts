@@ -1,7 +1,7 @@
 import { jsonrepair } from 'jsonrepair'
 import { isJsonObject } from '../../schema/index.ts'
 import { readArguments, type ReadArguments, withoutLoss } from '../tool-turn.ts'
-import { withinTime } from '../within-time.ts'
+import { runWithTimeout } from '../run-with-timeout.ts'
 
 /** Longer arguments must be valid JSON: the thread that repairs them serves all rollouts. */
 export const maxRepairedChars = 128 * 1024
@@ -65,7 +65,7 @@ const timeoutMs = 500
  * streaming form is linear, but never ends where a list stands in the place of a key (`{"a": 1, [2]}`).
  */
 function repairJson(text: string): string | undefined {
-  return withinTime(timeoutMs, () => {
+  return runWithTimeout(timeoutMs, () => {
     try {
       return jsonrepair(text)
     } catch {

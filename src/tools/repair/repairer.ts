@@ -6,7 +6,7 @@ import {
   type ReadArguments,
   ToolNames,
   type ParsedToolCall,
-  type WrittenName,
+  type QualifiedToolName,
 } from '../tool-turn.ts'
 import { type CallRepairer, clipped, recorded, type RepairedCall, type RepairTarget } from './call-repair.ts'
 import { readLoosely } from './loose-json.ts'
@@ -127,14 +127,14 @@ class ToolResolver {
   }
 
   /** A tool that really has this name goes before any alias, unless the call's server has only the alias's tool. */
-  #aliasOf({ server, tool }: WrittenName): string | undefined {
+  #aliasOf({ server, tool }: QualifiedToolName): string | undefined {
     const alias = this.#aliases.get(tool)
     if (alias === undefined || this.#names.owners(alias).length === 0) return undefined
     const isThere = server !== undefined && this.#names.find({ server, tool: alias }) !== undefined
     return isThere || this.#names.owners(tool).length === 0 ? alias : undefined
   }
 
-  #route(wanted: WrittenName, repairs: readonly ToolRepair[]): ResolvedTool {
+  #route(wanted: QualifiedToolName, repairs: readonly ToolRepair[]): ResolvedTool {
     const found = this.#names.find(wanted)
     if (found) return { target: found, repairs }
     const owners = this.#isRouted ? this.#names.owners(wanted.tool) : []

@@ -44,11 +44,11 @@ export interface WorkerChannel {
   readonly kind: 'thread' | 'process'
   /** The thread to look into while the worker is blocked; a process cannot be looked into. */
   readonly thread?: Worker
-  /** Resolves to how the worker ended, once it is gone and everything it said was heard. Never rejects. */
+  /** Resolves to how the worker ended, once it is gone and all its messages were received. Never rejects. */
   readonly exited: Promise<string>
   /** Sends a message; ignored if the worker is gone. Throws if something in the message cannot be cloned. */
   post(message: ToWorker): void
-  /** Ends the worker at once, whatever it is doing. From now on nothing it says is heard, or written for it. */
+  /** Ends the worker at once, whatever it is doing. From now on none of its messages is received, or written for it. */
   kill(): void
 }
 

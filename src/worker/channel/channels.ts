@@ -3,7 +3,7 @@ import type { Readable, Writable } from 'node:stream'
 import { fileURLToPath } from 'node:url'
 import type { MessagePort, ResourceLimits } from 'node:worker_threads'
 import type { WireError } from '../../errors/index.ts'
-import { startVariables, Thread, within, workerUrl } from '../../kit/index.ts'
+import { startVariables, Thread, settlesWithin, workerUrl } from '../../kit/index.ts'
 import type { ThreadData } from '../inside/supervisor-link.ts'
 import type {
   ChannelOptions,
@@ -125,7 +125,7 @@ export class ProcessChannel implements WorkerChannel {
     })
     child.once('exit', (code, signal) => {
       const how = signal === null ? `it exited with code ${code}` : `it was ended by ${signal}`
-      void within(disconnected, crashReportMs).then(() => resolve(how))
+      void settlesWithin(disconnected, crashReportMs).then(() => resolve(how))
     })
     return promise.finally(() => this.#journal.close())
   }

@@ -9,7 +9,7 @@ import { CallHandler } from './serve-rollouts.ts'
 import type { SupervisorLink } from './supervisor-link.ts'
 import type { FromWorker } from '../channel/channel.ts'
 
-const lost: AttemptResult = { kind: 'lost', verdict: 'again', why: 'for a test' }
+const lost: AttemptResult = { kind: 'lost', disposition: 'again', why: 'for a test' }
 
 /** A handler whose rollouts are run by the test. The test is also the supervisor, and the writer of the journal. */
 function handlerWith(run: Executor['run']) {

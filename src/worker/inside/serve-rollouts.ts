@@ -2,7 +2,7 @@ import { AsyncLocalStorage } from 'node:async_hooks'
 import { availableParallelism } from 'node:os'
 import { loadEnvironment } from '../../env/index.ts'
 import { MillraceError, type WireError } from '../../errors/index.ts'
-import { AbortSource, LoopLag, machineShare, placeOfError, shareWith } from '../../kit/index.ts'
+import { AbortSource, LoopLag, machineShare, errorLocation, shareWith } from '../../kit/index.ts'
 import { type Executor, InlineExecutor } from '../../rollout/index.ts'
 import { JournalClient } from '../../store/index.ts'
 import { startTelemetry, type Telemetry } from '../../telemetry/index.ts'
@@ -175,6 +175,6 @@ function reportErrors(link: SupervisorLink): void {
 
 function unhandledErrorOf(thrown: unknown): UnhandledError {
   const { rawMessage: message } = MillraceError.from(thrown, 'agent_failed')
-  const place = placeOfError(thrown)
+  const place = errorLocation(thrown)
   return { message, ...(place !== undefined && { place }) }
 }

@@ -8,9 +8,9 @@ export interface Voice {
   user(text: string, image?: string): readonly Json[]
   results(results: readonly ToolResult[]): readonly Json[]
   body(conversation: readonly Json[], options: AskOptions): JsonObject
-  heard(reply: JsonObject): Heard
+  received(reply: JsonObject): Received
   /** What a stream that is complete comes to. */
-  heardStream(events: readonly StreamEvent[]): Heard
+  receivedStream(events: readonly StreamEvent[]): Received
 }
 
 interface AskOptions {
@@ -28,16 +28,16 @@ interface ToolResult {
 }
 
 /** A reply as a client has it. */
-export interface Heard {
+export interface Received {
   readonly id: string
   readonly text: string
   readonly reasoning: string
-  readonly calls: readonly HeardCall[]
+  readonly calls: readonly ReceivedCall[]
   /** What of the reply goes back into the conversation. */
   readonly items: readonly Json[]
 }
 
-interface HeardCall {
+interface ReceivedCall {
   readonly id: string
   readonly name: string
   readonly arguments: string
@@ -103,15 +103,15 @@ class ChatVoice implements Voice {
     }
   }
 
-  heard(reply: JsonObject): Heard {
+  received(reply: JsonObject): Received {
     const { id, choices } = reply as unknown as ChatDocument
-    return heardMessage(id, choices?.[0]?.message ?? {})
+    return receivedMessage(id, choices?.[0]?.message ?? {})
   }
 
-  heardStream(events: readonly StreamEvent[]): Heard {
+  receivedStream(events: readonly StreamEvent[]): Received {
     const chunks = documentsOf(events) as unknown as ChatDocument[]
     const message: ChatMessage & { content: string; reasoning_content: string } = { content: '', reasoning_content: '' }
-    const calls: HeardCall[] = []
+    const calls: ReceivedCall[] = []
     for (const delta of chunks.flatMap(({ choices }) => choices?.[0]?.delta ?? [])) {
       message.content += delta.content ?? ''
       message.reasoning_content += delta.reasoning_content ?? ''
@@ -121,11 +121,11 @@ class ChatVoice implements Voice {
       }
     }
     message.tool_calls = calls.map(({ id, ...called }) => ({ id, function: called }))
-    return heardMessage(chunks[0]?.id ?? '', message)
+    return receivedMessage(chunks[0]?.id ?? '', message)
   }
 }
 
-function heardMessage(id: string, message: ChatMessage): Heard {
+function receivedMessage(id: string, message: ChatMessage): Received {
   const { content, reasoning_content: reasoning, tool_calls: called = [] } = message
   const calls = called.map(({ id: callId = '', function: { name = '', arguments: written = '' } = {} }) => ({
     id: callId,
@@ -198,11 +198,11 @@ class MessagesVoice implements Voice {
     }
   }
 
-  heard(reply: JsonObject): Heard {
-    return heardBlocks(reply['id'] as string, reply['content'] as unknown as Block[])
+  received(reply: JsonObject): Received {
+    return receivedBlocks(reply['id'] as string, reply['content'] as unknown as Block[])
   }
 
-  heardStream(events: readonly StreamEvent[]): Heard {
+  receivedStream(events: readonly StreamEvent[]): Received {
     const blocks: Block[] = []
     const inputs: string[] = []
     let id = ''
@@ -220,7 +220,7 @@ class MessagesVoice implements Voice {
     for (const [index, block] of blocks.entries()) {
       if (block.type === 'tool_use') block.input = inputOf(inputs[index] ?? '{}')
     }
-    return heardBlocks(id, blocks)
+    return receivedBlocks(id, blocks)
   }
 }
 
@@ -233,7 +233,7 @@ function inputOf(written: string): Json {
   }
 }
 
-function heardBlocks(id: string, blocks: readonly Block[]): Heard {
+function receivedBlocks(id: string, blocks: readonly Block[]): Received {
   return {
     id,
     text: blocks.map((block) => (block.type === 'text' ? block.text : '')).join(''),
@@ -290,7 +290,7 @@ class ResponsesVoice implements Voice {
     }
   }
 
-  heard(reply: JsonObject): Heard {
+  received(reply: JsonObject): Received {
     const { id, output } = reply as unknown as ResponseDocument
     const of = <Type extends OutputItem['type']>(type: Type) =>
       output.filter((item): item is JsonObject & Extract<OutputItem, { type: Type }> => item.type === type)
@@ -307,10 +307,10 @@ class ResponsesVoice implements Voice {
     }
   }
 
-  heardStream(events: readonly StreamEvent[]): Heard {
+  receivedStream(events: readonly StreamEvent[]): Received {
     const last = documentsOf(events).at(-1)?.['response']
     if (typeof last !== 'object' || last === null || Array.isArray(last)) throw new Error('the stream has no response')
-    return this.heard(last as JsonObject)
+    return this.received(last as JsonObject)
   }
 }
 

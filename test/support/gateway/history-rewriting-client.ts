@@ -1,13 +1,13 @@
 import type { SimulatorServer } from '../../../src/simulator/index.ts'
 import type { Talk } from './scripted-conversation.ts'
-import { type Heard, pixel } from './api-clients.ts'
+import { type Received, pixel } from './api-clients.ts'
 
 /** What a client asked and what came of it. */
 export interface Question {
   /** The conversation up to the reply. */
   readonly said: readonly string[]
   /** Every time it was heard to its end. Nothing if the client left before that. */
-  readonly heard: readonly Heard[]
+  readonly received: readonly Received[]
 }
 
 /** What the simulator thinks aloud at the beginning of every reply: once it is there, something was sampled. */
@@ -75,7 +75,7 @@ export class Wanderer {
   async #join(): Promise<void> {
     this.#speak(this.#text())
     const asking = { ...this.#asking(), stream: true }
-    let second: Promise<Heard> | undefined
+    let second: Promise<Received> | undefined
     const first = await this.#talk.ask({
       ...asking,
       onPiece: () => (second ??= this.#talk.ask({ ...asking, stream: true, retry: 1 })),
@@ -117,9 +117,9 @@ export class Wanderer {
   }
 
   async #ask({ takes = true } = {}): Promise<void> {
-    const heard = await this.#talk.ask(this.#asking())
-    this.#note([heard])
-    if (takes) this.#talk.take(heard)
+    const received = await this.#talk.ask(this.#asking())
+    this.#note([received])
+    if (takes) this.#talk.take(received)
   }
 
   /** No two have the same seed, so that no two samples are the same by chance. */
@@ -128,8 +128,8 @@ export class Wanderer {
     return { stream: this.#chance(0.5), seed: this.#asked * 1000 + this.#below(1000) }
   }
 
-  #note(heard: readonly Heard[]): void {
-    this.questions.push({ said: this.#talk.said, heard })
+  #note(received: readonly Received[]): void {
+    this.questions.push({ said: this.#talk.said, received })
   }
 
   #shuffled<Value>(values: readonly Value[]): Value[] {

@@ -1,14 +1,14 @@
 import type { Dispatcher } from 'undici'
 import { type Json, type JsonObject, type Message, textOf } from '../../../src/schema/index.ts'
 import { readEvents, readObject } from './stream-events.ts'
-import type { Heard, Voice } from './api-clients.ts'
+import type { Received, Voice } from './api-clients.ts'
 
 /** One step of a conversation: what is sent for it, and what it says in words that are the same for all APIs. */
 interface Step {
   readonly items: readonly Json[]
   readonly said: readonly string[]
   /** Of what a model said. */
-  readonly heard?: Heard
+  readonly received?: Received
 }
 
 /** A gateway as a client reaches it. */
@@ -65,8 +65,8 @@ export class Talk {
   }
 
   /** The tool calls that wait for their results. */
-  get openCalls(): Heard['calls'] {
-    return this.#steps.at(-1)?.heard?.calls ?? []
+  get openCalls(): Received['calls'] {
+    return this.#steps.at(-1)?.received?.calls ?? []
   }
 
   user(text: string, image?: string): void {
@@ -82,8 +82,8 @@ export class Talk {
     })
   }
 
-  take(heard: Heard): void {
-    this.#steps.push({ items: heard.items, said: [saidBy(heard)], heard })
+  take(received: Received): void {
+    this.#steps.push({ items: received.items, said: [saidBy(received)], received })
   }
 
   /** Forgets the last steps. */
@@ -114,19 +114,19 @@ export class Talk {
   }
 
   /** Asks for a reply and hears it to its end. It is not part of the conversation before it is taken. */
-  async ask(asking: Asking): Promise<Heard> {
+  async ask(asking: Asking): Promise<Received> {
     const { statusCode, body } = await this.send(asking)
     if (!asking.stream || statusCode !== 200) {
       const text = await body.text()
       if (statusCode !== 200) throw new Error(`${statusCode} ${text}`)
-      return this.voice.heard(readObject(text))
+      return this.voice.received(readObject(text))
     }
     let text = ''
     for await (const piece of body.setEncoding('utf8') as AsyncIterable<string>) {
       text += piece
       asking.onPiece?.(piece)
     }
-    return this.voice.heardStream(readEvents(text))
+    return this.voice.receivedStream(readEvents(text))
   }
 
   async send(asking: Asking): Promise<Dispatcher.ResponseData> {
@@ -139,7 +139,7 @@ export class Talk {
   }
 }
 
-export function saidBy({ text, calls }: Pick<Heard, 'text' | 'calls'>): string {
+export function saidBy({ text, calls }: Pick<Received, 'text' | 'calls'>): string {
   return `assistant: ${text}${calls.map((call) => ` [${call.id} ${call.name} ${call.arguments}]`).join('')}`
 }
 

@@ -76,7 +76,7 @@ port.on('message', (message: ToLimitsThread) => {
 async function run(task: LimitsThreadTask): Promise<number> {
   if (task.kind === 'churn') return await churn(task.clients, task.times)
   if (task.kind === 'hold') return await hold(task.permits)
-  if (task.kind === 'give-up') return await giveUp(task.clients)
+  if (task.kind === 'give-up') return await abortClients(task.clients)
   if (task.kind === 'call') return await call(task.calls)
   if (task.kind === 'parked') return model.status().parked
   if (task.kind === 'take') return take(task.times, task.requestsPerMinute)
@@ -96,7 +96,7 @@ async function hold(count: number): Promise<number> {
   return count
 }
 
-async function giveUp(clients: number): Promise<number> {
+async function abortClients(clients: number): Promise<number> {
   const controller = new AbortController()
   const waits = Array.from({ length: clients }, () => permits.acquire(controller.signal))
   setTimeout(() => controller.abort(new Error('enough')), 20)

@@ -37,10 +37,10 @@ export function recordedKeys(folder: string): string[] {
 export function processesNaming(text: string): number[] {
   return readdirSync('/proc')
     .map(Number)
-    .filter((pid) => pid > 0 && pid !== process.pid && isRunning(pid) && wordsOf(pid).includes(text))
+    .filter((pid) => pid > 0 && pid !== process.pid && isRunning(pid) && commandLineOf(pid).includes(text))
 }
 
-function wordsOf(pid: number): string {
+function commandLineOf(pid: number): string {
   try {
     return readFileSync(`/proc/${pid}/cmdline`, 'utf8')
   } catch {

@@ -61,7 +61,7 @@ function read(path: string): string {
 /** What is left of the servers that wrote to a log, and of what they started. */
 
 /** All that the log knows of: servers, and what those with `fork-grandchild` started. */
-export function family(log: ServerLog): number[] {
+export function treePids(log: ServerLog): number[] {
   return [
     ...log.entries('start').map(({ pid }) => pid),
     ...log.entries('grandchild').map(({ detail }) => Number(detail)),
@@ -70,8 +70,8 @@ export function family(log: ServerLog): number[] {
 
 /** Those of them that run, and servers that were started but have not yet written anything, below us or below `root`. */
 export function survivors(log: ServerLog, root = process.pid): number[] {
-  const unheard = liveDescendants(root).filter(({ command }) => command.includes(log.path))
-  return [...new Set([...family(log), ...unheard.map(({ pid }) => pid)])].filter(isRunning)
+  const unlisted = liveDescendants(root).filter(({ command }) => command.includes(log.path))
+  return [...new Set([...treePids(log), ...unlisted.map(({ pid }) => pid)])].filter(isRunning)
 }
 
 /**

@@ -1,9 +1,9 @@
-import type { KeptSession, ServerEventListener } from '../../../src/tools/mcp/sharing/session-source.ts'
+import type { SharableSession, ServerEventListener } from '../../../src/tools/mcp/sharing/session-source.ts'
 import type { ServerAnswer } from '../../../src/tools/mcp/transports/pending-calls.ts'
 import type { ToolCatalogue } from '../../../src/tools/mcp/catalogue/tool-catalogue.ts'
 
 /** A session without a server, whose start a test decides: for the order of events that no real process can be held to. */
-export class StandInSession implements KeptSession {
+export class StandInSession implements SharableSession {
   readonly number: number
   /** Where its events go. */
   readonly tell: ServerEventListener
@@ -33,7 +33,7 @@ export class StandInSession implements KeptSession {
     return this.#opened.promise
   }
 
-  beginHold(): void {
+  beginLease(): void {
     this.holds += 1
   }
 

@@ -6,7 +6,7 @@ import type { ChannelOptions, ToWorker, WorkerChannel } from '../../../src/worke
 
 /** A worker whose other end is in the test's hands. */
 export class PuppetWorker implements AsyncDisposable {
-  readonly heard: ToWorker[] = []
+  readonly received: ToWorker[] = []
   readonly deaths: WorkerDeath[] = []
   readonly worker: PoolWorker
   /** What is looked into when the worker is silent: a thread that is idle. */
@@ -35,7 +35,7 @@ export class PuppetWorker implements AsyncDisposable {
           kind: 'thread',
           thread: this.#thread,
           exited: this.#exit.promise,
-          post: (message) => void this.heard.push(message),
+          post: (message) => void this.received.push(message),
           kill: () => (this.isKilled = true),
         }
       },

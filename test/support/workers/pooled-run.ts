@@ -33,7 +33,7 @@ export interface PooledRunOptions {
   /** Whether the model never answers. */
   readonly isModelHung?: boolean
   /** Whether rollouts wait for `open`, so that something can be done to them. */
-  readonly isHeld?: boolean
+  readonly startsPaused?: boolean
   /** Goes on while the rollouts run. */
   readonly during?: (run: PooledRun) => Promise<void>
 }
@@ -44,7 +44,7 @@ export async function pooledRun(given: PooledRunOptions): Promise<readonly Rollo
   const specifier = join(import.meta.dirname, '../../fixtures', `${given.environment ?? 'workers/mishaps'}.ts`)
   const log = join(root, 'log')
   const gate = join(root, 'gate')
-  const options = { count, log, ...(given.isHeld && { gate }), ...given.options }
+  const options = { count, log, ...(given.startsPaused && { gate }), ...given.options }
   const { environment, options: parsed } = await loadEnvironment(specifier, options)
   const create = { name: 'pooled', configDigest: 'digest', config: {}, provenance: {} }
   await using store = await RunStore.open({ folder: join(root, 'run'), create })

@@ -12,14 +12,14 @@ import { command as evalCommand, evalFlags } from './eval-command.ts'
 import { runEval } from './run-eval.ts'
 
 interface Options {
-  readonly words?: readonly string[]
+  readonly args?: readonly string[]
   readonly evaluation?: FakeEvaluation
   readonly columns?: number
   readonly env?: Record<string, string>
   readonly cwd?: string
 }
 
-function start({ words = ['arithmetic', '-m', 'sim'], evaluation = new FakeEvaluation(), ...more }: Options = {}) {
+function start({ args = ['arithmetic', '-m', 'sim'], evaluation = new FakeEvaluation(), ...more }: Options = {}) {
   const parts = fakeProcess(more)
   const asked: EvaluateOptions[] = []
   const evaluate = (options: EvaluateOptions) => {
@@ -27,12 +27,12 @@ function start({ words = ['arithmetic', '-m', 'sim'], evaluation = new FakeEvalu
     return evaluation
   }
   const io = openIo({ ...parts, ...(more.cwd !== undefined && { cwd: more.cwd }) })
-  const ended = Promise.try(() => runEval(parseCommandLine(evalCommand, words), io, evaluate))
+  const ended = Promise.try(() => runEval(parseCommandLine(evalCommand, args), io, evaluate))
   return { ...parts, ended, asked, evaluation }
 }
 
-async function optionsFor(...words: string[]): Promise<EvaluateOptions | undefined> {
-  const { ended, asked } = start({ words })
+async function optionsFor(...args: string[]): Promise<EvaluateOptions | undefined> {
+  const { ended, asked } = start({ args })
   await ended
   return asked[0]
 }
@@ -127,8 +127,8 @@ describe('millrace eval: what it asks for', () => {
   })
 
   it('is an endpoint where one was named', async () => {
-    const words = ['x', '-m', 'qwen', '--base-url', 'http://localhost:8000/v1', '--api-key-env', 'KEY']
-    const { ended, asked } = start({ words, env: { KEY: 'secret' } })
+    const args = ['x', '-m', 'qwen', '--base-url', 'http://localhost:8000/v1', '--api-key-env', 'KEY']
+    const { ended, asked } = start({ args, env: { KEY: 'secret' } })
     await ended
     expect(asked[0]?.model).toEqual({ name: 'qwen', backends: [{ url: 'http://localhost:8000/v1', apiKeyEnv: 'KEY' }] })
   })
@@ -138,8 +138,8 @@ describe('millrace eval: what it asks for', () => {
     const cwd = folder.root
     const judge = { backends: [{ url: 'http://judge/v1' }], maxTries: 2 }
     writeFileSync(join(cwd, 'models.json'), JSON.stringify({ judge, fast: { simulator: { skill: 1 } } }))
-    const words = ['x', '-m', 'fast', '--judge', 'judge', '--models', 'models.json', '--rpm', '5', '--sim.skill=0.5']
-    const { ended, asked } = start({ words, cwd })
+    const args = ['x', '-m', 'fast', '--judge', 'judge', '--models', 'models.json', '--rpm', '5', '--sim.skill=0.5']
+    const { ended, asked } = start({ args, cwd })
     await ended
     expect(asked[0]).toMatchObject({
       model: { name: 'fast', simulator: { skill: 0.5 }, requestsPerMinute: 5 },
@@ -163,15 +163,15 @@ describe('millrace eval: what it asks for', () => {
     [['x', '-m', 'sim', '--new', '--resume'], 'give only one of them'],
     [['x', '-m', 'sim', '--resume=a', '--run', 'b'], 'give one name'],
     [['x', '-m', 'sim', '--models', 'missing.json'], 'cannot read missing.json'],
-  ])('is refused: %j', async (words, message) => {
-    await expect(start({ words }).ended).rejects.toThrow(message)
+  ])('is refused: %j', async (args, message) => {
+    await expect(start({ args }).ended).rejects.toThrow(message)
   })
 
   it('names the place of a mistake in the models file', async () => {
     await using folder = await temporaryRuns()
     const cwd = folder.root
     writeFileSync(join(cwd, 'models.json'), JSON.stringify({ a: { maxTries: 'six' } }))
-    await expect(start({ words: ['x', '-m', 'a', '--models', 'models.json'], cwd }).ended).rejects.toThrow(
+    await expect(start({ args: ['x', '-m', 'a', '--models', 'models.json'], cwd }).ended).rejects.toThrow(
       /models\.json: a\.maxTries: /,
     )
   })
@@ -199,7 +199,7 @@ describe('millrace eval: what it shows', () => {
   })
 
   it('with --quiet is the results alone', async () => {
-    const { ended, stdout } = start({ words: ['x', '-m', 'sim', '--quiet'], columns: 80 })
+    const { ended, stdout } = start({ args: ['x', '-m', 'sim', '--quiet'], columns: 80 })
     await ended
     expect(stdout.plain).not.toContain('158/300')
     expect(stdout.lines[0]).toContain('arithmetic · sim')
@@ -210,7 +210,7 @@ describe('millrace eval: what it shows', () => {
       records: [sampleRecord(), sampleRecord({ id: '0-1' })],
       info: { notices: ['continues brisk-otter'] },
     })
-    const { ended, stdout } = start({ words: ['x', '-m', 'sim', '--json'], columns: 80, evaluation })
+    const { ended, stdout } = start({ args: ['x', '-m', 'sim', '--json'], columns: 80, evaluation })
     expect(await ended).toBe(0)
     const objects = stdout.text
       .trimEnd()
@@ -240,8 +240,8 @@ describe('millrace eval: how it ends', () => {
     ['SIGHUP', 129, 'SIGTERM'],
   ])('drains on %s and says how to continue', async (signal, code, again) => {
     const evaluation = new FakeEvaluation({ waits: true })
-    const words = ['./my env.ts', '-m', 'sim', '--new', '-n', '4']
-    const { ended, events, stderr, stdout } = start({ words, evaluation })
+    const args = ['./my env.ts', '-m', 'sim', '--new', '-n', '4']
+    const { ended, events, stderr, stdout } = start({ args, evaluation })
     await until(() => stdout.text.includes('run brisk-otter'))
     events.emit(signal)
     expect(evaluation.calls).toEqual(['drain'])

@@ -2,7 +2,7 @@ import type { Evaluation, RunInfo, Summary } from '../../../eval/index.ts'
 import type { RolloutRecord } from '../../../schema/index.ts'
 import { formatDuration } from '../../terminal/format.ts'
 import type { CommandIo } from '../../terminal/io.ts'
-import { ForeignOutput } from '../../terminal/output.ts'
+import { UserCodeOutput } from '../../terminal/output.ts'
 import { progressLine, RecentRate, startupText } from './progress-lines.ts'
 import { writeSummary } from './summary-text.ts'
 
@@ -99,7 +99,7 @@ export class PlainOutput extends LineOutput {
 
 /** Output for programs: stdout has only JSON objects, one per line, told apart by `type`. */
 export class JsonOutput extends LineOutput {
-  readonly #foreign = new ForeignOutput([this.io.stdout], (line) => this.note(line))
+  readonly #foreign = new UserCodeOutput([this.io.stdout], (line) => this.note(line))
 
   rollout(record: RolloutRecord): Promise<void> | undefined {
     return this.#write({ type: 'rollout', ...record, messages: undefined })

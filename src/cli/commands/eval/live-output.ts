@@ -1,6 +1,6 @@
 import type { Evaluation, RunInfo, Summary } from '../../../eval/index.ts'
 import type { CommandIo } from '../../terminal/io.ts'
-import { ForeignOutput, type Output } from '../../terminal/output.ts'
+import { UserCodeOutput, type Output } from '../../terminal/output.ts'
 import { fitText, textWidth, wrapText } from '../../terminal/text.ts'
 import type { EvalOutput } from './eval-output.ts'
 import { progressLines, RecentRate, startupLine } from './progress-lines.ts'
@@ -15,7 +15,7 @@ export class LiveOutput implements EvalOutput {
   readonly #io: CommandIo
   readonly #evaluation: Evaluation
   readonly #view: LiveView
-  readonly #foreign: ForeignOutput
+  readonly #foreign: UserCodeOutput
   readonly #rate = new RecentRate()
   #state: 'starting' | 'running' | 'quiet' = 'starting'
   #redraw: NodeJS.Immediate | undefined
@@ -26,7 +26,7 @@ export class LiveOutput implements EvalOutput {
     this.#evaluation = evaluation
     this.#view = new LiveView(io.stdout, io.events)
     const shared = io.stderr.isTTY ? [io.stdout, io.stderr] : [io.stdout]
-    this.#foreign = new ForeignOutput(shared, (line) => this.#printForeign(line))
+    this.#foreign = new UserCodeOutput(shared, (line) => this.#printForeign(line))
     // The timer does not keep the process alive: a run that waits for nothing must be noticed.
     this.#timer = setInterval(() => this.#draw(), redrawMs).unref()
   }

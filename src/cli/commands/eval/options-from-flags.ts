@@ -11,7 +11,7 @@ import {
 import type { Variables } from '../../../kit/index.ts'
 import { describeIssues, type Limits, safeParse, type Sampling } from '../../../schema/index.ts'
 import type { Invocation } from '../../command-line/command.ts'
-import { type FlagValues, given } from '../../command-line/flags.ts'
+import { type FlagValues, definedFields } from '../../command-line/flags.ts'
 import { namedKey, usageError } from '../../command-line/flag-value.ts'
 import { readJsonFile } from '../../command-line/input-file.ts'
 import { runsRoot } from '../../stored-runs/stored-run.ts'
@@ -30,7 +30,7 @@ export async function optionsFromFlags(
     throw usageError('which model? Add -m <name>; -m sim is built in and needs no key')
   }
   const models = flags.models === undefined ? {} : await readModelsFile(flags.models, io.cwd)
-  const supervision = given<Flagged<NonNullable<EvaluateOptions['supervision']>>>({
+  const supervision = definedFields<Flagged<NonNullable<EvaluateOptions['supervision']>>>({
     replaceAfterMs: flags['worker-timeout'],
     maxAgeMs: flags['max-worker-age'],
     maxMemoryBytes: flags['max-worker-memory'] && flags['max-worker-memory'] * bytesPerMb,
@@ -41,7 +41,7 @@ export async function optionsFromFlags(
     models,
     attempts: flags.attempts ?? 1,
     concurrency: flags.concurrency ?? 64,
-    ...given<Flagged<EvaluateOptions>>({
+    ...definedFields<Flagged<EvaluateOptions>>({
       options: prefixed['env'],
       judge: flags.judge,
       judgeConcurrency: flags['judge-concurrency'],
@@ -54,14 +54,14 @@ export async function optionsFromFlags(
       passThreshold: flags['pass-threshold'],
       workers: flags.workers === undefined ? undefined : workers(flags.workers),
     }),
-    limits: given<Flagged<Limits>>({
+    limits: definedFields<Flagged<Limits>>({
       maxTurns: flags['max-turns'],
       maxTokens: flags['max-rollout-tokens'],
       maxCostUsd: flags['max-rollout-cost'],
       timeoutMs: flags.timeout,
       wallTimeoutMs: flags['wall-timeout'],
     }),
-    sampling: given<Flagged<Sampling>>({
+    sampling: definedFields<Flagged<Sampling>>({
       temperature: flags.temperature,
       topP: flags['top-p'],
       maxTokens: flags['max-tokens'],
@@ -98,7 +98,7 @@ function run(flags: FlagValues<typeof evalFlags>, io: Parameters<typeof runsRoot
   const name = resumed ?? flags.run
   runsRoot(flags.runs, io)
   return {
-    ...given({ root: flags.runs, name, retryFailed: flags['retry-failed'] }),
+    ...definedFields({ root: flags.runs, name, retryFailed: flags['retry-failed'] }),
     resume: flags.new ? 'never' : flags.resume === undefined ? 'auto' : 'required',
   }
 }
@@ -148,7 +148,7 @@ function settings(flags: ModelFlags): Partial<ModelConfigInput> {
   if ((input === undefined) !== (output === undefined)) {
     throw usageError('a price has two sides: give both --price.input and --price.output')
   }
-  return given({
+  return definedFields({
     api: flags.api,
     stream: flags.stream,
     price: input === undefined || output === undefined ? undefined : { input, output },

@@ -106,11 +106,11 @@ describe('progressLines', () => {
     const calm = { server: 'files', state: 'open', waiting: 0, awayMs: 0 } as const
     const progress = sampleProgress({ servers: [calm, away] })
     const reason = "server 'search' could not be opened: connect ECONNREFUSED"
-    const words = '12 rollouts wait for tool server "search", away for 11.0s'
+    const args = '12 rollouts wait for tool server "search", away for 11.0s'
     expect(progressLines(progress, { columns: 80, style })).toEqual(
-      expect.arrayContaining([`tools     ${words}`, `          ${reason}`]),
+      expect.arrayContaining([`tools     ${args}`, `          ${reason}`]),
     )
-    expect(progressLine(progress)).toContain(`${words} (${reason})`)
+    expect(progressLine(progress)).toContain(`${args} (${reason})`)
     expect(progressLine(progress)).not.toContain('files')
     // Nobody knows how long it stays away.
     expect(progressLine(progress)).not.toContain(' left')

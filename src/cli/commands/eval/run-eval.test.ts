@@ -1,11 +1,11 @@
 import { expect, test } from 'vitest'
 import { loopLag } from '../../../rollout/index.ts'
-import { tellOfBlockedLoops } from './run-eval.ts'
+import { reportBlockedLoops } from './run-eval.ts'
 
 test('each function is told of once, with where and for how long, and only so many of them', () => {
-  const told: string[] = []
+  const reported: string[] = []
   {
-    using _telling = tellOfBlockedLoops((text) => told.push(text))
+    using _reporting = reportBlockedLoops((text) => reported.push(text))
     loopLag.publish({ worker: 1, lagMs: 2_100, blockedBy: 'parse (/home/me/env.ts:12)' })
     loopLag.publish({ worker: 3, lagMs: 4_200, blockedBy: 'parse (/home/me/env.ts:15)' })
     loopLag.publish({ worker: null, lagMs: 300, blockedBy: 'reward "tidy" of shop', component: 'tidy' })
@@ -15,11 +15,11 @@ test('each function is told of once, with where and for how long, and only so ma
     }
   }
   loopLag.publish({ worker: 1, lagMs: 2_000, blockedBy: 'late (/home/me/env.ts:1)' })
-  expect(told.slice(0, 3)).toEqual([
+  expect(reported.slice(0, 3)).toEqual([
     'parse (/home/me/env.ts:12) held up the loop of worker 1, and every rollout on it, for 2.1s or more. Make it asynchronous, or a offload(…) reward.',
     'reward "tidy" of shop held up the loop, and every rollout on it, for 300ms or more. Make it offload(…).',
     expect.stringMatching(/^something that could not be named held up the loop of quarantine worker 2/),
   ])
-  expect(told).toHaveLength(5)
-  expect(told[4]).toMatch(/^step1 .* Others are not told of: see millrace doctor\.$/)
+  expect(reported).toHaveLength(5)
+  expect(reported[4]).toMatch(/^step1 .* Others are not told of: see millrace doctor\.$/)
 })

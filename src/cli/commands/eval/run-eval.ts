@@ -25,7 +25,7 @@ export async function runEval(
   using output = openOutput(invocation.flags, io, evaluation)
   const howToGoOn = 'What has ended is kept, and the same command goes on; with --workers it costs one rollout.'
   using _exit = exitNotice(io, howToGoOn)
-  return await runEvaluation({ evaluation, output, io, words: invocation.words })
+  return await runEvaluation({ evaluation, output, io, args: invocation.args })
 }
 
 export function openOutput(
@@ -44,12 +44,12 @@ export async function runEvaluation(options: {
   readonly evaluation: Evaluation
   readonly output: EvalOutput
   readonly io: CommandIo
-  readonly words: readonly string[]
+  readonly args: readonly string[]
   readonly command?: 'eval' | 'fork'
 }): Promise<ExitCode> {
   const { evaluation, output, io, command = 'eval' } = options
-  const resume = (run: string, words = options.words): string =>
-    io.stderr.style.accent(`${io.program} ${command} ${shellQuote(resumingWords(run, words))}`)
+  const resume = (run: string, args = options.args): string =>
+    io.stderr.style.accent(`${io.program} ${command} ${shellQuote(resumeArgs(run, args))}`)
   let info: RunInfo | undefined
   const stop = (note: string): void => {
     output.quiet()
@@ -71,7 +71,7 @@ export async function runEvaluation(options: {
     onFirstRejection: (text) => output.note(text),
     onException: () => stop('Stopping because of an error outside of any rollout.'),
   })
-  using _blocked = tellOfBlockedLoops((text) => output.note(text))
+  using _blocked = reportBlockedLoops((text) => output.note(text))
   const readerListener = { handleEvent: () => evaluation.stop() }
   onAbort(io.stdout.readerGone, readerListener)
   try {
@@ -88,7 +88,7 @@ export async function runEvaluation(options: {
     output.end(summary)
     if (unhandled.rejections > 1)
       output.note(`${formatCount(unhandled.rejections)} rejected promises were handled by nobody.`)
-    const next = nextStep(summary, options.words, resume)
+    const next = nextStep(summary, options.args, resume)
     if (next !== undefined) output.note(next)
     return exitCode(summary, interrupts.exitCode)
   } catch (error) {
@@ -137,51 +137,51 @@ const endings: Readonly<Record<Exclude<Summary['end'], 'complete'>, string>> = {
 /** What to do next, if the run is not complete or some rollouts have no score. */
 function nextStep(
   summary: Summary,
-  words: readonly string[],
-  resume: (run: string, words: readonly string[]) => string,
+  args: readonly string[],
+  resume: (run: string, args: readonly string[]) => string,
 ): string | undefined {
   const unscored = summary.rollouts - summary.scored
   if (summary.end !== 'complete') {
     const kept = `${formatQuantity(summary.rollouts, 'ended rollout')} ${summary.rollouts === 1 ? 'is' : 'are'} kept`
     const isSpent = summary.end === 'max_cost'
     // With the old limit the run would stop again at once.
-    const next = isSpent ? [...withoutFlag(words, '--max-cost'), '--max-cost', '<usd>'] : words
+    const next = isSpent ? [...withoutFlag(args, '--max-cost'), '--max-cost', '<usd>'] : args
     const step = isSpent ? 'With more to spend, continue with' : 'Continue with'
     return `${endings[summary.end]}; ${kept}. ${step}:\n  ${resume(summary.run, next)}`
   }
   if (unscored === 0) return undefined
-  const again = resume(summary.run, [...words.filter((word) => word !== '--retry-failed'), '--retry-failed'])
+  const again = resume(summary.run, [...args.filter((arg) => arg !== '--retry-failed'), '--retry-failed'])
   const which = unscored === 1 ? 'it' : 'them'
   return `${formatQuantity(unscored, 'rollout')} ended without a score. With the cause corrected, run ${which} again:\n  ${again}`
 }
 
-/** The words that continue this run and no other. */
-function resumingWords(run: string, words: readonly string[]): readonly string[] {
-  const kept = withoutFlag(words, '--run').filter((word, index, left) => {
-    if (left[index - 1] === '--resume' && word === run) return false
-    return word !== '--new' && !/^--resume(=|$)/.test(word)
+/** The arguments that continue this run and no other. */
+function resumeArgs(run: string, args: readonly string[]): readonly string[] {
+  const kept = withoutFlag(args, '--run').filter((arg, index, left) => {
+    if (left[index - 1] === '--resume' && arg === run) return false
+    return arg !== '--new' && !/^--resume(=|$)/.test(arg)
   })
   return [...kept, '--run', run]
 }
 
-function withoutFlag(words: readonly string[], flag: string): string[] {
-  return words.filter((word, index) => words[index - 1] !== flag && word !== flag && !word.startsWith(`${flag}=`))
+function withoutFlag(args: readonly string[], flag: string): string[] {
+  return args.filter((arg, index) => args[index - 1] !== flag && arg !== flag && !arg.startsWith(`${flag}=`))
 }
 
 /** How many functions are reported. More of them are one pattern, and `millrace doctor` lists them all. */
-const maxTold = 5
+const maxReported = 5
 
 /** Reports each function that blocked an event loop, once. Listens until disposed. */
-export function tellOfBlockedLoops(tell: (text: string) => void): Disposable {
-  const told = new Set<string>()
+export function reportBlockedLoops(report: (text: string) => void): Disposable {
+  const reported = new Set<string>()
   return loopLag.subscribe((blocked) => {
     const { blockedBy = 'something that could not be named' } = blocked
     // The line depends on when the stack was taken; the function is the same.
     const key = blockedBy.replace(/:\d+\)$/, ')')
-    if (told.size === maxTold || told.has(key)) return
-    told.add(key)
-    const isLast = told.size === maxTold
-    tell(`${sentence(blockedBy, blocked)}${isLast ? ' Others are not told of: see millrace doctor.' : ''}`)
+    if (reported.size === maxReported || reported.has(key)) return
+    reported.add(key)
+    const isLast = reported.size === maxReported
+    report(`${sentence(blockedBy, blocked)}${isLast ? ' Others are not told of: see millrace doctor.' : ''}`)
   })
 }
 

@@ -160,21 +160,21 @@ describe('summaryText', () => {
     const lastSent = {
       backend: 'inference.internal.example.org:8000',
       sentAt: 0,
-      isUndelivered: true,
+      isSilent: true,
       isUnderWay: true,
     }
     const { rawMessage } = timeoutError('time', {
       lastSent,
       doing: undefined,
       waitsForModel: false,
-      heldUpBy: undefined,
+      waitsBecauseOf: undefined,
     })
     const summary = sampleSummary({
       outcomes: { ...sampleSummary().outcomes, infra_timeout: 1 },
       reasons: { infra_timeout: rawMessage },
     })
-    const words = summaryText(summary, frame).replaceAll(/[│\s]+/g, ' ')
-    expect(words).toContain(rawMessage)
+    const args = summaryText(summary, frame).replaceAll(/[│\s]+/g, ' ')
+    expect(args).toContain(rawMessage)
   })
 
   it('names what tools threw, the first of each kind', () => {

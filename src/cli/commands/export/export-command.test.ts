@@ -11,9 +11,9 @@ import { fakeProcess } from '../../../../test/support/cli/fake-terminal.ts'
 import { writeRun } from '../../../../test/support/cli/write-run.ts'
 import { main } from '../../main.ts'
 
-async function run(root: string, ...words: string[]) {
+async function run(root: string, ...args: string[]) {
   const parts = fakeProcess({ env: { MILLRACE_RUNS: root } })
-  const code = await main(['export', ...words], parts)
+  const code = await main(['export', ...args], parts)
   return { code, stdout: parts.stdout.text, stderr: parts.stderr.text }
 }
 
@@ -35,8 +35,8 @@ test('a run of a gateway is exported as rows, to stdout or to a file, in either 
   expect(rows.some((row) => row.kind === 'interaction' && row['discarded'] !== null)).toBe(true)
 
   const file = join(runs.root, 'train.rows')
-  const words = ['--rows', 'merged', '--format', 'binary', '--group', 'group-3', '--discount', '0.5', '-o', file]
-  const written = await run(runs.root, 'gateway', ...words)
+  const args = ['--rows', 'merged', '--format', 'binary', '--group', 'group-3', '--discount', '0.5', '-o', file]
+  const written = await run(runs.root, 'gateway', ...args)
   const merged = readBinaryRows(readFileSync(file))
   const { sideRows, laterTurns, driftedTurns } = (merged.at(-1) ?? {}) as Readonly<Record<string, unknown>>
   const among = `${String(sideRows)} rows of side calls, ${String(driftedTurns)} of ${String(laterTurns)} later turns drifted`
@@ -49,8 +49,8 @@ test('a run of a gateway is exported as rows, to stdout or to a file, in either 
 test('rows of side calls can be left out, and the main tree can be another one', async () => {
   await using runs = await temporaryRuns()
   writeGatewayRun(runs.root)
-  const rootsOf = async (...words: string[]) => {
-    const { stdout } = await run(runs.root, 'gateway', '--session', 'session-0', ...words)
+  const rootsOf = async (...args: string[]) => {
+    const { stdout } = await run(runs.root, 'gateway', '--session', 'session-0', ...args)
     const rows = readJsonRows(Buffer.from(stdout)).filter((row) => row.kind === 'interaction')
     return [...new Set(rows.map((row) => (row['tree'] as { readonly root: number }).root))]
   }
@@ -68,8 +68,8 @@ test('tenants are exported apart, also where they have used the same name for a 
   writeGatewayRun(runs.root)
   const blue = randomSession({ seed: 17, samples: 2, group: 'group-3', tenant: 'blue' })
   applyAll(join(runs.root, 'gateway'), sessionEntries(blue))
-  const sessions = async (...words: string[]) =>
-    readJsonRows(Buffer.from((await run(runs.root, 'gateway', ...words)).stdout)).at(-1)?.['sessions']
+  const sessions = async (...args: string[]) =>
+    readJsonRows(Buffer.from((await run(runs.root, 'gateway', ...args)).stdout)).at(-1)?.['sessions']
   expect(await sessions()).toBe(13)
   expect(await sessions('--tenant', 'blue')).toBe(1)
   expect(await sessions('--group', 'group-3', '--tenant', 'default')).toBe(2)

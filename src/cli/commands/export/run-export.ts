@@ -3,11 +3,11 @@ import { exportSessions } from '../../../gateway/index.ts'
 import { andList } from '../../../kit/index.ts'
 import { exportRollouts, type FoundRun, type RunReader } from '../../../store/index.ts'
 import type { Invocation } from '../../command-line/command.ts'
-import { type FlagTable, type FlagValues, given } from '../../command-line/flags.ts'
+import { type FlagTable, type FlagValues, definedFields } from '../../command-line/flags.ts'
 import { exitCodes, type ExitCode } from '../../terminal/exit-codes.ts'
 import { usageError } from '../../command-line/flag-value.ts'
 import type { CommandIo } from '../../terminal/io.ts'
-import { type Output, SlowProgress } from '../../terminal/output.ts'
+import { type Output, DelayedProgress } from '../../terminal/output.ts'
 import { isGatewayRun, locateRun, nextStep, readRun, runsRoot } from '../../stored-runs/stored-run.ts'
 import { writeOutputFile } from '../../terminal/write-output-file.ts'
 import { formatCount, formatQuantity } from '../../terminal/format.ts'
@@ -49,10 +49,10 @@ async function writeChunks(chunks: Chunks, output: string | undefined, io: Comma
     return
   }
   let written = ''
-  const told = async function* (): AsyncGenerator<string | Uint8Array> {
+  const counted = async function* (): AsyncGenerator<string | Uint8Array> {
     written = yield* chunks
   }
-  const where = await writeOutputFile(told(), { name: output, flag: '-o', cwd: io.cwd })
+  const where = await writeOutputFile(counted(), { name: output, flag: '-o', cwd: io.cwd })
   void io.stderr.line(`wrote ${written} to ${where}`)
 }
 
@@ -87,7 +87,7 @@ async function* rolloutLines(
   { stderr }: CommandIo,
 ): Chunks {
   const options = { tokens: flags.tokens === true, taskRows: flags['no-task-rows'] !== true, onDamaged: damaged.add }
-  using progress = new SlowProgress(stderr, 'writing rollouts')
+  using progress = new DelayedProgress(stderr, 'writing rollouts')
   for await (const line of exportRollouts(reader, { format: 'jsonl', ...options })) {
     if (flags.output !== undefined) progress.add()
     yield line
@@ -110,7 +110,7 @@ async function* sessionChunks(
     format: flags.format ?? 'jsonl',
     skipWithoutTokens,
     onDamaged,
-    ...given({ tenant, session, group, discount, mainTree, trees }),
+    ...definedFields({ tenant, session, group, discount, mainTree, trees }),
     ...(flags['include-discarded'] && { include: 'discarded' }),
   })
   const { rows, sideRows, sessions, emptySessions, damagedSessions, withoutTokens, laterTurns, driftedTurns } = end

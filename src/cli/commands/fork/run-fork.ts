@@ -2,7 +2,7 @@ import { forkRollout, type ForkOptions } from '../../../eval/index.ts'
 import { settleHeapForRollouts } from '../../../kit/index.ts'
 import { openOutput, runEvaluation } from '../eval/run-eval.ts'
 import type { Invocation } from '../../command-line/command.ts'
-import { given } from '../../command-line/flags.ts'
+import { definedFields } from '../../command-line/flags.ts'
 import type { ExitCode } from '../../terminal/exit-codes.ts'
 import { exitNotice } from '../../terminal/signals.ts'
 import { usageError } from '../../command-line/flag-value.ts'
@@ -26,7 +26,7 @@ export async function runFork(invocation: ForkInvocation, io: CommandIo): Promis
   })
   using output = openOutput(invocation.flags, io, evaluation)
   using _exit = exitNotice(io, 'What has ended is kept, and the same command goes on.')
-  return await runEvaluation({ evaluation, output, io, words: invocation.words, command: 'fork' })
+  return await runEvaluation({ evaluation, output, io, args: invocation.args, command: 'fork' })
 }
 
 async function forkOptions(invocation: ForkInvocation, root: string, io: CommandIo): Promise<ForkOptions> {
@@ -47,7 +47,7 @@ async function forkOptions(invocation: ForkInvocation, root: string, io: Command
     rollout,
     turn,
     models,
-    ...given({
+    ...definedFields({
       model: flags.model && modelFromFlags({ name: flags.model, flags, simulator, models, env: io.env }),
       system,
       prompt,
@@ -62,7 +62,7 @@ async function forkOptions(invocation: ForkInvocation, root: string, io: Command
     run: {
       root,
       resume: flags.new ? 'never' : 'auto',
-      ...given({ name: flags.run, retryFailed: flags['retry-failed'] }),
+      ...definedFields({ name: flags.run, retryFailed: flags['retry-failed'] }),
     },
   }
 }

@@ -2,11 +2,11 @@ import { expect, test } from 'vitest'
 import { findModels, type FindModelsOptions } from '../../../serve/index.ts'
 import { SimulatorServer } from '../../../simulator/index.ts'
 import { createStyle } from '../../terminal/text.ts'
-import { findingLines } from './backend-table.ts'
+import { backendLines } from './backend-table.ts'
 
 async function linesFor(options: Partial<FindModelsOptions>): Promise<string> {
   const found = await findModels({ backends: [], env: {}, signal: new AbortController().signal, ...options })
-  return findingLines(found, { style: createStyle(false) }).join('\n')
+  return backendLines(found, { style: createStyle(false) }).join('\n')
 }
 
 test('a backend without token ids is said to be of no use for training', async () => {

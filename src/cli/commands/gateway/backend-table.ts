@@ -1,5 +1,5 @@
 import { shownUrl, type BackendFacts } from '../../../inference/index.ts'
-import type { Finding, FoundModels } from '../../../serve/index.ts'
+import type { ProbeResult, FoundModels } from '../../../serve/index.ts'
 import { textTable } from '../../terminal/layout.ts'
 import { formatCompactCount } from '../../terminal/format.ts'
 import type { Output } from '../../terminal/output.ts'
@@ -8,27 +8,27 @@ const titles = ['backend', 'kind', 'models', 'context', 'tokens']
 const nothing = '–'
 const maxListedModels = 3
 
-export function findingLines(
-  found: Pick<FoundModels, 'models' | 'findings'>,
+export function backendLines(
+  found: Pick<FoundModels, 'models' | 'probeResults'>,
   { style }: Pick<Output, 'style'>,
   secrets: readonly string[] = [],
 ): string[] {
   const { models } = found
-  const findings = found.findings.map((finding): Finding => ({
-    ...finding,
-    backend: shownUrl(finding.backend, secrets),
+  const probeResults = found.probeResults.map((result): ProbeResult => ({
+    ...result,
+    backend: shownUrl(result.backend, secrets),
   }))
   const simulated = models.flatMap(({ name, simulator }) =>
     simulator ? [['built in', 'simulator', name, nothing, 'ids, logprobs, prompt']] : [],
   )
-  const rows = [...simulated, ...findings.map(rowOf)]
+  const rows = [...simulated, ...probeResults.map(rowOf)]
   // Nothing is cut off: people compare the table with what they meant.
   const width = Number.POSITIVE_INFINITY
   const table = textTable({ columns: titles.map((title) => ({ title })), rows, width, style })
-  return [...table, ...findings.flatMap(warningsOf).map((warning) => `${style.warn('warning:')} ${warning}`)]
+  return [...table, ...probeResults.flatMap(warningsOf).map((warning) => `${style.warn('warning:')} ${warning}`)]
 }
 
-function warningsOf({ backend, facts, problem, serves }: Finding): string[] {
+function warningsOf({ backend, facts, problem, serves }: ProbeResult): string[] {
   if (problem) {
     const until = problem.retryable ? 'answers' : 'can be'
     return [`${backend} is not used until it ${until}: ${problem.rawMessage}`]
@@ -42,7 +42,7 @@ function warningsOf({ backend, facts, problem, serves }: Finding): string[] {
   return [`${backend} does not list ${upstreamName}${whose}, and may refuse it; it lists ${namesText(listed)}`]
 }
 
-function rowOf({ backend, facts, problem, serves }: Finding): string[] {
+function rowOf({ backend, facts, problem, serves }: ProbeResult): string[] {
   const served = serves && servedText(serves)
   if (problem) return [backend, problem.retryable ? 'unreachable' : 'unusable', served ?? nothing, nothing, nothing]
   const lengths = facts.models.flatMap(({ contextLength }) => (contextLength === undefined ? [] : [contextLength]))
@@ -55,7 +55,7 @@ function rowOf({ backend, facts, problem, serves }: Finding): string[] {
   ]
 }
 
-function servedText({ name, upstreamName = name }: NonNullable<Finding['serves']>): string {
+function servedText({ name, upstreamName = name }: NonNullable<ProbeResult['serves']>): string {
   return upstreamName === name ? name : `${name} (${upstreamName})`
 }
 
@@ -65,7 +65,7 @@ function namesText(names: readonly string[]): string {
 }
 
 /** The tokens that a backend returns. Incomplete ones are useless for training, so that is said at the start. */
-export function tokensText({ tokenFields: fields }: BackendFacts, serves: Finding['serves']): string {
+export function tokensText({ tokenFields: fields }: BackendFacts, serves: ProbeResult['serves']): string {
   const api = serves?.api ?? 'chat'
   if (api !== 'chat') return `none in ${api}: cannot be trained on`
   if (!fields) return 'not known yet'

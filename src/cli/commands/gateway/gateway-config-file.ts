@@ -62,9 +62,9 @@ function parseYaml(text: string, shown: string): unknown {
 }
 
 function notYaml(shown: string, cause: unknown): MillraceError {
-  const said = cause instanceof Error ? cause.message : String(cause)
+  const causeText = cause instanceof Error ? cause.message : String(cause)
   // The other lines of the message draw the place; only the first one is shown, without its last colon.
-  return invalid(shown, `it is not YAML: ${said.split(/:?\n/, 1)[0] ?? ''}`, cause)
+  return invalid(shown, `it is not YAML: ${causeText.split(/:?\n/, 1)[0] ?? ''}`, cause)
 }
 
 function invalid(shown: string, problem: string, cause?: unknown): MillraceError {

@@ -5,18 +5,18 @@ import {
   defaultTenant,
   findModels,
   GatewayServer,
-  type Finding,
+  type ProbeResult,
   requireAdminKeys,
   type GatewayConfig,
   type TenantKey,
 } from '../../../serve/index.ts'
 import { Logger } from '../../../telemetry/index.ts'
 import type { Invocation } from '../../command-line/command.ts'
-import { type FlagValues, given } from '../../command-line/flags.ts'
+import { type FlagValues, definedFields } from '../../command-line/flags.ts'
 import { defaultGatewayPort, type GatewayFlags } from './gateway-command.ts'
 import type { ExitCode } from '../../terminal/exit-codes.ts'
 import { readGatewayConfig } from './gateway-config-file.ts'
-import { findingLines, tokensText } from './backend-table.ts'
+import { backendLines, tokensText } from './backend-table.ts'
 import type { CommandIo } from '../../terminal/io.ts'
 import { keyIn, usageError } from '../../command-line/flag-value.ts'
 import { runsRoot } from '../../stored-runs/stored-run.ts'
@@ -51,18 +51,18 @@ export async function runGateway({ flags }: Invocation<GatewayFlags>, io: Comman
     const asking = setTimeout(() => logger.lines.info('asking the backends what they are'), slowMs)
     const found = await findModels({
       backends: flags.backend ?? [],
-      ...given({ model: flags.model, models: config?.models }),
+      ...definedFields({ model: flags.model, models: config?.models }),
       env: io.env,
       secrets: [...secrets, ...keys.map(({ key }) => key)],
       signal: lifetime.signal,
     }).finally(() => clearTimeout(asking))
-    for (const line of findingLines(found, io.stdout, secrets)) void io.stdout.line(line)
-    for (const finding of found.findings) if (finding.problem) logBackend(logger, finding, secrets)
+    for (const line of backendLines(found, io.stdout, secrets)) void io.stdout.line(line)
+    for (const result of found.probeResults) if (result.problem) logBackend(logger, result, secrets)
     await using server = await GatewayServer.open({
       ...found,
       ...(config && { aliases: config.aliases, hostedTools: config.hostedTools }),
       pollBackends: !flags['no-poll'] && config?.pollBackends !== false,
-      bounds: { ...config?.bounds, ...given({ maxWaitMs: flags['max-wait'] }) },
+      bounds: { ...config?.bounds, ...definedFields({ maxWaitMs: flags['max-wait'] }) },
       keys,
       secrets,
       host,
@@ -73,7 +73,7 @@ export async function runGateway({ flags }: Invocation<GatewayFlags>, io: Comman
       onRequest: (request) => logger.requestEnded(request),
       onAlarm: (session, alarms) => logger.lines.warn({ session, alarms }, 'a session ended with a record of no use'),
       onDrift: (drift) => logger.lines.warn(drift, 'prompts do not begin with the tokens of the turn before'),
-      onBackend: (finding) => logBackend(logger, finding, secrets),
+      onBackend: (result) => logBackend(logger, result, secrets),
       onLimitChange: (change) => logLimitChange(logger, change),
       onFault: (error) => logger.lines.error({ err: error }, 'a request failed'),
       signal: lifetime.signal,
@@ -107,7 +107,7 @@ function keysOf(flags: Flags, config: GatewayConfig | undefined, io: CommandIo):
 /** Logs a backend's new answer. A backend with a problem is asked again, but a person may have to act. */
 function logBackend(
   { lines }: Logger,
-  { backend: url, facts, problem, serves }: Finding,
+  { backend: url, facts, problem, serves }: ProbeResult,
   secrets: readonly string[],
 ): void {
   const backend = shownUrl(url, secrets)
@@ -116,9 +116,9 @@ function logBackend(
     lines.info({ backend, kind: facts.kind, models, tokens: tokensText(facts, serves) }, 'a backend has answered')
     return
   }
-  const said = { backend, error: { code: problem.code, message: problem.rawMessage } }
-  if (problem.retryable) lines.warn(said, 'waiting for a backend')
-  else lines.error(said, 'a backend cannot be used')
+  const fields = { backend, error: { code: problem.code, message: problem.rawMessage } }
+  if (problem.retryable) lines.warn(fields, 'waiting for a backend')
+  else lines.error(fields, 'a backend cannot be used')
 }
 
 /** Logs a backend that requests wait for, or that is back. Changes of concurrency are too frequent for a log. */

@@ -5,9 +5,9 @@ import { temporaryRuns } from '../../../testing/index.ts'
 import { fakeProcess } from '../../../../test/support/cli/fake-terminal.ts'
 import { main } from '../../main.ts'
 
-async function init(cwd: string, ...words: string[]) {
+async function init(cwd: string, ...args: string[]) {
   const parts = fakeProcess()
-  const code = await main(['init', ...words], { ...parts, cwd })
+  const code = await main(['init', ...args], { ...parts, cwd })
   return { code, stdout: parts.stdout.text, stderr: parts.stderr.text }
 }
 

@@ -54,8 +54,8 @@ export const command = defineCommand({
     const { style } = io.stdout
     for (const file of Object.keys(files)) void io.stdout.line(`wrote ${join(given, file)}`)
     const module = `./${relative(io.cwd, join(folder, 'environment.ts'))}`
-    const words = shellQuote(['eval', module, '-m', 'sim', '--sim.skill=0.8'])
-    void io.stdout.line(`next: ${style.accent(`${io.program} ${words}`)}`)
+    const args = shellQuote(['eval', module, '-m', 'sim', '--sim.skill=0.8'])
+    void io.stdout.line(`next: ${style.accent(`${io.program} ${args}`)}`)
     return exitCodes.ok
   },
 })

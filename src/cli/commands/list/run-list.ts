@@ -4,7 +4,7 @@ import { exitCodes, type ExitCode } from '../../terminal/exit-codes.ts'
 import { formatAge, formatCount, formatScore } from '../../terminal/format.ts'
 import { textTable } from '../../terminal/layout.ts'
 import { fitText, printableLine, type Style } from '../../terminal/text.ts'
-import { type Output, SlowProgress } from '../../terminal/output.ts'
+import { type Output, DelayedProgress } from '../../terminal/output.ts'
 import { differingSettings, type Settings } from './differing-settings.ts'
 import {
   emptyRootText,
@@ -24,7 +24,7 @@ const shownValueColumns = 24
 export async function runList({ flags }: Invocation<typeof listFlags>, io: CommandIo): Promise<ExitCode> {
   const root = runsRoot(flags.runs, io)
   const { runs, broken } = await findRuns(root)
-  const progress = new SlowProgress(io.stderr, 'reading results')
+  const progress = new DelayedProgress(io.stderr, 'reading results')
   const shown = runs.slice(0, flags.limit ?? 20)
   const settings = differingSettings(shown)
   const listed = shown.map((run) => Object.assign(describeRun(run, progress), { differs: settings.get(run) ?? {} }))
@@ -63,7 +63,7 @@ interface ListedRun {
 
 const resultsSchema = z.object({ ended: z.number(), scored: z.number(), score: z.number().nullable() })
 
-function describeRun(found: FoundRun, progress: SlowProgress): Omit<ListedRun, 'differs'> {
+function describeRun(found: FoundRun, progress: DelayedProgress): Omit<ListedRun, 'differs'> {
   const { environment, model } = storedConfig(found)
   const { state, createdAt } = found.run
   const end = servingEnd(found)
@@ -90,7 +90,7 @@ function storedResults({ run }: FoundRun): Results | undefined {
 }
 
 /** Counts the results one by one, at about 3 µs each. */
-function readResults(reader: RunReader, progress: SlowProgress): Results {
+function readResults(reader: RunReader, progress: DelayedProgress): Results {
   let ended = 0
   let scored = 0
   let sum = 0

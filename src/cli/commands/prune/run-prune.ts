@@ -9,7 +9,7 @@ import { formatBytes, formatQuantity, shellQuote } from '../../terminal/format.t
 import { textTable } from '../../terminal/layout.ts'
 import { emptyRootText, latestName, locateRun, runsRoot } from '../../stored-runs/stored-run.ts'
 import type { Invocation } from '../../command-line/command.ts'
-import { type FlagValues, given } from '../../command-line/flags.ts'
+import { type FlagValues, definedFields } from '../../command-line/flags.ts'
 import type { pruneFlags } from './prune-command.ts'
 
 const defaultAgeMs = 30 * 86_400_000
@@ -41,7 +41,7 @@ export async function runPrune(
 type PruneFlags = FlagValues<typeof pruneFlags>
 
 function whichRuns({ 'older-than': olderThan, keep }: PruneFlags): Pick<PruneOptions, 'olderThanMs' | 'keep'> {
-  return given({ olderThanMs: olderThan ?? (keep === undefined ? defaultAgeMs : undefined), keep })
+  return definedFields({ olderThanMs: olderThan ?? (keep === undefined ? defaultAgeMs : undefined), keep })
 }
 
 /** The run that was named. Throws if it may not go: whoever names a run is told why it stays. */

@@ -9,7 +9,7 @@ import { commonLength } from '../../../kit/index.ts'
 import type { Message } from '../../../schema/index.ts'
 import type { FoundRun, RunReader } from '../../../store/index.ts'
 import type { Invocation } from '../../command-line/command.ts'
-import { given } from '../../command-line/flags.ts'
+import { definedFields } from '../../command-line/flags.ts'
 import { usageError } from '../../command-line/flag-value.ts'
 import { findRolloutToRepeat, nameUnreadable } from '../../stored-runs/find-rollout.ts'
 import { locateRun, readRun, runsRoot } from '../../stored-runs/stored-run.ts'
@@ -17,7 +17,7 @@ import { type ExitCode, exitCodes } from '../../terminal/exit-codes.ts'
 import { formatCount, formatQuantity } from '../../terminal/format.ts'
 import type { CommandIo } from '../../terminal/io.ts'
 import { textTable } from '../../terminal/layout.ts'
-import { SlowProgress } from '../../terminal/output.ts'
+import { DelayedProgress } from '../../terminal/output.ts'
 import { exitNotice } from '../../terminal/signals.ts'
 import { printable, printableLine, type Style } from '../../terminal/text.ts'
 import type { replayFlags } from './replay-command.ts'
@@ -33,7 +33,7 @@ export async function runReplay(
     throw usageError('which rollout? Name one (millrace replay <run> 12-0), or give --all for every one of the run')
   }
   const found = await locateRun(name, runsRoot(flags.runs, io), io)
-  const options = given({ environment: flags.environment, options: prefixed['env'] })
+  const options = definedFields({ environment: flags.environment, options: prefixed['env'] })
   const asJson = flags.json === true
   using _exit = exitNotice(io, 'The run is as it was.')
   return await readRun(found, async (reader) => {
@@ -54,7 +54,7 @@ async function replayAll(
   const damaged = new UnreadableRollouts()
   let shown = 0
   {
-    using progress = new SlowProgress(io.stderr, 'replaying rollouts')
+    using progress = new DelayedProgress(io.stderr, 'replaying rollouts')
     for await (const report of replayRun(reader, options)) {
       progress.add()
       const { verdict, rollout } = report

@@ -6,7 +6,7 @@ import {
   type ScoreEstimate,
 } from '../../../eval/index.ts'
 import type { Invocation } from '../../command-line/command.ts'
-import { given } from '../../command-line/flags.ts'
+import { definedFields } from '../../command-line/flags.ts'
 import { nameUnreadable } from '../../stored-runs/find-rollout.ts'
 import { locateRun, readRun, runsRoot } from '../../stored-runs/stored-run.ts'
 import { type ExitCode, exitCodes } from '../../terminal/exit-codes.ts'
@@ -21,7 +21,7 @@ import {
 } from '../../terminal/format.ts'
 import type { CommandIo } from '../../terminal/io.ts'
 import { textTable } from '../../terminal/layout.ts'
-import { SlowProgress } from '../../terminal/output.ts'
+import { DelayedProgress } from '../../terminal/output.ts'
 import { exitNotice } from '../../terminal/signals.ts'
 import { printableLine, type Style } from '../../terminal/text.ts'
 import { writeOutputFile } from '../../terminal/write-output-file.ts'
@@ -35,7 +35,7 @@ export async function runRescore(
   using _exit = exitNotice(io, 'The run is as it was.')
   return await readRun(found, async (reader) => {
     const rescoring = await rescoreRun(reader, {
-      ...given({ environment, options: prefixed['env'], judge: flags.judge, concurrency: flags.concurrency }),
+      ...definedFields({ environment, options: prefixed['env'], judge: flags.judge, concurrency: flags.concurrency }),
       ...(flags['no-setup'] && { setup: false }),
     })
     await writeLines(rescoring, io, { asJson: flags.json === true, out: flags.out })
@@ -69,7 +69,7 @@ async function writeLines(
 
 /** Yields a line for each rollout. With `asJson`, a line also goes to stdout. */
 async function* scoredLines(rescoring: Rescoring, io: CommandIo, asJson: boolean): AsyncGenerator<string, void, void> {
-  using progress = new SlowProgress(io.stderr, 'scoring rollouts')
+  using progress = new DelayedProgress(io.stderr, 'scoring rollouts')
   for await (const rollout of rescoring) {
     progress.add()
     if (asJson) await io.stdout.line(JSON.stringify({ type: 'rollout', ...rollout }))

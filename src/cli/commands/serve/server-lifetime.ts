@@ -1,7 +1,7 @@
 import { MillraceError } from '../../../errors/index.ts'
 import { type LoopLagWindow, onAbort } from '../../../kit/index.ts'
 import type { WorkerStatus } from '../../../rollout/index.ts'
-import { LagWatch, type Logger } from '../../../telemetry/index.ts'
+import { LagLogger, type Logger } from '../../../telemetry/index.ts'
 import { exitCodes, type ExitCode } from '../../terminal/exit-codes.ts'
 import { Interrupts, UnhandledErrors } from '../../terminal/signals.ts'
 import type { CommandIo } from '../../terminal/io.ts'
@@ -58,7 +58,7 @@ export class ServerLifetime implements Disposable {
     if (!served) throw new MillraceError('internal', 'nothing has begun')
     onAbort(served.failure, { handleEvent: () => this.#ended.resolve('stopped') })
     const { loops, workers } = served
-    using _lag = new LagWatch({ logger: this.#logger, thresholdMs: lagThresholdMs, loops, workers })
+    using _lag = new LagLogger({ logger: this.#logger, thresholdMs: lagThresholdMs, loops, workers })
     const how = await this.#ended.promise
     if (this.#unhandled.exception) throw this.#unhandled.exception
     if (served.failure.aborted) throw served.failure.reason

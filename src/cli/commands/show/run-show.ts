@@ -1,11 +1,11 @@
 import { MillraceError } from '../../../errors/index.ts'
 import {
-  keptChanges,
+  recordedCodeChanges,
   SummaryAccumulator,
   triesOfRun,
   unacceptedSpending,
   UnreadableRollouts,
-  WorkedTime,
+  ActiveTime,
 } from '../../../eval/index.ts'
 import { readJudgeCalls } from '../../../rollout/index.ts'
 import { isJsonObject, textOf } from '../../../schema/index.ts'
@@ -25,7 +25,7 @@ import {
 } from '../../stored-runs/stored-run.ts'
 import { type ExitCode, exitCodes } from '../../terminal/exit-codes.ts'
 import type { CommandIo } from '../../terminal/io.ts'
-import { type Output, SlowProgress } from '../../terminal/output.ts'
+import { type Output, DelayedProgress } from '../../terminal/output.ts'
 import { type ShownSummary, writeSummary } from '../eval/summary-text.ts'
 import type { showFlags } from './show-command.ts'
 import { parseRange, type RolloutQuery, showRollouts } from './show-rollouts.ts'
@@ -43,15 +43,16 @@ export async function runShow(
   await readRun(found, async (reader) => {
     const shown: ShownRun = { found, reader, io, asJson }
     const limit = flags.limit ?? defaultLimit
-    const stray = (['outcome', 'reward', 'turns', 'sort', 'reverse'] as const).find((flag) => flag in flags)
+    const unusedFlag = (['outcome', 'reward', 'turns', 'sort', 'reverse'] as const).find((flag) => flag in flags)
     if (isGatewayRun(found)) {
       const why = `is for rollouts, and run ${found.name} holds the sessions of a gateway`
-      if (stray !== undefined) throw usageError(`--${stray} ${why}; leave it out`)
+      if (unusedFlag !== undefined) throw usageError(`--${unusedFlag} ${why}; leave it out`)
       await (rollout === undefined ? showSessions(limit, shown) : showSession(rollout, shown))
     } else if (rollout !== undefined) {
-      if (stray !== undefined) throw usageError(`--${stray} is for a list of rollouts; leave it out, or ${rollout}`)
+      if (unusedFlag !== undefined)
+        throw usageError(`--${unusedFlag} is for a list of rollouts; leave it out, or ${rollout}`)
       await showRollout(rollout, shown)
-    } else if (stray === undefined) showSummary(shown)
+    } else if (unusedFlag === undefined) showSummary(shown)
     else await showRollouts(queryOf(flags, limit), shown)
   })
   return exitCodes.ok
@@ -86,7 +87,7 @@ async function showRollout(given: string, { found, reader, io, asJson }: ShownRu
   const shown = attempts.find(({ attempt }) => attempt === accepted?.attempt) ?? attempts.at(-1)
   if (!shown) throw new MillraceError('internal', `${rollout} was found and is not there`)
   const others = attempts.filter(({ attempt }) => attempt !== accepted?.attempt)
-  const givenUp = givenUpAttempts(reader, others)
+  const givenUp = abandonedAttempts(reader, others)
   const transcript: Transcript = {
     rollout,
     record: accepted ?? shown.end?.record,
@@ -120,7 +121,7 @@ function brief({ attempt, startedAt, end, discarded }: StoredAttempt, givenUp: s
 }
 
 /** Why attempts were abandoned, by their numbers. Their rollout was started over. */
-function givenUpAttempts(reader: RunReader, attempts: readonly StoredAttempt[]): ReadonlyMap<number, string> {
+function abandonedAttempts(reader: RunReader, attempts: readonly StoredAttempt[]): ReadonlyMap<number, string> {
   const reasons = new Map<number, string>()
   for (const { rollout, attempt } of attempts) {
     const events = unlessDamaged(() => reader.eventsOf(rollout, attempt, 'attempt-abandoned')) ?? []
@@ -138,8 +139,8 @@ function storedSummary(
   const config = storedConfig(found)
   const { attempts, passThreshold, isServed } = config
   const accumulator = new SummaryAccumulator({ attemptsPerTask: attempts, passThreshold, isServed })
-  const worked = new WorkedTime(found.run.launches)
-  using progress = new SlowProgress(stderr, 'reading results')
+  const worked = new ActiveTime(found.run.launches)
+  using progress = new DelayedProgress(stderr, 'reading results')
   const unreadable = new UnreadableRollouts()
   for (const stored of reader.ended()) {
     progress.add()
@@ -159,7 +160,7 @@ function storedSummary(
     end: endOf(found),
     // A server's clients may ask for a task again.
     repeatedTaskIds: isServed ? [] : reader.repeatedTaskIds(),
-    changedCode: keptChanges(found.run),
+    changedCode: recordedCodeChanges(found.run),
     ...unreadable.snapshot(),
     wallMs,
     perSecond: wallMs > 0 ? (accumulator.rollouts / wallMs) * 1000 : 0,

@@ -8,9 +8,9 @@ import { fakeProcess } from '../../../../test/support/cli/fake-terminal.ts'
 import { writeRun, type WrittenRollout } from '../../../../test/support/cli/write-run.ts'
 import { main } from '../../main.ts'
 
-async function show(root: string, ...words: string[]) {
+async function show(root: string, ...args: string[]) {
   const parts = fakeProcess({ env: { MILLRACE_RUNS: root } })
-  const code = await main(['show', ...words], parts)
+  const code = await main(['show', ...args], parts)
   return { code, stdout: parts.stdout.text, stderr: parts.stderr.text }
 }
 
@@ -102,8 +102,8 @@ describe('millrace show <run>', () => {
       record: { id: `${index}-0`, task: { index, id: `task-${index}` }, reward, turns },
     }))
     writeRun({ root: runs.root, name: 'nightly', rollouts: [...scored, failed(5)] })
-    const ids = async (...words: string[]): Promise<string[]> => {
-      const { stdout, stderr } = await show(runs.root, 'nightly', ...words)
+    const ids = async (...args: string[]): Promise<string[]> => {
+      const { stdout, stderr } = await show(runs.root, 'nightly', ...args)
       expect(stderr).toBe('')
       return Array.from(stdout.matchAll(/^(\d)-0 /gm), ([, id = '']) => id)
     }
@@ -133,10 +133,10 @@ describe('millrace show <run>', () => {
     [['--reward', '1..0'], 'the range begins after its end'],
     [['--reverse'], '--reverse needs --sort'],
     [['0-0', '--sort', 'turns'], '--sort is for a list of rollouts'],
-  ])('refuses %j', async (words, message) => {
+  ])('refuses %j', async (args, message) => {
     await using runs = await temporaryRuns()
     writeRun({ root: runs.root, name: 'nightly', rollouts: [talk] })
-    expect(await show(runs.root, 'nightly', ...words)).toMatchObject({
+    expect(await show(runs.root, 'nightly', ...args)).toMatchObject({
       code: 2,
       stdout: '',
       stderr: expect.stringContaining(message),

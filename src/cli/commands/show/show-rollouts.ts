@@ -11,7 +11,7 @@ import { usageError } from '../../command-line/flag-value.ts'
 import { textTable } from '../../terminal/layout.ts'
 import { formatCount, formatScore } from '../../terminal/format.ts'
 import { printableLine } from '../../terminal/text.ts'
-import { SlowProgress } from '../../terminal/output.ts'
+import { DelayedProgress } from '../../terminal/output.ts'
 import type { ShownRun } from './show-sessions.ts'
 
 export interface RolloutQuery {
@@ -41,18 +41,18 @@ export function parseRange(flag: string, text: string): ValueFilter {
   if (bound) {
     const end = numberIn(flag, text, bound[2])
     return bound[1] === '<'
-      ? within(Number.NEGATIVE_INFINITY, (value) => value < end)
-      : within(end, (value) => value > end)
+      ? settlesWithin(Number.NEGATIVE_INFINITY, (value) => value < end)
+      : settlesWithin(end, (value) => value > end)
   }
   const [from = '', to = from, more] = text.split('..')
   if (more !== undefined || (from === '' && to === '')) throw noRange(flag, text)
   const low = from === '' ? Number.NEGATIVE_INFINITY : numberIn(flag, text, from)
   const high = to === '' ? Number.POSITIVE_INFINITY : numberIn(flag, text, to)
   if (low > high) throw usageError(`--${flag} ${text}: the range begins after its end`)
-  return within(low, (value) => value <= high)
+  return settlesWithin(low, (value) => value <= high)
 }
 
-function within(low: number, isBelow: (value: number) => boolean): ValueFilter {
+function settlesWithin(low: number, isBelow: (value: number) => boolean): ValueFilter {
   return (value) => value !== null && value >= low && isBelow(value)
 }
 
@@ -114,7 +114,7 @@ function findMatches(
   const { outcome, reward, turns, sort, limit } = query
   const matches: Match[] = []
   let total = 0
-  using progress = new SlowProgress(stderr, 'reading results')
+  using progress = new DelayedProgress(stderr, 'reading results')
   for (const stored of reader.ended()) {
     progress.add()
     if (outcome !== undefined && stored.outcome !== outcome) continue

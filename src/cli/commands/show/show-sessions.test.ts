@@ -9,9 +9,9 @@ import { writeStoredRun } from '../../../../test/support/store/write-stored-run.
 import { fakeProcess } from '../../../../test/support/cli/fake-terminal.ts'
 import { main } from '../../main.ts'
 
-async function run(root: string, ...words: string[]) {
+async function run(root: string, ...args: string[]) {
   const parts = fakeProcess({ env: { MILLRACE_RUNS: root } })
-  const code = await main(words, parts)
+  const code = await main(args, parts)
   return { code, stdout: parts.stdout.text, stderr: parts.stderr.text }
 }
 
@@ -193,13 +193,13 @@ test('what a gateway has none of is refused with a next step', async () => {
 test('what only rollouts can be asked for says that there are sessions', async () => {
   await using runs = await temporaryRuns()
   writeGatewayRun(runs.root, 1)
-  for (const words of [
+  for (const args of [
     ['replay', 'gateway', '0-0'],
     ['replay', 'gateway', '--all'],
     ['fork', 'gateway', '0-0', '--turn', '1'],
     ['rescore', 'gateway'],
   ]) {
-    expect(await run(runs.root, ...words)).toMatchObject({
+    expect(await run(runs.root, ...args)).toMatchObject({
       code: 1,
       stderr: expect.stringContaining('run gateway holds the sessions of a gateway, and no rollouts to run again'),
     })

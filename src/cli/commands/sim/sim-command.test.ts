@@ -26,9 +26,9 @@ describe('millrace sim', () => {
   it.each([
     [[], 'random'],
     [['--seed=5'], 5],
-  ])('with %j has the seed %j, so that attempts at one task vary unless asked not to', async (words, seed) => {
+  ])('with %j has the seed %j, so that attempts at one task vary unless asked not to', async (args, seed) => {
     const parts = fakeProcess()
-    const ended = main(['sim', '--port', '0', ...words], parts)
+    const ended = main(['sim', '--port', '0', ...args], parts)
     while (!parts.stdout.text.includes('Ctrl-C')) await new Promise((resolve) => setImmediate(resolve))
     const url = /http:\/\/127\.0\.0\.1:\d+/.exec(parts.stdout.text)?.[0] ?? ''
     expect(await (await fetch(`${url}/sim/settings`)).json()).toMatchObject({ seed })
@@ -39,9 +39,9 @@ describe('millrace sim', () => {
   it.each([
     [['--skil=0.5'], 'unknown flag --skil; did you mean --skill?'],
     [['--skill=2', '--port=0'], 'skill'],
-  ])('refuses %j', async (words, message) => {
+  ])('refuses %j', async (args, message) => {
     const parts = fakeProcess()
-    expect(await main(['sim', ...words], parts)).toBe(2)
+    expect(await main(['sim', ...args], parts)).toBe(2)
     expect(parts.stderr.text).toContain(message)
   })
 })

@@ -1,6 +1,6 @@
 import type { ImitationName } from '../../../simulator/index.ts'
 import { defineCommand } from '../../command-line/command.ts'
-import { flag, flagGroup, given, portFlag, type FlagTable } from '../../command-line/flags.ts'
+import { flag, flagGroup, definedFields, portFlag, type FlagTable } from '../../command-line/flags.ts'
 import { exitCodes } from '../../terminal/exit-codes.ts'
 
 const defaultPort = 8765
@@ -96,7 +96,7 @@ export const command = defineCommand({
     const { listen } = await import('../../terminal/signals.ts')
     const { port = defaultPort, host, 'api-key': apiKey, models } = flags
     const options = Object.fromEntries(Object.entries(flags).filter(([name]) => Object.hasOwn(simulatorFlags, name)))
-    const server = given({ host, apiKey, models })
+    const server = definedFields({ host, apiKey, models })
     await using simulator = await SimulatorServer.start({ seed: 'random', ...options, port, ...server })
     const { style } = io.stdout
     void io.stdout.line(`the simulator listens on ${style.bold(simulator.url)}`)

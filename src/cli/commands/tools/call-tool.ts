@@ -8,9 +8,9 @@ import { type ExitCode, exitCodes } from '../../terminal/exit-codes.ts'
 import { formatBytes, formatDuration } from '../../terminal/format.ts'
 import type { CommandIo } from '../../terminal/io.ts'
 import { printable, printableLine } from '../../terminal/text.ts'
-import { onlyServer, type OpenedServer, openServers, type Surroundings, type ToolSource } from './tool-source.ts'
+import { onlyServer, type OpenedServer, openServers, type ToolCommandContext, type ToolSource } from './tool-source.ts'
 
-export interface ToolCallRequest extends GivenArguments {
+export interface ToolCallRequest extends ArgumentFlags {
   readonly tool: string
   readonly task: number | undefined
   readonly asJson: boolean
@@ -27,7 +27,11 @@ interface FoundTool extends CallableTool {
   call(given: Record<string, unknown>): Promise<Answer>
 }
 
-export async function callTool(source: ToolSource, request: ToolCallRequest, around: Surroundings): Promise<ExitCode> {
+export async function callTool(
+  source: ToolSource,
+  request: ToolCallRequest,
+  around: ToolCommandContext,
+): Promise<ExitCode> {
   const { io } = around
   const server = serverIn(request.tool, Object.keys(source.servers))
   await using servers = await openServers(onlyServer(source, server), around)
@@ -41,7 +45,7 @@ export async function callTool(source: ToolSource, request: ToolCallRequest, aro
   return answer.isError ? exitCodes.failed : exitCodes.ok
 }
 
-function serverTools(opened: readonly OpenedServer[], { io, signal }: Surroundings): FoundTool[] {
+function serverTools(opened: readonly OpenedServer[], { io, signal }: ToolCommandContext): FoundTool[] {
   return opened.flatMap(({ server, session, catalogue }) =>
     (catalogue?.tools ?? []).map(({ name, inputSchema }) => ({
       server,
@@ -73,7 +77,11 @@ async function refuseBadArguments(tool: string, schema: JsonSchema, given: Recor
 }
 
 /** The environment's own tools. The environment is set up for the call, and torn down after it. */
-function ownTools({ environment }: ToolSource, task: number | undefined, { io, signal }: Surroundings): FoundTool[] {
+function ownTools(
+  { environment }: ToolSource,
+  task: number | undefined,
+  { io, signal }: ToolCommandContext,
+): FoundTool[] {
   if (!environment) return []
   return Object.entries(environment.environment.tools ?? {}).map(([name, { parameters }]) => ({
     server: environment.name,
@@ -140,13 +148,13 @@ function fullName({ server, name }: CallableTool): string {
   return `${server}.${name}`
 }
 
-export interface GivenArguments {
+export interface ArgumentFlags {
   readonly json: string | undefined
   readonly pairs: readonly string[]
 }
 
 /** The arguments of a call. The tool's own schema decides whether a value is text or JSON. */
-export function callArguments({ json, pairs }: GivenArguments, schema: JsonSchema): Record<string, unknown> {
+export function callArguments({ json, pairs }: ArgumentFlags, schema: JsonSchema): Record<string, unknown> {
   if (json === undefined) return Object.fromEntries(pairs.map((pair) => readPair(pair, schema)))
   if (pairs.length > 0) throw usageError('give the arguments as one JSON object or with --arg, not both')
   const value = readJson(json)

@@ -2,7 +2,7 @@ import { formatDuration, formatQuantity } from '../../terminal/format.ts'
 import { printable, printableLine, type Style, wrapText } from '../../terminal/text.ts'
 import { exitCodes, type ExitCode } from '../../terminal/exit-codes.ts'
 import { diagnose, failedStep, isMisconfigured, type Diagnosis, type Opened, type Step } from './diagnosis.ts'
-import { onlyServer, type Surroundings, type ToolSource } from './tool-source.ts'
+import { onlyServer, type ToolCommandContext, type ToolSource } from './tool-source.ts'
 
 interface Frame {
   readonly width: number
@@ -17,7 +17,7 @@ const shownStderrLines = 8
 export async function diagnoseServers(
   source: ToolSource,
   { server, json: asJson }: { readonly server?: string; readonly json?: true },
-  around: Surroundings,
+  around: ToolCommandContext,
 ): Promise<ExitCode> {
   const { stdout } = around.io
   const diagnoses: Diagnosis[] = []

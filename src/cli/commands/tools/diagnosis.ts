@@ -22,7 +22,7 @@ import { formatBytes, formatQuantity } from '../../terminal/format.ts'
 import {
   isRequired,
   serverConfig,
-  type Surroundings,
+  type ToolCommandContext,
   type ToolSource,
   type Transport,
   transportOf,
@@ -71,7 +71,7 @@ export async function diagnose(
   source: ToolSource,
   name: string,
   opened: Opened,
-  { io, signal }: Surroundings,
+  { io, signal }: ToolCommandContext,
 ): Promise<Diagnosis> {
   const entry = source.servers[name]
   const steps: Step[] = []
@@ -212,10 +212,10 @@ function configHints(error: unknown): string[] {
 function failureHints(error: MillraceError, config: ServerConfig, cwd: string): string[] {
   if ('url' in config) return urlHints(error, config)
   const { exitCode, signal, stderr } = error.data
-  const said = typeof stderr === 'string' ? stderr : ''
+  const stderrText = typeof stderr === 'string' ? stderr : ''
   const code = typeof exitCode === 'number' ? exitCode : null
-  if (startRefusal({ code, signal: null }, said)) return [commandHint(config, cwd)]
-  return exitHints(code !== null || signal !== undefined, said)
+  if (startRefusal({ code, signal: null }, stderrText)) return [commandHint(config, cwd)]
+  return exitHints(code !== null || signal !== undefined, stderrText)
 }
 
 function commandHint({ command, env, cwd: folder }: StdioServerConfig, cwd: string): string {

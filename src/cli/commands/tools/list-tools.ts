@@ -3,7 +3,7 @@ import { type ExitCode, exitCodes } from '../../terminal/exit-codes.ts'
 import { formatDuration, shellQuote } from '../../terminal/format.ts'
 import { textTable } from '../../terminal/layout.ts'
 import { fitText, printable, printableLine, type Style, wrapText } from '../../terminal/text.ts'
-import { onlyServer, type OpenedServer, openServers, type Surroundings, type ToolSource } from './tool-source.ts'
+import { onlyServer, type OpenedServer, openServers, type ToolCommandContext, type ToolSource } from './tool-source.ts'
 
 export interface ListedTool {
   readonly name: string
@@ -22,7 +22,7 @@ export interface ListedServer {
 export async function listTools(
   source: ToolSource,
   { server, json: asJson }: { readonly server?: string; readonly json?: true },
-  { io, signal }: Surroundings,
+  { io, signal }: ToolCommandContext,
 ): Promise<ExitCode> {
   await using servers = await openServers(onlyServer(source, server), { io, signal })
   const listed = [...(server === undefined ? ownTools(source) : []), ...servers.all.map(listedServer)]

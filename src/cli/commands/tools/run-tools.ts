@@ -4,9 +4,9 @@ import type { FlagValues } from '../../command-line/flags.ts'
 import { usageError } from '../../command-line/flag-value.ts'
 import type { ExitCode } from '../../terminal/exit-codes.ts'
 import type { CommandIo } from '../../terminal/io.ts'
-import { ForeignOutput } from '../../terminal/output.ts'
+import { UserCodeOutput } from '../../terminal/output.ts'
 import { Interrupts } from '../../terminal/signals.ts'
-import type { Surroundings } from './tool-source.ts'
+import type { ToolCommandContext } from './tool-source.ts'
 import { toolsFlags } from './tools-command.ts'
 
 type Flags = FlagValues<typeof toolsFlags>
@@ -14,7 +14,7 @@ type Flags = FlagValues<typeof toolsFlags>
 interface Action {
   readonly flags: readonly (keyof Flags)[]
   readonly extra: number
-  run(invocation: Invocation<typeof toolsFlags>, around: Surroundings): Promise<ExitCode>
+  run(invocation: Invocation<typeof toolsFlags>, around: ToolCommandContext): Promise<ExitCode>
 }
 
 /** The actions. Each is loaded only when it is used: listing tools must not load an HTTP server. */
@@ -76,7 +76,7 @@ export async function runTools(invocation: Invocation<typeof toolsFlags>, io: Co
   refuseWhatIsForOthers(name, action, invocation)
   // The output of an environment must not mix with JSON.
   const { json } = invocation.flags
-  using _foreign = json ? new ForeignOutput([io.stdout], (line) => void io.stderr.line(line)) : undefined
+  using _foreign = json ? new UserCodeOutput([io.stdout], (line) => void io.stderr.line(line)) : undefined
   const stopping = new AbortController()
   const stop = (): void => stopping.abort(usageError('interrupted'))
   using interrupts = new Interrupts(io.events, { drain: stop, stop: () => {} })
@@ -99,9 +99,11 @@ function refuseWhatIsForOthers(
   { arguments: given, flags }: Invocation<typeof toolsFlags>,
 ): void {
   const known = Object.keys(toolsFlags) as readonly (keyof Flags)[]
-  const stray = known.find((flag) => flags[flag] !== undefined && !action.flags.includes(flag))
-  if (stray !== undefined) {
-    throw usageError(`--${stray} is for millrace tools ${toolsFlags[stray].group}, not for ${name}; leave it out`)
+  const unusedFlag = known.find((flag) => flags[flag] !== undefined && !action.flags.includes(flag))
+  if (unusedFlag !== undefined) {
+    throw usageError(
+      `--${unusedFlag} is for millrace tools ${toolsFlags[unusedFlag].group}, not for ${name}; leave it out`,
+    )
   }
   const extra = given[2 + action.extra]
   if (extra !== undefined) throw usageError(`do not know what to do with "${extra}"; see millrace tools --help`)

@@ -7,9 +7,9 @@ import { MillraceError } from '../../../errors/index.ts'
 import { HttpToolServer, ServedTools, StdioToolServer } from '../../../serve/index.ts'
 import { exitCodes, type ExitCode } from '../../terminal/exit-codes.ts'
 import { formatQuantity } from '../../terminal/format.ts'
-import { ForeignOutput } from '../../terminal/output.ts'
+import { UserCodeOutput } from '../../terminal/output.ts'
 import type { CommandIo } from '../../terminal/io.ts'
-import type { Surroundings } from './tool-source.ts'
+import type { ToolCommandContext } from './tool-source.ts'
 
 interface ServeToolsRequest {
   readonly load: () => Promise<LoadedEnvironment>
@@ -19,11 +19,11 @@ interface ServeToolsRequest {
 
 export async function serveEnvironmentTools(
   { load, task, http }: ServeToolsRequest,
-  { io, signal }: Surroundings,
+  { io, signal }: ToolCommandContext,
 ): Promise<ExitCode> {
   const { stderr } = io
   // Standard output belongs to the protocol. Other output, such as an environment's prints, goes to standard error.
-  using _foreign = http === undefined ? new ForeignOutput([io.stdout], (line) => void stderr.line(line)) : undefined
+  using _foreign = http === undefined ? new UserCodeOutput([io.stdout], (line) => void stderr.line(line)) : undefined
   await using tools = await ServedTools.open(await load(), { task, env: io.env, signal })
   const onFault = (error: unknown): void => {
     void stderr.line(`${stderr.style.warn('warning:')} ${MillraceError.from(error, 'internal').rawMessage}`)

@@ -17,7 +17,7 @@ import { readJsonFile } from '../../command-line/input-file.ts'
 import type { CommandIo } from '../../terminal/io.ts'
 
 /** What every action on tools needs. */
-export interface Surroundings {
+export interface ToolCommandContext {
   readonly io: CommandIo
   readonly signal: AbortSignal
 }
@@ -135,7 +135,7 @@ export type OpenedServer = {
 /** Opens all servers at once. A server that fails, or whose entry is wrong, is included with its error. */
 export async function openServers(
   source: ToolSource,
-  { io: { env }, signal }: Surroundings,
+  { io: { env }, signal }: ToolCommandContext,
 ): Promise<AsyncDisposable & { readonly all: readonly OpenedServer[] }> {
   const starts = new Semaphore(Math.max(8, availableParallelism() * 4))
   await using sessions = new AsyncDisposableStack()

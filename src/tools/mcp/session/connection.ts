@@ -6,7 +6,7 @@ import {
   type RequestOptions,
   type Transport,
 } from '@modelcontextprotocol/client'
-import { AbortScope, maxTimerMs, packageVersion, withAbort, timerMs, within } from '../../../kit/index.ts'
+import { AbortScope, maxTimerMs, packageVersion, withAbort, timerMs, settlesWithin } from '../../../kit/index.ts'
 import type { CatalogueCache, ListedServer } from '../catalogue/catalogue-cache.ts'
 import { listTools } from '../catalogue/list-tools.ts'
 import {
@@ -112,7 +112,7 @@ export class Connection {
 
   async #awaitEnd(): Promise<void> {
     const { ended } = this.#link
-    if (ended) await within(ended, endingMs)
+    if (ended) await settlesWithin(ended, endingMs)
   }
 
   /** Whether calls may be made on the connection. An unusable one closes by itself after its last running call. */
@@ -139,7 +139,7 @@ export class Connection {
 
   /** Makes a call. The outcome never rejects. */
   call(call: ServerCall, timeoutMs: number): Promise<CallOutcome> {
-    const pending = new PendingCall(call, timeoutMs, this.#giveUp)
+    const pending = new PendingCall(call, timeoutMs, this.#abandon)
     this.#pending.add(pending, this.#server)
     const { id } = pending
     const params = {
@@ -159,7 +159,7 @@ export class Connection {
     return pending.outcome
   }
 
-  readonly #giveUp = (pending: PendingCall, why: 'timeout' | 'aborted'): void => {
+  readonly #abandon = (pending: PendingCall, why: 'timeout' | 'aborted'): void => {
     // A call that still waits for a socket need not be cancelled at the server.
     const wasSent = pending.request?.isSent ?? true
     if (!this.#settle(pending, why === 'timeout' ? { kind: why, wasSent } : { kind: why }) || !wasSent) return
@@ -243,7 +243,7 @@ export class Connection {
     }
     if (!PendingCalls.isOurs(message.id)) return false
     const pending = this.#pending.find(message.id)
-    // A call that was given up is not pending any more; its late answer is dropped.
+    // A call that was abandoned is not pending any more; its late answer is dropped.
     if (!pending) return true
     // Nothing has validated the message yet.
     const { error, result } = message as { readonly error?: Json; readonly result?: unknown }

@@ -113,15 +113,15 @@ test('an aborted call rejects with the reason of its signal, is cancelled at the
 
 test('passes progress on', async () => {
   await using made = sessionWith([])
-  const heard: number[] = []
+  const received: number[] = []
   await made.session.call({
     tool: 'sleep',
     arguments: { ms: 20 },
     signal: calm,
-    onProgress: ({ progress, total }) => heard.push(progress / (total ?? 0)),
+    onProgress: ({ progress, total }) => received.push(progress / (total ?? 0)),
   })
-  expect(heard).toHaveLength(10)
-  expect(heard.at(-1)).toBe(1)
+  expect(received).toHaveLength(10)
+  expect(received.at(-1)).toBe(1)
 })
 
 test('reads all pages of the list', async () => {

@@ -49,7 +49,7 @@ export class McpSession extends Resource {
   readonly #callTimeoutMs: number
   readonly #errors: SessionErrors
   readonly #kept: ReconnectingConnection
-  #hold = new SessionState()
+  #lease = new SessionState()
 
   constructor(options: McpSessionOptions) {
     super()
@@ -90,15 +90,15 @@ export class McpSession extends Resource {
     throw new MillraceError('internal', `server '${this.name}' is open and has no list of tools`)
   }
 
-  beginHold(): void {
-    this.#hold = new SessionState()
+  beginLease(): void {
+    this.#lease = new SessionState()
   }
 
   async call(call: ServerCall): Promise<ServerAnswer> {
     this.throwIfClosed()
     call.signal.throwIfAborted()
     const limitMs = Math.min(this.#callTimeoutMs, call.timeoutMs ?? Number.POSITIVE_INFINITY)
-    const attempts = new CallAttempts(call, this.#hold, limitMs)
+    const attempts = new CallAttempts(call, this.#lease, limitMs)
     for (;;) {
       const connection = this.#kept.usable ?? (await this.#reach(attempts))
       // The caller may have left between two attempts, and a call only hears of aborts after it was made.
@@ -123,7 +123,7 @@ export class McpSession extends Resource {
     switch (outcome.kind) {
       case 'result': {
         const answer = answerContent(outcome.result)
-        if (answer) return { ...answer, detail: this.#told(connection, attempts) }
+        if (answer) return { ...answer, detail: this.#detail(connection, attempts) }
         throw this.#infra(
           `server '${this.name}' answered '${call.tool}' with something that is no tool result`,
           connection,
@@ -131,12 +131,12 @@ export class McpSession extends Resource {
         )
       }
       case 'rpc-error': {
-        const said = outcome.message || `error ${outcome.code} without a message`
+        const message = outcome.message || `error ${outcome.code} without a message`
         if (!protocolErrors.has(outcome.code)) {
-          return { content: said, isError: true, detail: this.#told(connection, attempts) }
+          return { content: message, isError: true, detail: this.#detail(connection, attempts) }
         }
         throw this.#infra(
-          `server '${this.name}' does not understand tools/call: ${said} (${outcome.code})`,
+          `server '${this.name}' does not understand tools/call: ${message} (${outcome.code})`,
           connection,
           attempts,
         )
@@ -144,7 +144,7 @@ export class McpSession extends Resource {
       case 'timeout':
         return this.#tooLate(connection, attempts, outcome.wasSent)
       case 'aborted':
-        attempts.hold.tell(connection.generation)
+        attempts.lease.noteCall(connection.generation)
         throw call.signal.reason
       case 'refused':
       case 'cut':
@@ -163,7 +163,7 @@ export class McpSession extends Resource {
       return { content, isError: true, detail: { ...this.#unreported(connection, attempts), timedOut: true } }
     }
     const content = `${tool} did not answer within ${limit} and was told to stop.`
-    return { content, isError: true, detail: { ...this.#told(connection, attempts), timedOut: true } }
+    return { content, isError: true, detail: { ...this.#detail(connection, attempts), timedOut: true } }
   }
 
   /** Returns if the call is to be made again; throws if not. */
@@ -210,22 +210,22 @@ export class McpSession extends Resource {
       cut: `broke off '${call.tool}' without an answer`,
       lost: `was lost during '${call.tool}'`,
     }[failure.kind]
-    const said = `server '${this.name}' ${what}: ${this.#errors.text(failure.cause)}`
+    const message = `server '${this.name}' ${what}: ${this.#errors.text(failure.cause)}`
     const runs = before + Number(failure.mayHaveRun)
     if (lastFailure) {
       const fate = ['The call did not run', 'The call may have run'][runs] ?? 'The call may have run more than once'
-      return `${said}. That was attempt ${number}, after: ${this.#errors.text(lastFailure.cause)}. ${fate}.`
+      return `${message}. That was attempt ${number}, after: ${this.#errors.text(lastFailure.cause)}. ${fate}.`
     }
-    if (failure.kind === 'refused') return said
-    if (runs === 0) return `${said}. The call did not run.`
+    if (failure.kind === 'refused') return message
+    if (runs === 0) return `${message}. The call did not run.`
     return this.#options.config.retry === 'never'
-      ? `${said}. The call may have run, and retry: 'never' forbids to repeat it.`
-      : `${said}. The call may have run, so it was not repeated. See first why the server failed. Only if each of its tools may run twice, retry: 'always' has such calls repeated.`
+      ? `${message}. The call may have run, and retry: 'never' forbids to repeat it.`
+      : `${message}. The call may have run, so it was not repeated. See first why the server failed. Only if each of its tools may run twice, retry: 'always' has such calls repeated.`
   }
 
   async #reach(attempts: CallAttempts): Promise<Connection> {
-    const { call, hold, lastFailure } = attempts
-    if (this.#options.config.onRestart === 'fail' && this.#keepsState && hold.hasToldAnything) {
+    const { call, lease, lastFailure } = attempts
+    if (this.#options.config.onRestart === 'fail' && this.#keepsState && lease.hasRunCalls) {
       throw this.#forgotten(attempts)
     }
     try {
@@ -300,8 +300,8 @@ export class McpSession extends Resource {
     )
   }
 
-  #told({ generation }: Connection, { number, hold }: CallAttempts): ServerAnswer['detail'] {
-    const sessionRestarted = this.#noteTold(generation, hold)
+  #detail({ generation }: Connection, { number, lease }: CallAttempts): ServerAnswer['detail'] {
+    const sessionRestarted = this.#noteRestart(generation, lease)
     return { server: this.name, generation, attempts: number, ...(sessionRestarted && { sessionRestarted }) }
   }
 
@@ -310,9 +310,9 @@ export class McpSession extends Resource {
   }
 
   /** True once after each restart, if the server may have forgotten what this rollout told it. */
-  #noteTold(generation: number, hold: SessionState): true | undefined {
-    const isForgotten = hold.isForgottenBy(generation)
-    hold.tell(generation)
+  #noteRestart(generation: number, lease: SessionState): true | undefined {
+    const isForgotten = lease.isUnknownTo(generation)
+    lease.noteCall(generation)
     return isForgotten && this.#keepsState ? true : undefined
   }
 
@@ -331,7 +331,7 @@ export class McpSession extends Resource {
       ...this.#facts(attempts, generation),
       ending,
       mayHaveRun: mayHaveRun || attempts.mayHaveRun > 0,
-      sessionRestarted: mayHaveRun ? this.#noteTold(generation, attempts.hold) : undefined,
+      sessionRestarted: mayHaveRun ? this.#noteRestart(generation, attempts.lease) : undefined,
     }
     return this.#errors.infra(message, facts, failure?.cause ?? attempts.lastFailure?.cause)
   }

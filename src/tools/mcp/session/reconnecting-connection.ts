@@ -117,7 +117,7 @@ export class ReconnectingConnection extends Resource {
   protected override async onClose(): Promise<void> {
     this.#refresh.cancel()
     this.#clock?.stop()
-    // Calls on all connections are told at once. An opening has heard the signal, and closes its connection itself.
+    // Calls on all connections get the change at once. An opening has seen the signal, and closes its connection itself.
     await Promise.allSettled([closeTogether(this.#unended), this.#flight?.settled()])
     // Connections that are still there could not be ended, and say why.
     await closeTogether(this.#unended)

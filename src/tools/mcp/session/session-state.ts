@@ -1,6 +1,6 @@
 import { MillraceError } from '../../../errors/index.ts'
 import { causesOf, type Redaction } from '../../../kit/index.ts'
-import { wordsOf } from '../transports/call-failure.ts'
+import { errorText } from '../transports/call-failure.ts'
 import type { CallFailure, ServerCall, ServerEnding } from '../transports/pending-calls.ts'
 import type { Connection } from './connection.ts'
 
@@ -10,16 +10,16 @@ type FailedAttempt = CallFailure & { readonly connection: Connection }
 export class CallAttempts {
   readonly call: ServerCall
   /** The hold of the rollout that made the call: by the time the call ends, another rollout may hold the session. */
-  readonly hold: SessionState
+  readonly lease: SessionState
   readonly limitMs: number
   readonly #startedAt = performance.now()
   #failed: readonly FailedAttempt[] = []
   #waitedMs = 0
   #waitStartedAt = 0
 
-  constructor(call: ServerCall, hold: SessionState, limitMs: number) {
+  constructor(call: ServerCall, lease: SessionState, limitMs: number) {
     this.call = call
-    this.hold = hold
+    this.lease = lease
     this.limitMs = limitMs
   }
 
@@ -64,22 +64,22 @@ export class CallAttempts {
 /** Whether the rollout that holds a session has told its server anything, so that a restart would lose it. */
 export class SessionState {
   /** The newest connection on which a call may have run. */
-  #toldGeneration: number | undefined
+  #lastGeneration: number | undefined
 
   /** Whether a restart now would make the server forget something. */
-  get hasToldAnything(): boolean {
-    return this.#toldGeneration !== undefined
+  get hasRunCalls(): boolean {
+    return this.#lastGeneration !== undefined
   }
 
   /** Whether the server behind this connection does not know what an earlier one was told. */
-  isForgottenBy(generation: number): boolean {
-    return this.#toldGeneration !== undefined && generation > this.#toldGeneration
+  isUnknownTo(generation: number): boolean {
+    return this.#lastGeneration !== undefined && generation > this.#lastGeneration
   }
 
   /** A call that may have run on this connection has ended. */
-  tell(generation: number): void {
+  noteCall(generation: number): void {
     // A call may end on an older connection after others have ended on the next.
-    if (this.#toldGeneration === undefined || generation > this.#toldGeneration) this.#toldGeneration = generation
+    if (this.#lastGeneration === undefined || generation > this.#lastGeneration) this.#lastGeneration = generation
   }
 }
 
@@ -129,17 +129,17 @@ export class SessionErrors {
   text(error: unknown): string {
     let text = ''
     for (const cause of causesOf(error)) {
-      const words = cause instanceof MillraceError ? cause.rawMessage : this.#foreignWords(cause)
+      const message = cause instanceof MillraceError ? cause.rawMessage : this.#foreignText(cause)
       // Many errors repeat their cause in their own words.
-      if (!text.includes(words)) text += text === '' ? words : `: ${words}`
+      if (!text.includes(message)) text += text === '' ? message : `: ${message}`
     }
     return this.#redaction.text(text || String(error))
   }
 
   /** The text is redacted before it is cut: a cut could leave half a secret that nothing finds. */
-  #foreignWords(error: Error): string {
+  #foreignText(error: Error): string {
     // A redacted error of ours has its code before its words.
-    const words = this.#redaction.text(wordsOf(error).replace(/^\[\w+\] /, ''))
-    return words.length > maxForeignChars ? `${words.slice(0, maxForeignChars)}…` : words
+    const message = this.#redaction.text(errorText(error).replace(/^\[\w+\] /, ''))
+    return message.length > maxForeignChars ? `${message.slice(0, maxForeignChars)}…` : message
   }
 }

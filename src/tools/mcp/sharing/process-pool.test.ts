@@ -1,7 +1,7 @@
 import { setImmediate as turn } from 'node:timers/promises'
 import { expect, test } from 'vitest'
 import { ProcessPool, type ProcessPoolOptions } from './process-pool.ts'
-import type { HeldSession } from './session-source.ts'
+import type { SessionLease } from './session-source.ts'
 import { SessionStand } from '../../../../test/support/tools/stand-in-session.ts'
 import type { ServerEvent } from '../session/server-events.ts'
 import { ServerBreaker } from '../session/server-breaker.ts'
@@ -32,7 +32,7 @@ function poolOf(options: Partial<ProcessPoolOptions> = {}) {
   }
 }
 
-const numberOf = async ({ session }: HeldSession): Promise<string> => {
+const numberOf = async ({ session }: SessionLease): Promise<string> => {
   const { content } = await session.call({ tool: 'x', arguments: {}, signal: never })
   return String(content)
 }

@@ -1,8 +1,8 @@
 import { withAbort, Resource, timerMs } from '../../../kit/index.ts'
 import {
-  HeldEvents,
-  type HeldSession,
-  type KeptSession,
+  SessionEvents,
+  type SessionLease,
+  type SharableSession,
   type OwnSessionOptions,
   type ServerEventListener,
   type SessionSource,
@@ -20,8 +20,8 @@ export interface ProcessPoolOptions extends PoolOptions, OwnSessionOptions {
 }
 
 interface PooledSession {
-  readonly session: KeptSession
-  readonly events: HeldEvents
+  readonly session: SharableSession
+  readonly events: SessionEvents
   readonly startedAt: number
   uses: number
   /** Set while the process is ready and may become idle for too long. */
@@ -65,7 +65,7 @@ export class ProcessPool extends Resource implements SessionSource {
     await this.#fill()
   }
 
-  async take(signal: AbortSignal, onEvent?: ServerEventListener): Promise<HeldSession> {
+  async take(signal: AbortSignal, onEvent?: ServerEventListener): Promise<SessionLease> {
     this.throwIfClosed()
     signal.throwIfAborted()
     this.#ahead = this.#warm
@@ -99,8 +99,8 @@ export class ProcessPool extends Resource implements SessionSource {
     }
   }
 
-  #lend(pooled: PooledSession, onEvent: ServerEventListener | undefined): HeldSession {
-    pooled.session.beginHold()
+  #lend(pooled: PooledSession, onEvent: ServerEventListener | undefined): SessionLease {
+    pooled.session.beginLease()
     pooled.events.holder = onEvent
     return { session: pooled.session, giveBack: (use) => this.#takeBack(pooled, use) }
   }
@@ -140,7 +140,7 @@ export class ProcessPool extends Resource implements SessionSource {
 
   /** Starts one process. Never rejects. */
   async #start(): Promise<void> {
-    const events = new HeldEvents(this.#options.onEvent)
+    const events = new SessionEvents(this.#options.onEvent)
     const session = this.#options.makeSession(events.tell)
     this.#sessions.add(session)
     this.#starting += 1
@@ -198,7 +198,7 @@ export class ProcessPool extends Resource implements SessionSource {
   }
 
   /** Ends a process in the background. Its place is free once it is gone. */
-  #retire(session: KeptSession): void {
+  #retire(session: SharableSession): void {
     void this.#sessions.end(session).then(() => this.#fill())
   }
 

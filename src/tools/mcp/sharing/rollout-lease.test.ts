@@ -2,7 +2,7 @@ import { expect, test } from 'vitest'
 import { MillraceError } from '../../../errors/index.ts'
 import { KnownCatalogues } from '../catalogue/tool-catalogue.ts'
 import { RolloutLease, type ServerPolicy } from './rollout-lease.ts'
-import type { KeptSession } from './session-source.ts'
+import type { SharableSession } from './session-source.ts'
 import type { ServerAnswer } from '../transports/pending-calls.ts'
 
 const { signal } = new AbortController()
@@ -17,11 +17,11 @@ const lostAgain = new MillraceError('tool_infra', 'lost again', {
 })
 
 function leaseOf(policy: ServerPolicy, answer: () => ServerAnswer): RolloutLease {
-  const session: KeptSession = {
+  const session: SharableSession = {
     catalogue: undefined,
     isOpen: true,
     open: () => Promise.reject(new Error('it is open')),
-    beginHold: () => {},
+    beginLease: () => {},
     call: async () => answer(),
     close: () => Promise.resolve(),
   }

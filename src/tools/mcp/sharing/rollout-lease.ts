@@ -2,17 +2,17 @@ import { MillraceError } from '../../../errors/index.ts'
 import { nearestName } from '../../../kit/index.ts'
 import type { KnownCatalogues, ToolCatalogue } from '../catalogue/tool-catalogue.ts'
 import type { ServerAnswer, ServerCall, ServerCallDetail } from '../transports/pending-calls.ts'
-import type { HeldSession, SessionUse } from './session-source.ts'
+import type { SessionLease, SessionUse } from './session-source.ts'
 
 interface ServerFailure {
   readonly server: string
   readonly error: MillraceError
 }
 
-export type TakenServer =
+export type OpenedServer =
   | {
       readonly server: string
-      readonly held: HeldSession
+      readonly held: SessionLease
       readonly policy: ServerPolicy
       readonly waiting: WaitingRollouts
       readonly error?: undefined
@@ -28,11 +28,11 @@ export interface ServerPolicy {
   readonly onRestart: 'fail' | 'tell'
 }
 
-interface Hold extends ServerPolicy {
-  readonly held: HeldSession
+interface LeasedServer extends ServerPolicy {
+  readonly held: SessionLease
   isUsed: boolean
   running: number
-  /** Whether a call was given up, which the server may still be working on. */
+  /** Whether a call was abandoned, which the server may still be working on. */
   isLeftBusy: boolean
   /** Calls that wait for the server: together they are one rollout that waits. */
   awaiting: number
@@ -41,50 +41,50 @@ interface Hold extends ServerPolicy {
 
 export class RolloutLease implements ServerLease {
   readonly failures: readonly ServerFailure[]
-  readonly #holds = new Map<string, Hold>()
+  readonly #leased = new Map<string, LeasedServer>()
   readonly #known: KnownCatalogues
   #givenBack: Promise<void> | undefined
 
-  constructor(taken: readonly TakenServer[], known: KnownCatalogues) {
+  constructor(taken: readonly OpenedServer[], known: KnownCatalogues) {
     this.#known = known
     this.failures = taken.flatMap(({ server, error }) => (error ? [{ server, error }] : []))
     for (const { server, held, policy, waiting } of taken) {
       if (!held) continue
-      this.#holds.set(server, { ...policy, held, waiting, isUsed: false, running: 0, isLeftBusy: false, awaiting: 0 })
+      this.#leased.set(server, { ...policy, held, waiting, isUsed: false, running: 0, isLeftBusy: false, awaiting: 0 })
     }
   }
 
   get catalogues(): readonly ToolCatalogue[] {
     return this.#known.together(
-      Array.from(this.#holds.values(), ({ held }) => held.session.catalogue).filter((list) => list !== undefined),
+      Array.from(this.#leased.values(), ({ held }) => held.session.catalogue).filter((list) => list !== undefined),
     )
   }
 
   async call(server: string, call: ServerCall): Promise<ServerAnswer> {
     if (this.#givenBack) throw new MillraceError('closed', `the rollout has given back its tool server "${server}"`)
-    const hold = this.#holds.get(server)
-    if (!hold) return this.#withoutServer(server)
-    hold.isUsed = true
-    hold.running += 1
+    const lease = this.#leased.get(server)
+    if (!lease) return this.#withoutServer(server)
+    lease.isUsed = true
+    lease.running += 1
     try {
-      const answer = await this.#answer(server, hold, call)
+      const answer = await this.#answer(server, lease, call)
       // Also for a server that the rollout can do without: if what it was told is lost, the rollout's work is not what it seems.
-      if (answer.detail.sessionRestarted && hold.onRestart === 'fail') throw forgotten(call, answer.detail)
+      if (answer.detail.sessionRestarted && lease.onRestart === 'fail') throw forgotten(call, answer.detail)
       return answer
     } finally {
-      hold.running -= 1
+      lease.running -= 1
     }
   }
 
-  async #answer(server: string, hold: Hold, call: ServerCall): Promise<ServerAnswer> {
+  async #answer(server: string, lease: LeasedServer, call: ServerCall): Promise<ServerAnswer> {
     try {
-      const answer = await hold.held.session.call({ ...call, onAway: (why) => startWait(hold, call.onAway?.(why)) })
-      if (answer.detail.timedOut) hold.isLeftBusy = true
+      const answer = await lease.held.session.call({ ...call, onAway: (why) => startWait(lease, call.onAway?.(why)) })
+      if (answer.detail.timedOut) lease.isLeftBusy = true
       return answer
     } catch (error) {
-      if (call.signal.aborted) hold.isLeftBusy = true
-      if (hold.isRequired || !(error instanceof MillraceError) || error.code !== 'tool_infra') throw error
-      if (error.data['sessionRestarted'] && hold.onRestart === 'fail') throw error
+      if (call.signal.aborted) lease.isLeftBusy = true
+      if (lease.isRequired || !(error instanceof MillraceError) || error.code !== 'tool_infra') throw error
+      if (error.data['sessionRestarted'] && lease.onRestart === 'fail') throw error
       return unavailable(server, error)
     }
   }
@@ -92,8 +92,8 @@ export class RolloutLease implements ServerLease {
   #withoutServer(server: string): ServerAnswer {
     const failure = this.failures.find((candidate) => candidate.server === server)
     if (failure) return unavailable(server, failure.error)
-    const near = nearestName(server, this.#holds.keys())
-    const known = [...this.#holds.keys()].map((name) => `"${name}"`).join(', ') || 'none'
+    const near = nearestName(server, this.#leased.keys())
+    const known = [...this.#leased.keys()].map((name) => `"${name}"`).join(', ') || 'none'
     throw new MillraceError(
       'env_invalid',
       `there is no tool server "${server}"${near === undefined ? '' : `; did you mean "${near}"?`} (configured: ${known})`,
@@ -103,24 +103,24 @@ export class RolloutLease implements ServerLease {
   [Symbol.asyncDispose](): Promise<void> {
     if (!this.#givenBack) {
       this.#givenBack = Promise.resolve()
-      for (const hold of this.#holds.values()) hold.held.giveBack(useOf(hold))
+      for (const lease of this.#leased.values()) lease.held.giveBack(useOf(lease))
     }
     return this.#givenBack
   }
 }
 
 /** Counts the rollout as one that waits, as long as any of its calls does. */
-function startWait(hold: Hold, resume: (() => void) | undefined): () => void {
-  hold.awaiting += 1
-  if (hold.awaiting === 1) hold.waiting.count += 1
+function startWait(lease: LeasedServer, resume: (() => void) | undefined): () => void {
+  lease.awaiting += 1
+  if (lease.awaiting === 1) lease.waiting.count += 1
   return () => {
-    hold.awaiting -= 1
-    if (hold.awaiting === 0) hold.waiting.count -= 1
+    lease.awaiting -= 1
+    if (lease.awaiting === 0) lease.waiting.count -= 1
     resume?.()
   }
 }
 
-function useOf({ isUsed, running, isLeftBusy }: Hold): SessionUse {
+function useOf({ isUsed, running, isLeftBusy }: LeasedServer): SessionUse {
   if (running > 0 || isLeftBusy) return 'busy'
   return isUsed ? 'used' : 'unused'
 }

@@ -5,22 +5,22 @@ import type { ServerEvent } from '../session/server-events.ts'
 import type { ServerAnswer, ServerCall } from '../transports/pending-calls.ts'
 
 /** The parts of an `McpSession` that the ways of sharing need. */
-export interface KeptSession {
+export interface SharableSession {
   readonly catalogue: ToolCatalogue | undefined
   /** Whether a call could be written now. */
   readonly isOpen: boolean
   open(signal?: AbortSignal): Promise<ToolCatalogue>
   /** Another rollout holds the session from now on: earlier restarts do not concern it. */
-  beginHold(): void
+  beginLease(): void
   call(call: ServerCall): Promise<ServerAnswer>
   close(): Promise<void>
 }
 
-/** How a rollout used a session: no call, all calls answered, or a call given up that the server may still work on. */
+/** How a rollout used a session: no call, all calls answered, or a call abandoned that the server may still work on. */
 export type SessionUse = 'unused' | 'used' | 'busy'
 
-export interface HeldSession {
-  readonly session: KeptSession
+export interface SessionLease {
+  readonly session: SharableSession
   /** Called once. A session that has to end does so in the background; closing the source waits for it. */
   giveBack(use: SessionUse): void
 }
@@ -29,13 +29,13 @@ export interface SessionSource extends AsyncDisposable {
   /** Prepares what can be ready before a rollout asks for it. Never rejects. */
   warm(): Promise<void>
   /** `onEvent` takes the events of the session while it is held, unless other rollouts hold it too. */
-  take(signal: AbortSignal, onEvent?: ServerEventListener): Promise<HeldSession>
+  take(signal: AbortSignal, onEvent?: ServerEventListener): Promise<SessionLease>
 }
 
 export type ServerEventListener = (event: ServerEvent) => void
 
 /** Where the events of one session go: to the rollout that holds it, and to the owner of all servers while none does. */
-export class HeldEvents {
+export class SessionEvents {
   holder: ServerEventListener | undefined
   readonly #owner: ServerEventListener
 
@@ -49,7 +49,7 @@ export class HeldEvents {
 
 /** Every session of a source that is not known to be gone. */
 export class OwnedSessions {
-  readonly #sessions = new Set<KeptSession>()
+  readonly #sessions = new Set<SharableSession>()
   /** The first error of a session that would not end: reported by `close`, since nobody waits for it before. */
   #failure: { readonly error: unknown } | undefined
 
@@ -57,12 +57,12 @@ export class OwnedSessions {
     return this.#sessions.size
   }
 
-  add(session: KeptSession): void {
+  add(session: SharableSession): void {
     this.#sessions.add(session)
   }
 
   /** Ends a session. Never rejects. */
-  async end(session: KeptSession): Promise<void> {
+  async end(session: SharableSession): Promise<void> {
     try {
       await session.close()
     } catch (error) {
@@ -78,12 +78,12 @@ export class OwnedSessions {
 }
 
 export class SharedServer extends Resource implements SessionSource {
-  readonly #session: KeptSession
+  readonly #session: SharableSession
   readonly #breaker: ServerBreaker
   /** Holding the session costs nothing, so all rollouts get the same object. */
-  readonly #held: HeldSession
+  readonly #held: SessionLease
 
-  constructor(session: KeptSession, breaker: ServerBreaker) {
+  constructor(session: SharableSession, breaker: ServerBreaker) {
     super()
     this.#session = session
     this.#breaker = breaker
@@ -98,7 +98,7 @@ export class SharedServer extends Resource implements SessionSource {
     }
   }
 
-  async take(signal: AbortSignal): Promise<HeldSession> {
+  async take(signal: AbortSignal): Promise<SessionLease> {
     this.throwIfClosed()
     // A rollout that leaves does not stop an opening that others wait for.
     if (!this.#session.isOpen) await this.#breaker.open(() => this.#session.open(signal), { signal })
@@ -111,15 +111,15 @@ export class SharedServer extends Resource implements SessionSource {
 }
 
 export interface OwnSessionOptions {
-  readonly makeSession: (onEvent: ServerEventListener) => KeptSession
+  readonly makeSession: (onEvent: ServerEventListener) => SharableSession
   readonly breaker: ServerBreaker
   /** Takes the events of sessions that no rollout holds. */
   readonly onEvent: ServerEventListener
 }
 
 interface SessionWithEvents {
-  readonly session: KeptSession
-  readonly events: HeldEvents
+  readonly session: SharableSession
+  readonly events: SessionEvents
 }
 
 /**
@@ -150,7 +150,7 @@ export class SessionPerRollout extends Resource implements SessionSource {
     return this.#warming
   }
 
-  async take(signal: AbortSignal, onEvent?: ServerEventListener): Promise<HeldSession> {
+  async take(signal: AbortSignal, onEvent?: ServerEventListener): Promise<SessionLease> {
     this.throwIfClosed()
     const taken = this.#takeSpare() ?? (await this.#open(signal, onEvent))
     taken.events.holder = onEvent
@@ -176,7 +176,7 @@ export class SessionPerRollout extends Resource implements SessionSource {
     const { makeSession, onEvent, breaker } = this.#options
     const open = async (): Promise<SessionWithEvents> => {
       this.throwIfClosed()
-      const events = new HeldEvents(onEvent, holder)
+      const events = new SessionEvents(onEvent, holder)
       const session = makeSession(events.tell)
       this.#sessions.add(session)
       try {

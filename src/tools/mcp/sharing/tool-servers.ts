@@ -11,7 +11,7 @@ import {
   RolloutLease,
   type ServerLease,
   type ServerPolicy,
-  type TakenServer,
+  type OpenedServer,
   type ToolServerStatus,
   type WaitingRollouts,
 } from './rollout-lease.ts'
@@ -140,7 +140,7 @@ export class ToolServers extends Resource {
     }
   }
 
-  #checkNames(taken: readonly TakenServer[]): void {
+  #checkNames(taken: readonly OpenedServer[]): void {
     for (const { server, held } of taken) {
       const catalogue = held?.session.catalogue
       const names = catalogue ? this.#names.check(catalogue) : []
@@ -160,7 +160,7 @@ async function take(
   scope: AbortScope,
   isRollout: boolean,
   onEvent: ServerEventListener | undefined,
-): Promise<TakenServer> {
+): Promise<OpenedServer> {
   waiting.count += Number(isRollout)
   try {
     return { server, policy, waiting, held: await source.take(scope.signal, onEvent) }

@@ -22,7 +22,7 @@ const busyMs = 1000
 
 /** What an HTTP status means for a call that got it instead of an answer of MCP. */
 export function statusFailure(status: number, page: string, retryAfterMs: number = busyMs): CallFailure {
-  const cause = new Error(statusWords(status, page))
+  const cause = new Error(statusText(status, page))
   if (isForgottenSession(status, page)) return { kind: 'lost', mayHaveRun: false, cause }
   const isOfGateway = gatewayStatuses.has(status)
   if (busyStatuses.has(status)) return { kind: 'refused', mayHaveRun: false, cause, retryAfterMs, isOfGateway }
@@ -39,12 +39,12 @@ export function sseFailure(error: Error): CallFailure {
 }
 
 /** The text of an error. The SDK's error has a status beside its words, and often only the status says what is wrong. */
-export function wordsOf(error: Error): string {
+export function errorText(error: Error): string {
   if (!(error instanceof SdkHttpError)) return error.message
   const { status } = error
-  const said = statusWords(status, error.message.replace(/^Error POSTing to endpoint:/, ''))
-  if (status === 401 || status === 403) return `${said}. Check the key in "headers"`
-  return status === 404 || status === 405 ? `${said}. Check the path in "url", which is often /mcp` : said
+  const message = statusText(status, error.message.replace(/^Error POSTing to endpoint:/, ''))
+  if (status === 401 || status === 403) return `${message}. Check the key in "headers"`
+  return status === 404 || status === 405 ? `${message}. Check the path in "url", which is often /mcp` : message
 }
 
 export function statusOf(error: unknown): number | undefined {
@@ -52,7 +52,7 @@ export function statusOf(error: unknown): number | undefined {
   return undefined
 }
 
-function statusWords(status: number, page: string): string {
+function statusText(status: number, page: string): string {
   return `HTTP ${status}: ${page.trim() || 'no further words'}`
 }
 

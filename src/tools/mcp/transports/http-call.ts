@@ -165,7 +165,7 @@ export class HttpReply implements Dispatcher.DispatchHandler, EventSink {
 
   onRequestStart(controller: Controller): void {
     this.#controller = controller
-    // The call was given up while it waited for a socket.
+    // The call was abandoned while it waited for a socket.
     if (this.#isAborted) controller.abort(new Error('the call was given up'))
   }
 

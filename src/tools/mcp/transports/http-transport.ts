@@ -9,8 +9,8 @@ import {
 } from '@modelcontextprotocol/client'
 import type * as Undici from 'undici'
 import type { Dispatcher } from 'undici'
-import { descriptorBudget, lastingFailure, poolTo, proxyFor, readAuthority } from '../../../http/index.ts'
-import { ArraySet, onFirstUse, processShare, timerMs, within } from '../../../kit/index.ts'
+import { descriptorBudget, permanentFailure, connectionPool, proxyFor, readAuthority } from '../../../http/index.ts'
+import { ArraySet, onFirstUse, processShare, timerMs, settlesWithin } from '../../../kit/index.ts'
 import type { HttpServerConfig } from '../config/server-config.ts'
 import { sseFailure } from './call-failure.ts'
 import { HttpCall, type HttpReply } from './http-call.ts'
@@ -105,7 +105,7 @@ class StreamableLink implements ServerLink {
 async function sayGoodbye(transport: StreamableHTTPClientTransport): Promise<void> {
   if (transport.sessionId === undefined) return
   try {
-    await within(transport.terminateSession(), goodbyeMs)
+    await settlesWithin(transport.terminateSession(), goodbyeMs)
   } catch {
     // The server is gone, or has forgotten the session already: either way there is nothing left to end.
   }
@@ -160,7 +160,7 @@ export function serverFetch({ caFile }: HttpServerConfig, onPosted: (url: URL) =
 /** `fetch` only says that it failed; its cause says why. */
 function explain(error: unknown): never {
   const cause = error instanceof Error ? error.cause : undefined
-  const why = lastingFailure(cause)
+  const why = permanentFailure(cause)
   throw why === undefined ? error : new Error(why, { cause })
 }
 
@@ -200,7 +200,7 @@ function openPools(caFile: string | undefined): HttpPools {
       factory(target) {
         const url = new URL(target)
         const proxy = proxyFor(url, process.env)
-        return poolTo({ origin: url.origin, proxy, connections, connectTimeoutMs, authority })
+        return connectionPool({ origin: url.origin, proxy, connections, connectTimeoutMs, authority })
       },
     })
   // Tools may use as many descriptors as all backends together; a quarter of them remains for processes and files.

@@ -77,25 +77,25 @@ export class PendingCall implements AbortListener {
   id = 0
   /** The HTTP request of this call alone, where a call has one. */
   request: CallRequest | undefined
-  readonly #giveUp: (call: PendingCall, why: 'timeout' | 'aborted') => void
+  readonly #abandon: (call: PendingCall, why: 'timeout' | 'aborted') => void
   readonly #signal: AbortSignal
   readonly #timer: NodeJS.Timeout
   readonly #resolve: (outcome: CallOutcome) => void
 
-  /** `giveUp` is called when nobody waits for the answer any more. */
+  /** `abandon` is called when nobody waits for the answer any more. */
   constructor(
     { signal, onProgress }: ServerCall,
     timeoutMs: number,
-    giveUp: (call: PendingCall, why: 'timeout' | 'aborted') => void,
+    abandon: (call: PendingCall, why: 'timeout' | 'aborted') => void,
   ) {
     const { promise, resolve } = Promise.withResolvers<CallOutcome>()
     this.outcome = promise
     this.onProgress = onProgress
-    this.#giveUp = giveUp
+    this.#abandon = abandon
     this.#signal = signal
     this.#resolve = resolve
     // Progress does not move the deadline: a tool that reports progress for ever would never end.
-    this.#timer = setTimeout(() => giveUp(this, 'timeout'), timerMs(timeoutMs))
+    this.#timer = setTimeout(() => abandon(this, 'timeout'), timerMs(timeoutMs))
     onAbort(signal, this)
   }
 
@@ -106,7 +106,7 @@ export class PendingCall implements AbortListener {
   }
 
   handleEvent(): void {
-    this.#giveUp(this, 'aborted')
+    this.#abandon(this, 'aborted')
   }
 }
 

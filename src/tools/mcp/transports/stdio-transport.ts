@@ -1,6 +1,6 @@
 import type { JSONRPCMessage, Transport } from '@modelcontextprotocol/client'
 import { MillraceError } from '../../../errors/index.ts'
-import { LineSplitter, within } from '../../../kit/index.ts'
+import { LineSplitter, settlesWithin } from '../../../kit/index.ts'
 import { ServerProcess } from '../../../process/index.ts'
 import type { StdioServerConfig } from '../config/server-config.ts'
 import type { ServerLink } from './pending-calls.ts'
@@ -118,7 +118,7 @@ export class StdioTransport implements Transport {
 
   /** A server whose output has ended is about to exit. If it does not, it still cannot answer any more, and is ended. */
   async #expectEnd(): Promise<void> {
-    if (!(await within(this.#process.ended, exitLimitMs))) this.#fail(silent(this.#process.server))
+    if (!(await settlesWithin(this.#process.ended, exitLimitMs))) this.#fail(silent(this.#process.server))
   }
 
   #fail(error: MillraceError): void {

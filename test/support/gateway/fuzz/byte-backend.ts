@@ -52,7 +52,7 @@ export class FedBackend implements Backend {
       isOpenAi: false,
     })
     const limits = { idleTimeoutMs, requestTimeoutMs }
-    this.#wire = { source, dialect: this.#dialect, ...limits, prompts: new PromptMemory(), heard: { at: 0 } }
+    this.#wire = { source, dialect: this.#dialect, ...limits, prompts: new PromptMemory(), lastByte: { at: 0 } }
   }
 
   /** Exchanges that have not given everything back. */

@@ -6,11 +6,11 @@ import type { ApiName, JsonObject } from '../../../../src/schema/index.ts'
 import type { Chance } from './fuzz.ts'
 import { readEvents, readEventsSoFar, readObject } from '../stream-events.ts'
 import { Talk } from '../scripted-conversation.ts'
-import { type Heard, voices } from '../api-clients.ts'
+import { type Received, voices } from '../api-clients.ts'
 
 /** A reply that a client has got to its end, and all that led to it. */
-export interface HeardReply {
-  readonly heard: Heard
+export interface ReceivedReply {
+  readonly received: Received
   readonly said: readonly string[]
 }
 
@@ -29,7 +29,7 @@ const nobody = { open: () => Promise.reject(new Error('nobody asks here')) }
 
 /** One conversation of an agent that does anything: also in the middle of a reply, and at its very end. */
 export class RandomAgent {
-  readonly replies: HeardReply[] = []
+  readonly replies: ReceivedReply[] = []
   /** Whose words it has used, though it did not wait for their end. */
   readonly overheard = new Set<string>()
   readonly #options: RandomAgentOptions
@@ -80,8 +80,8 @@ export class RandomAgent {
   async #askTwice(): Promise<void> {
     this.#speak()
     const body = this.#body()
-    const heard = await Promise.all([this.#ask(body), this.#ask(body)])
-    this.#take(this.#options.chance.pick(heard))
+    const received = await Promise.all([this.#ask(body), this.#ask(body)])
+    this.#take(this.#options.chance.pick(received))
   }
 
   async #retry(): Promise<void> {
@@ -101,8 +101,8 @@ export class RandomAgent {
     const body = this.#body()
     const first = this.#ask(body)
     await this.#turns(4)
-    const heard = await Promise.all([first, this.#ask(body, 1)])
-    this.#take(heard[1])
+    const received = await Promise.all([first, this.#ask(body, 1)])
+    this.#take(received[1])
   }
 
   /** Leaves at any moment, and then asks again, asks anew, goes on with what it has heard, or says something else. */
@@ -113,10 +113,10 @@ export class RandomAgent {
     const { client, done } = this.#send(body)
     await this.#turns(40)
     client.leave()
-    const heard = this.#note(client)
+    const received = this.#note(client)
     if (chance.is(0.5)) await done
-    if (heard) {
-      this.#take(heard)
+    if (received) {
+      this.#take(received)
       await done
       return
     }
@@ -133,10 +133,10 @@ export class RandomAgent {
   async #goOnFrom(client: RecordingClient): Promise<void> {
     const events = readEventsSoFar(client.text)
     if (this.#options.api !== 'chat' || events.length === 0) return
-    const heard = this.#talk.voice.heardStream(events)
-    if (heard.text === '') return
-    this.overheard.add(heard.id)
-    this.#take(heard)
+    const received = this.#talk.voice.receivedStream(events)
+    if (received.text === '') return
+    this.overheard.add(received.id)
+    this.#take(received)
     await this.#goOn()
   }
 
@@ -164,9 +164,9 @@ export class RandomAgent {
     return `${this.#options.name} asks ${this.#words}`
   }
 
-  #take(heard: Heard | undefined): void {
-    this.#last = heard?.id
-    if (heard) this.#talk.take(heard)
+  #take(received: Received | undefined): void {
+    this.#last = received?.id
+    if (received) this.#talk.take(received)
   }
 
   #body(): Record<string, JsonObject[string]> {
@@ -179,19 +179,19 @@ export class RandomAgent {
   }
 
   /** Undefined if the backend broke off. */
-  async #ask(body: JsonObject, retryCount?: number): Promise<Heard | undefined> {
+  async #ask(body: JsonObject, retryCount?: number): Promise<Received | undefined> {
     const { client, done } = this.#send(body, retryCount)
     await done
     return this.#note(client)
   }
 
   /** What the client got, if that is a whole reply. */
-  #note({ isEnded, status, text, eventCount }: RecordingClient): Heard | undefined {
+  #note({ isEnded, status, text, eventCount }: RecordingClient): Received | undefined {
     if (!isEnded || status !== 200 || /"error":\s*\{/.test(text)) return undefined
     const { voice } = this.#talk
-    const heard = eventCount > 0 ? voice.heardStream(readEvents(text)) : voice.heard(readObject(text))
-    this.replies.push({ heard, said: this.#talk.said })
-    return heard
+    const received = eventCount > 0 ? voice.receivedStream(readEvents(text)) : voice.received(readObject(text))
+    this.replies.push({ received, said: this.#talk.said })
+    return received
   }
 
   async #turns(limit: number): Promise<void> {

@@ -342,13 +342,13 @@ test.each([false, true])(
       stream,
     }
     const named = { model: 'm', ...said, previous_response_id: 'resp_theirs', input: [patched] }
-    const heard = await open.ask(caller, named, { api: 'responses' })
+    const received = await open.ask(caller, named, { api: 'responses' })
     expect(JSON.parse(server.requests.at(-1)?.body ?? '')).toEqual({
       model: 'm',
       ...said,
       input: [{ role: 'user', content: 'go' }, ...response.output, patched],
     })
-    const told = stream ? await wholeOf('responses', heard.events) : heard.document
+    const told = stream ? await wholeOf('responses', received.events) : received.document
     expect(told).toMatchObject({ id: 'resp_theirs', previous_response_id: 'resp_theirs', output: response.output })
   },
 )
@@ -501,8 +501,8 @@ test.each([
     stream,
   }
   for (const retryCount of [0, 1]) {
-    const heard = await open.ask(caller, body, { api: 'messages', retryCount })
-    const said = stream ? await wholeOf('messages', heard.events) : heard.document
+    const received = await open.ask(caller, body, { api: 'messages', retryCount })
+    const said = stream ? await wholeOf('messages', received.events) : received.document
     expect(said).toMatchObject(end)
   }
   expect(server.requests).toHaveLength(1)

@@ -11,7 +11,7 @@ import {
 import { outcomes, type RolloutRecord } from '../../schema/index.ts'
 
 /** Scores a group together, or voids it, as the run that made its members did. Changes the records. */
-export async function settleAgain(
+export async function rescoreGroup(
   members: readonly RolloutRecord[],
   environment: Environment,
   score: (scored: readonly RolloutRecord[]) => Promise<GroupScores>,
@@ -31,7 +31,7 @@ export async function settleAgain(
 }
 
 /** Fails the rewards of a group with an unreadable member: nobody can tell what the others are worth. Changes the records. */
-export function leaveUnsettled(members: readonly RolloutRecord[], unreadable: string): void {
+export function failGroup(members: readonly RolloutRecord[], unreadable: string): void {
   const message = `its group cannot be scored again: rollout ${unreadable} of it cannot be read`
   const error = new MillraceError('store_failed', message).toWire()
   for (const record of members) {
@@ -43,7 +43,7 @@ export function settlesGroups(environment: Environment): boolean {
   return hasGroupReward(environment) || (environment.groupPolicy ?? 'keep') !== 'keep'
 }
 
-export function beforeSettling(record: RolloutRecord, environment: Environment): RolloutRecord {
+export function beforeGroupScoring(record: RolloutRecord, environment: Environment): RolloutRecord {
   const ofGroup = new Set(groupRewardNames(environment))
   const rewards = Object.fromEntries(Object.entries(record.rewards).filter(([name]) => !ofGroup.has(name)))
   if (!failedWithGroup(record, environment)) return { ...record, rewards }

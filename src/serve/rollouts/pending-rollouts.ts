@@ -1,6 +1,6 @@
 import { MillraceError } from '../../errors/index.ts'
 import {
-  holdsGroups,
+  waitsForGroups,
   type PlannedAttempt,
   type PlannedRollout,
   recordWithoutRun,
@@ -14,7 +14,7 @@ import type { ServeBounds } from './service-parts.ts'
 const settledAtOnce = 64
 
 /** Rollouts from when their request is on disk until they have a result: they wait for a place, run, or are cancelled. */
-export class DueRollouts {
+export class PendingRollouts {
   readonly #labels: SchedulerOptions['labels']
   readonly #reader: SchedulerOptions['reader']
   readonly #isGrouped: boolean
@@ -27,7 +27,7 @@ export class DueRollouts {
   constructor(options: Omit<SchedulerOptions, 'onAdmissionEnd'>) {
     this.#labels = options.labels
     this.#reader = options.reader
-    this.#isGrouped = holdsGroups(options.group)
+    this.#isGrouped = waitsForGroups(options.group)
     this.#scheduler = new Scheduler({ ...options, onAdmissionEnd: () => this.#waiting.end() })
     this.#clerk = new Scheduler({
       ...options,

@@ -1,8 +1,8 @@
 import { expect, test } from 'vitest'
-import { withinTime } from './within-time.ts'
+import { runWithTimeout } from './run-with-timeout.ts'
 
 test('gives what the task comes to', () => {
-  expect(withinTime(10_000, () => [1, 2])).toEqual([1, 2])
+  expect(runWithTimeout(10_000, () => [1, 2])).toEqual([1, 2])
 })
 
 test('stops a task that never ends, and the next one runs as if nothing had been', () => {
@@ -10,9 +10,9 @@ test('stops a task that never ends, and the next one runs as if nothing had been
   const never = (): string => {
     for (;;) rounds += 1
   }
-  expect(withinTime(20, never)).toBeUndefined()
+  expect(runWithTimeout(20, never)).toBeUndefined()
   const after = rounds
-  expect(withinTime(10_000, () => 'next')).toBe('next')
+  expect(runWithTimeout(10_000, () => 'next')).toBe('next')
   expect(rounds).toBe(after)
 })
 
@@ -26,7 +26,7 @@ test('also one that catches whatever is thrown at it', () => {
       }
     }
   }
-  expect(withinTime(20, stubborn)).toBeUndefined()
+  expect(runWithTimeout(20, stubborn)).toBeUndefined()
 })
 
 test('passes on what a task throws, the very same', () => {
@@ -34,5 +34,5 @@ test('passes on what a task throws, the very same', () => {
   const thrown = (): never => {
     throw error
   }
-  expect(() => withinTime(10_000, thrown)).toThrow(error)
+  expect(() => runWithTimeout(10_000, thrown)).toThrow(error)
 })

@@ -6,7 +6,7 @@ const context = createContext(scope)
 const script = new Script('task()')
 
 /** Runs foreign code that may never end; undefined if it took longer. It is stopped anywhere: it must only touch its own data. */
-export function withinTime<Value>(timeoutMs: number, task: () => Value): Value | undefined {
+export function runWithTimeout<Value>(timeoutMs: number, task: () => Value): Value | undefined {
   let value: Value | undefined
   scope.task = () => {
     value = task()

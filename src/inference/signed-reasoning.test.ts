@@ -54,7 +54,7 @@ const journalOf = (nodes: readonly MessageNode[]): MessageNode[] =>
   JSON.parse(JSON.stringify(nodes.slice(0, 3))) as MessageNode[]
 
 const calling: Block[] = [
-  { type: 'thinking', thinking: 'let me see', signature: 'sealed' },
+  { type: 'thinking', thinking: 'let me see', signature: 'signed' },
   { type: 'redacted_thinking', data: 'dark' },
   { type: 'text', text: '\n' },
   { type: 'tool_use', id: 'c1', name: 'look', input: { x: 1 } },
@@ -122,20 +122,20 @@ test('neither to another model, nor where reasoning is not to be sent', async ()
   const nodes = await converse(server.url, { api: 'messages', extra: {} })
   await converse(server.url, { api: 'messages', name: 'other', extra: {}, journalled: journalOf(nodes) })
   await converse(server.url, { api: 'messages', sendReasoning: false, extra: {} })
-  expect(server.requests.map(({ body }) => body.includes('sealed'))).toEqual([false, true, false, false, false])
+  expect(server.requests.map(({ body }) => body.includes('signed'))).toEqual([false, true, false, false, false])
 })
 
 test.each(['messages', 'responses', 'chat'] as const)(
   'nor to a judge that is shown the conversation (%s)',
   async (api) => {
-    const extra_content = { google: { thought_signature: 'sealed' } }
+    const extra_content = { google: { thought_signature: 'signed' } }
     const call = { id: 'c1', type: 'function', function: { name: 'look', arguments: '{}' }, extra_content }
     const replies = {
       messages: messagesReply(calling),
       responses: {
         status: 'completed',
         output: [
-          { type: 'reasoning', id: 'rs_1', summary: [], encrypted_content: 'sealed' },
+          { type: 'reasoning', id: 'rs_1', summary: [], encrypted_content: 'signed' },
           { type: 'function_call', call_id: 'c1', name: 'look', arguments: '{}' },
         ],
       },
@@ -145,12 +145,12 @@ test.each(['messages', 'responses', 'chat'] as const)(
     const nodes = await converse(server.url, { api, extra: {} })
     await using judge = openBackend(server.url, { api, name: 'judge' })
     await judge.send(ask({ messages: nodes.map(({ message }) => message) }))
-    expect(server.requests.map(({ body }) => body.includes('sealed'))).toEqual([false, true, false])
+    expect(server.requests.map(({ body }) => body.includes('signed'))).toEqual([false, true, false])
   },
 )
 
 test('encrypted reasoning goes back with the items it came with, also after a resume', async () => {
-  const reasoning = { type: 'reasoning', id: 'rs_1', summary: [], encrypted_content: 'sealed' }
+  const reasoning = { type: 'reasoning', id: 'rs_1', summary: [], encrypted_content: 'signed' }
   const call = { type: 'function_call', id: 'fc_1', call_id: 'c1', name: 'look', arguments: '{}', status: 'completed' }
   await using server = await ScriptedServer.start((response) => {
     sendJson(response, { status: 'completed', output: [reasoning, call] })
@@ -163,15 +163,15 @@ test('encrypted reasoning goes back with the items it came with, also after a re
   expect(inputs.slice(1)).toEqual(Array.from({ length: 2 }, () => [question, reasoning, call, output]))
 })
 
-test.each([false, true])('the seal on a call of Gemini’s goes back with the call (stream: %s)', async (stream) => {
+test.each([false, true])('the signature on a call of Gemini’s goes back with the call (stream: %s)', async (stream) => {
   const call = (id: string, more: object = {}) => ({
     id,
     type: 'function',
     function: { name: 'look', arguments: '{}' },
     ...more,
   })
-  const sealed = { extra_content: { google: { thought_signature: 'sealed' } } }
-  const calls = [call('c1', sealed), call('c2')]
+  const signed = { extra_content: { google: { thought_signature: 'signed' } } }
+  const calls = [call('c1', signed), call('c2')]
   await using server = await ScriptedServer.start((response) => {
     const message = { role: 'assistant', content: null, tool_calls: calls }
     if (!stream) {
@@ -194,7 +194,7 @@ test.each([false, true])('the seal on a call of Gemini’s goes back with the ca
 
 test('reasoning that a server keeps to itself is not looked for there', async () => {
   const hidden = { type: 'reasoning', id: 'rs_1', summary: [{ type: 'summary_text', text: 'hm' }] }
-  const shown = { type: 'reasoning', id: 'rs_2', summary: [], encrypted_content: 'sealed' }
+  const shown = { type: 'reasoning', id: 'rs_2', summary: [], encrypted_content: 'signed' }
   const call = { type: 'function_call', id: 'fc_1', call_id: 'c1', name: 'look', arguments: '{}' }
   await using server = await ScriptedServer.start((response) => {
     sendJson(response, { status: 'completed', output: [hidden, shown, call] })
