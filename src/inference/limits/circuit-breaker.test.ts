@@ -2,7 +2,7 @@ import { getEventListeners } from 'node:events'
 import { describe, expect, test } from 'vitest'
 import { codeOf, failureOf } from '../../../test/support/inference/code-of.ts'
 import { FakeClock } from '../../../test/support/inference/fake-clock.ts'
-import { CircuitBreaker, type BreakerPermit } from './circuit-breaker.ts'
+import { CircuitBreaker, type BreakerPass } from './circuit-breaker.ts'
 
 const never = new AbortController().signal
 
@@ -13,57 +13,57 @@ function start(maxConcurrency = 64, threshold = 3) {
     maxConcurrency,
     // Full steps: the first probe after 500 ms, then 1 s, 2 s, ...
     random: () => 1,
-    onClose: (failures) => events.push(`closed after ${failures}`),
-    onReopen: (_closedMs, parked) => events.push(`reopened with ${parked}`),
+    onOpen: (failures) => events.push(`open after ${failures}`),
+    onRecover: (_openMs, parked) => events.push(`recovered with ${parked}`),
   })
   return { breaker, events }
 }
 
-const entered = (breaker: CircuitBreaker): BreakerPermit => {
-  const permit = breaker.enter()
-  if (!permit) throw new Error('the breaker is closed')
-  return permit
+const entered = (breaker: CircuitBreaker): BreakerPass => {
+  const pass = breaker.enter()
+  if (!pass) throw new Error('the breaker is open')
+  return pass
 }
 
-/** Fails until the breaker closes. */
-const close = (breaker: CircuitBreaker, failures = 3): void => {
+/** Fails until the breaker opens. */
+const open = (breaker: CircuitBreaker, failures = 3): void => {
   for (let index = 0; index < failures; index += 1) breaker.leave(entered(breaker), 'overloaded')
 }
 
-describe('closing', () => {
+describe('opening', () => {
   test('takes several failures in a row; an answer starts the count anew', () => {
     using _clock = new FakeClock()
     const { breaker, events } = start()
-    close(breaker, 2)
+    open(breaker, 2)
     breaker.leave(entered(breaker), 'answered')
-    close(breaker, 2)
+    open(breaker, 2)
     breaker.leave(entered(breaker), 'unclear')
     expect(breaker.canEnter).toBe(true)
     expect(breaker.leave(entered(breaker), 'overloaded')).toBe(true)
     expect(breaker.enter()).toBeUndefined()
-    expect(events).toEqual(['closed after 3'])
+    expect(events).toEqual(['open after 3'])
   })
 
   test('excuses what was on its way, but not what has nothing to do with it', () => {
     using _clock = new FakeClock()
     const { breaker } = start()
     const [one, two] = [entered(breaker), entered(breaker)]
-    close(breaker)
+    open(breaker)
     expect(breaker.leave(one, 'overloaded')).toBe(true)
     expect(breaker.leave(two, 'unclear')).toBe(false)
   })
 })
 
-describe('while closed', () => {
+describe('while open', () => {
   test('one probe at a time, the oldest first, less and less often', async () => {
     using clock = new FakeClock()
     const { breaker } = start()
-    close(breaker)
+    open(breaker)
     const order: number[] = []
     for (let index = 0; index < 5; index += 1) {
-      void breaker.park(never).then((permit) => {
+      void breaker.park(never).then((pass) => {
         order.push(index)
-        if (permit) breaker.leave(permit, 'overloaded')
+        if (pass) breaker.leave(pass, 'overloaded')
       })
     }
     const seen: number[] = []
@@ -80,7 +80,7 @@ describe('while closed', () => {
   test('without anybody parked the next to come is the probe', async () => {
     using clock = new FakeClock()
     const { breaker } = start()
-    close(breaker)
+    open(breaker)
     await clock.pass(500)
     expect(clock.timers).toBe(0)
     const probe = entered(breaker)
@@ -91,17 +91,17 @@ describe('while closed', () => {
   test('a probe that is given up is followed by the next one at once', async () => {
     using clock = new FakeClock()
     const { breaker } = start()
-    close(breaker)
+    open(breaker)
     const [first, second] = [breaker.park(never), breaker.park(never)]
     await clock.pass(500)
-    breaker.leave((await first) as BreakerPermit, 'cancelled')
+    breaker.leave((await first) as BreakerPass, 'cancelled')
     expect(await second).toMatchObject({ isProbe: true })
   })
 
   test('a pause that the server asks for is kept, up to a minute', async () => {
     using clock = new FakeClock()
     const { breaker } = start()
-    close(breaker, 2)
+    open(breaker, 2)
     breaker.leave(entered(breaker), 'overloaded', 3_600_000)
     await clock.pass(59_999)
     expect(breaker.canEnter).toBe(false)
@@ -112,7 +112,7 @@ describe('while closed', () => {
   test('who gives up leaves at once', async () => {
     using clock = new FakeClock()
     const { breaker } = start()
-    close(breaker)
+    open(breaker)
     const controller = new AbortController()
     const parked = failureOf(() => breaker.park(controller.signal))
     expect(breaker.parked).toBe(1)
@@ -126,7 +126,7 @@ describe('while closed', () => {
   test('shutting turns everybody away', async () => {
     using clock = new FakeClock()
     const { breaker } = start()
-    close(breaker)
+    open(breaker)
     const parked = codeOf(() => breaker.park(never))
     breaker.shut()
     expect(await parked).toBe('closed')
@@ -135,30 +135,30 @@ describe('while closed', () => {
   })
 })
 
-describe('reopening', () => {
-  /** A closed breaker with people parked, and their permits as they come. */
-  async function reopened(clock: FakeClock, parked: number, maxConcurrency = 64) {
+describe('recovering', () => {
+  /** An open breaker with parked requests, and their passes as they come. */
+  async function recovered(clock: FakeClock, parked: number, maxConcurrency = 64) {
     const { breaker, events } = start(maxConcurrency)
-    close(breaker)
-    const permits: BreakerPermit[] = []
+    open(breaker)
+    const passes: BreakerPass[] = []
     for (let index = 0; index < parked; index += 1) {
-      void breaker.park(never).then((permit) => permit && permits.push(permit))
+      void breaker.park(never).then((pass) => pass && passes.push(pass))
     }
     await clock.pass(500)
-    breaker.leave(permits.shift() as BreakerPermit, 'answered')
+    breaker.leave(passes.shift() as BreakerPass, 'answered')
     await clock.pass(0)
-    return { breaker, events, permits }
+    return { breaker, events, passes }
   }
 
   test('lets two go, then doubles with every round of answers', async () => {
     using clock = new FakeClock()
-    const { breaker, events, permits } = await reopened(clock, 30)
-    expect(events).toEqual(['closed after 3', 'reopened with 29'])
+    const { breaker, events, passes } = await recovered(clock, 30)
+    expect(events).toEqual(['open after 3', 'recovered with 29'])
     const rounds: number[] = []
-    while (permits.length > 0) {
-      const round = permits.splice(0)
+    while (passes.length > 0) {
+      const round = passes.splice(0)
       rounds.push(round.length)
-      for (const permit of round) breaker.leave(permit, 'answered')
+      for (const pass of round) breaker.leave(pass, 'answered')
       await clock.pass(0)
     }
     expect(rounds).toEqual([2, 4, 8, 15])
@@ -167,50 +167,50 @@ describe('reopening', () => {
 
   test('newcomers share the allowance', async () => {
     using clock = new FakeClock()
-    const { breaker, permits } = await reopened(clock, 1)
-    expect(permits).toHaveLength(0)
+    const { breaker, passes } = await recovered(clock, 1)
+    expect(passes).toHaveLength(0)
     entered(breaker)
     entered(breaker)
     expect(breaker.enter()).toBeUndefined()
   })
 
-  test('single failures do not close it again, several in a row do', async () => {
+  test('while it recovers, single failures do not open it, several in a row do', async () => {
     using clock = new FakeClock()
-    const { breaker, events, permits } = await reopened(clock, 20)
-    breaker.leave(permits.shift() as BreakerPermit, 'overloaded')
-    breaker.leave(permits.shift() as BreakerPermit, 'answered')
+    const { breaker, events, passes } = await recovered(clock, 20)
+    breaker.leave(passes.shift() as BreakerPass, 'overloaded')
+    breaker.leave(passes.shift() as BreakerPass, 'answered')
     await clock.pass(0)
-    expect(permits).toHaveLength(3)
-    for (const permit of permits.splice(0)) breaker.leave(permit, 'overloaded')
-    expect(events.at(-1)).toBe('closed after 3')
+    expect(passes).toHaveLength(3)
+    for (const pass of passes.splice(0)) breaker.leave(pass, 'overloaded')
+    expect(events.at(-1)).toBe('open after 3')
     expect(breaker.canEnter).toBe(false)
   })
 
   test('ends when as many may go as are allowed at all', async () => {
     using clock = new FakeClock()
-    const { breaker, permits } = await reopened(clock, 100, 4)
-    for (const permit of permits.splice(0)) breaker.leave(permit, 'answered')
+    const { breaker, passes } = await recovered(clock, 100, 4)
+    for (const pass of passes.splice(0)) breaker.leave(pass, 'answered')
     await clock.pass(0)
     expect(breaker.parked).toBe(0)
     for (let index = 0; index < 50; index += 1) entered(breaker)
   })
 
-  test('an answer to something that was still on its way reopens it, too', async () => {
+  test('an answer to a request that was still on its way lets it recover, too', async () => {
     using clock = new FakeClock()
     const { breaker, events } = start()
     const early = entered(breaker)
-    close(breaker)
+    open(breaker)
     const parked = breaker.park(never)
     breaker.leave(early, 'answered')
     expect(await parked).toMatchObject({ isProbe: false })
-    expect(events.at(-1)).toBe('reopened with 1')
+    expect(events.at(-1)).toBe('recovered with 1')
     expect(clock.timers).toBe(0)
   })
 
   test('a request that the server refuses shows that it works', async () => {
     using clock = new FakeClock()
     const { breaker } = start()
-    close(breaker)
+    open(breaker)
     await clock.pass(500)
     breaker.leave(entered(breaker), 'answered')
     expect(breaker.canEnter).toBe(true)
@@ -218,7 +218,7 @@ describe('reopening', () => {
 })
 
 describe('following another worker', () => {
-  test('a breaker closes with it, unreported, and probes by itself', async () => {
+  test('a breaker opens with it, unreported, and probes by itself', async () => {
     using clock = new FakeClock()
     const { breaker, events } = start()
     const early = entered(breaker)
@@ -239,7 +239,7 @@ describe('following another worker', () => {
     breaker.follow(undefined)
     expect(await Promise.all(parked)).toMatchObject([{ isProbe: false }, { isProbe: false }])
     expect(breaker.leave(probe, 'overloaded')).toBe(true)
-    expect([breaker.isClosed, clock.timers, events]).toEqual([false, 0, []])
+    expect([breaker.isOpen, clock.timers, events]).toEqual([false, 0, []])
   })
 
   test('news that it knows already changes nothing', () => {
@@ -247,7 +247,7 @@ describe('following another worker', () => {
     const { breaker } = start()
     breaker.follow(undefined)
     expect(breaker.isRecovering).toBe(false)
-    close(breaker)
+    open(breaker)
     breaker.follow(60_000)
     expect(breaker.dueInMs).toBe(500)
     breaker.shut()

@@ -2,22 +2,22 @@ import { MillraceError } from '../../errors/index.ts'
 import { type Backoff, backoffMs, type Semaphore, timerMs, WaitList } from '../../kit/index.ts'
 import type { RetryRule } from '../model/retry.ts'
 
-/** Proof that a request was let through. Requests that enter between two closings share one permit, so entering is free. */
-export interface BreakerPermit {
-  /** How often the breaker had closed when the permit was given. */
+/** Proof that a request may be sent. Requests that enter between two openings share one pass, so entering is free. */
+export interface BreakerPass {
+  /** How often the breaker had opened when the pass was given. */
   readonly epoch: number
   readonly isProbe: boolean
 }
 
 interface CircuitBreakerOptions {
-  /** Failures in a row, without an answer in between, that close the breaker. */
+  /** Failures in a row, without an answer in between, that open the breaker. */
   readonly threshold: number
   /** How many requests are on their way at once at most: slow start ends there. */
   readonly maxConcurrency: number
   readonly random: () => number
-  /** Called when a failure closed the breaker, and when an answer reopened it; not for `follow`. */
-  readonly onClose: (failures: number) => void
-  readonly onReopen: (closedMs: number, parked: number) => void
+  /** Called when a failure opens the breaker, and when an answer lets it recover; not for `follow`. */
+  readonly onOpen: (failures: number) => void
+  readonly onRecover: (openMs: number, parked: number) => void
   /** Called when the backend answers again, whichever worker found out. */
   readonly onRecovering?: () => void
   readonly probeBackoff?: Backoff
@@ -35,29 +35,29 @@ const slackMs = 0.002
  * Stands before one backend and keeps requests from being spent on it while it is overloaded or gone.
  *
  *               threshold failures in a row                probe answered
- *        open ────────────────────────────► closed ⇄ probing ───────────► recovering ──► open
- *                                              ▲                              │
- *                                              └──────────────────────────────┘ threshold failures again
+ *      closed ────────────────────────────► open ⇄ half-open ───────────► recovering ──► closed
+ *                                            ▲                                │
+ *                                            └────────────────────────────────┘ threshold failures again
  *
- * While the breaker is closed all requests park, first come first served, and one of them at a time goes as a probe, less and less
- * often. Failures of probes and of requests on their way when the breaker closed are excused. When an answer comes, parked
+ * While the breaker is open all requests park, first come first served, and one of them at a time goes as a probe, less and less
+ * often. Failures of probes and of requests on their way when the breaker opened are excused. When an answer comes, parked
  * requests are let go: two at first and one more with every answer, which doubles them each round trip, so there is no herd.
  * There is no bound on how many park; each leaves at once when its signal aborts.
  *
- * Each worker has a breaker of its own before a backend, and probes by itself. That a breaker closed or reopened elsewhere is told
- * to it with `follow`.
+ * Each worker has a breaker of its own before a backend, and probes by itself. `follow` tells it that
+ * another worker's breaker opened or recovered.
  */
 export class CircuitBreaker {
   readonly #options: CircuitBreakerOptions
-  #phase: 'open' | 'closed' | 'probing' | 'recovering' = 'open'
+  #phase: 'closed' | 'open' | 'half-open' | 'recovering' = 'closed'
   #isShut = false
-  readonly #parked = new WaitList<BreakerPermit | undefined>()
-  #permit: BreakerPermit = { epoch: 0, isProbe: false }
+  readonly #parked = new WaitList<BreakerPass | undefined>()
+  #pass: BreakerPass = { epoch: 0, isProbe: false }
   #epoch = 0
   #failures = 0
-  /** The number of the next probe since the breaker closed. */
+  /** The number of the next probe since the breaker opened. */
   #probes = 1
-  #closedAt = 0
+  #openedAt = 0
   #dueAt = 0
   #timer: NodeJS.Timeout | undefined
   /** While recovering: how many requests may be on their way, and how many are. */
@@ -72,12 +72,12 @@ export class CircuitBreaker {
     return this.#parked.size
   }
 
-  get isClosed(): boolean {
-    return this.#phase === 'closed' || this.#phase === 'probing'
+  get isOpen(): boolean {
+    return this.#phase === 'open' || this.#phase === 'half-open'
   }
 
   get isProbing(): boolean {
-    return this.#phase === 'probing'
+    return this.#phase === 'half-open'
   }
 
   /** Whether the backend answers again and parked requests are being let go. */
@@ -94,28 +94,28 @@ export class CircuitBreaker {
   get canEnter(): boolean {
     if (this.#isShut) return false
     if (this.#phase === 'recovering') return this.#admitted < this.#allowance
-    return this.#phase === 'open' || (this.#phase === 'closed' && this.dueInMs === 0)
+    return this.#phase === 'closed' || (this.#phase === 'open' && this.dueInMs === 0)
   }
 
-  /** A permit, if a request may go now; the caller then owes a `leave`. */
-  enter(): BreakerPermit | undefined {
+  /** A pass, if a request may go now; the caller then owes a `leave`. */
+  enter(): BreakerPass | undefined {
     if (!this.canEnter) return undefined
-    if (this.#phase === 'closed') return this.#probe()
+    if (this.#phase === 'open') return this.#probe()
     if (this.#phase === 'recovering') this.#admitted += 1
-    return this.#permit
+    return this.#pass
   }
 
-  /** Waits for a permit. Undefined: choose a backend again, because another one answers. */
-  park(signal: AbortSignal): Promise<BreakerPermit | undefined> {
+  /** Waits for a pass. Undefined: choose a backend again, because another one answers. */
+  park(signal: AbortSignal): Promise<BreakerPass | undefined> {
     if (signal.aborted) return Promise.reject(signal.reason)
     if (this.#isShut) return Promise.reject(shutError())
     return this.#parked.wait(signal)
   }
 
   /** True if the failure is excused: it lies with the backend. `cancelled`: never sent, or abandoned by its caller. */
-  leave(permit: BreakerPermit, result: RetryRule['evidence'] | 'cancelled', retryAfterMs = 0): boolean {
-    if (permit.isProbe) return this.#endProbe(permit, result, retryAfterMs)
-    const isCurrent = permit.epoch === this.#epoch
+  leave(pass: BreakerPass, result: RetryRule['evidence'] | 'cancelled', retryAfterMs = 0): boolean {
+    if (pass.isProbe) return this.#endProbe(pass, result, retryAfterMs)
+    const isCurrent = pass.epoch === this.#epoch
     if (isCurrent && this.isRecovering) this.#admitted -= 1
     if (result === 'answered') this.#onAnswer()
     else if (result === 'overloaded') {
@@ -134,11 +134,11 @@ export class CircuitBreaker {
     this.#parked.resolveAll(undefined)
   }
 
-  /** Another worker has closed its breaker before this backend for that long; undefined: it has reopened it. */
-  follow(closedForMs: number | undefined): void {
-    if (this.#isShut || this.isClosed === (closedForMs !== undefined)) return
-    if (closedForMs === undefined) this.#recover()
-    else this.#close(closedForMs)
+  /** Another worker's breaker before this backend opened for that long; undefined: it recovers. */
+  follow(openForMs: number | undefined): void {
+    if (this.#isShut || this.isOpen === (openForMs !== undefined)) return
+    if (openForMs === undefined) this.#recover()
+    else this.#open(openForMs)
   }
 
   shut(): void {
@@ -149,22 +149,22 @@ export class CircuitBreaker {
 
   #onOverload(retryAfterMs: number): void {
     const failures = this.#failures
-    // A breaker that is shut admits nothing any more, so its closing is not reported.
+    // A breaker that is shut admits nothing any more, so its opening is not reported.
     if (this.#isShut) return
-    this.#close(this.#probeDelayMs(1, retryAfterMs))
-    this.#options.onClose(failures)
+    this.#open(this.#probeDelayMs(1, retryAfterMs))
+    this.#options.onOpen(failures)
   }
 
-  #close(forMs: number): void {
+  #open(forMs: number): void {
     this.#epoch += 1
     this.#failures = 0
     this.#probes = 1
-    this.#closedAt = performance.now()
-    this.#closeUntilProbe(forMs)
+    this.#openedAt = performance.now()
+    this.#openUntilProbe(forMs)
   }
 
-  #closeUntilProbe(forMs: number): void {
-    this.#phase = 'closed'
+  #openUntilProbe(forMs: number): void {
+    this.#phase = 'open'
     this.#dueAt = performance.now() + forMs
     clearTimeout(this.#timer)
     if (forMs > 0) this.#timer = setTimeout(() => this.#sendProbe(), timerMs(forMs))
@@ -176,8 +176,8 @@ export class CircuitBreaker {
     return Math.max(own, Math.min(askedMs, maxProbeDelayMs))
   }
 
-  #probe(): BreakerPermit {
-    this.#phase = 'probing'
+  #probe(): BreakerPass {
+    this.#phase = 'half-open'
     clearTimeout(this.#timer)
     return { epoch: this.#epoch, isProbe: true }
   }
@@ -186,26 +186,26 @@ export class CircuitBreaker {
     if (this.#parked.size > 0) this.#parked.resolveFirst(this.#probe())
   }
 
-  #endProbe(permit: BreakerPermit, result: RetryRule['evidence'] | 'cancelled', retryAfterMs: number): boolean {
+  #endProbe(pass: BreakerPass, result: RetryRule['evidence'] | 'cancelled', retryAfterMs: number): boolean {
     if (result === 'answered') this.#onAnswer()
-    // A request that was still on its way may have been answered first and reopened the breaker: then nothing is to be done.
-    else if (this.#phase === 'probing' && permit.epoch === this.#epoch && !this.#isShut) {
+    // A request that was still on its way may have been answered first, and the breaker recovers already: then nothing is to be done.
+    else if (this.#phase === 'half-open' && pass.epoch === this.#epoch && !this.#isShut) {
       this.#probes += 1
-      this.#closeUntilProbe(result === 'cancelled' ? 0 : this.#probeDelayMs(this.#probes, retryAfterMs))
+      this.#openUntilProbe(result === 'cancelled' ? 0 : this.#probeDelayMs(this.#probes, retryAfterMs))
     }
     return result === 'overloaded'
   }
 
   #onAnswer(): void {
     this.#failures = 0
-    if (this.#phase === 'open' || this.#isShut) return
+    if (this.#phase === 'closed' || this.#isShut) return
     if (this.#phase === 'recovering') {
       this.#allowance += 1
-      if (this.#allowance >= this.#options.maxConcurrency) this.#open()
+      if (this.#allowance >= this.#options.maxConcurrency) this.#close()
     } else {
       const parked = this.#parked.size
       this.#recover()
-      this.#options.onReopen(performance.now() - this.#closedAt, parked)
+      this.#options.onRecover(performance.now() - this.#openedAt, parked)
     }
   }
 
@@ -213,21 +213,21 @@ export class CircuitBreaker {
     clearTimeout(this.#timer)
     this.#phase = 'recovering'
     this.#failures = 0
-    this.#permit = { epoch: this.#epoch, isProbe: false }
+    this.#pass = { epoch: this.#epoch, isProbe: false }
     this.#allowance = firstAllowance
     this.#admitted = 0
     this.#options.onRecovering?.()
-    if (this.#allowance >= this.#options.maxConcurrency) this.#open()
+    if (this.#allowance >= this.#options.maxConcurrency) this.#close()
     else this.#release()
   }
 
-  #open(): void {
-    this.#phase = 'open'
-    this.#parked.resolveAll(this.#permit)
+  #close(): void {
+    this.#phase = 'closed'
+    this.#parked.resolveAll(this.#pass)
   }
 
   #release(): void {
-    while (this.#admitted < this.#allowance && this.#parked.resolveFirst(this.#permit)) this.#admitted += 1
+    while (this.#admitted < this.#allowance && this.#parked.resolveFirst(this.#pass)) this.#admitted += 1
   }
 }
 

@@ -111,7 +111,7 @@ interface LimitShare {
   granted: number
   isRecalled: boolean
   leaseholders: number
-  readonly closed: boolean[]
+  readonly open: boolean[]
 }
 
 class SharedLimit {
@@ -120,8 +120,8 @@ class SharedLimit {
   readonly #adaptive: AdaptiveLimit
   /** The least recently served comes first. */
   readonly #shares = new Set<LimitShare>()
-  /** Until when the breaker of each backend is closed; undefined if it is open. */
-  readonly #closedUntil: (number | undefined)[]
+  /** Until when the breaker of each backend is open; undefined if it is closed. */
+  readonly #openUntil: (number | undefined)[]
   #limit: number
 
   constructor(index: number, shape: LimitShape, onLimitChange?: (change: LimitChange) => void) {
@@ -129,7 +129,7 @@ class SharedLimit {
     this.shape = shape
     this.#index = index
     this.#limit = maxConcurrency
-    this.#closedUntil = Array.from({ length: backends }, () => undefined)
+    this.#openUntil = Array.from({ length: backends }, () => undefined)
     this.#adaptive = new AdaptiveLimit({
       maxConcurrency,
       adaptive,
@@ -147,8 +147,8 @@ class SharedLimit {
   }
 
   join(send: LimitShare['send']): LimitShare {
-    const closed = this.#closedUntil.map(() => false)
-    const share = { send, held: 0, wanted: 0, isActive: false, granted: 0, isRecalled: false, leaseholders: 0, closed }
+    const open = this.#openUntil.map(() => false)
+    const share = { send, held: 0, wanted: 0, isActive: false, granted: 0, isRecalled: false, leaseholders: 0, open }
     share.leaseholders = this.#shares.size + 1
     this.#shares.add(share)
     return share
@@ -167,9 +167,9 @@ class SharedLimit {
     share.isActive = isActive
     for (let count = 0; count < answered; count += 1) this.#adaptive.onSuccess()
     for (const retryAfterMs of refusals) this.#adaptive.onRateLimited(retryAfterMs)
-    for (const { backend, closedForMs } of breakers) {
-      this.#closedUntil[backend] = closedForMs === undefined ? undefined : performance.now() + closedForMs
-      share.closed[backend] = closedForMs !== undefined
+    for (const { backend, openForMs } of breakers) {
+      this.#openUntil[backend] = openForMs === undefined ? undefined : performance.now() + openForMs
+      share.open[backend] = openForMs !== undefined
     }
     this.settle()
   }
@@ -179,12 +179,12 @@ class SharedLimit {
     return { name, limit: this.#limit, leased: this.#held, wanted: this.#sum(({ wanted }) => wanted) }
   }
 
-  /** The breakers that have closed or reopened since the worker was told. */
-  newsFor({ closed }: LimitShare): BreakerEvent[] {
-    return this.#closedUntil.flatMap((until, backend): BreakerEvent[] => {
-      if (closed[backend] === (until !== undefined)) return []
-      closed[backend] = until !== undefined
-      return [until === undefined ? { backend } : { backend, closedForMs: Math.max(0, until - performance.now()) }]
+  /** The breakers that opened or recover since the worker was told. */
+  newsFor({ open }: LimitShare): BreakerEvent[] {
+    return this.#openUntil.flatMap((until, backend): BreakerEvent[] => {
+      if (open[backend] === (until !== undefined)) return []
+      open[backend] = until !== undefined
+      return [until === undefined ? { backend } : { backend, openForMs: Math.max(0, until - performance.now()) }]
     })
   }
 

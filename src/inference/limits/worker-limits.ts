@@ -12,11 +12,11 @@ export interface LimitShape {
   readonly backends: number
 }
 
-/** A breaker that has closed or reopened in one worker, for the others. */
+/** A breaker that opened or recovers in one worker, for the others. */
 export interface BreakerEvent {
   readonly backend: number
-  /** How long the breaker stays closed; undefined if the backend answers again. */
-  readonly closedForMs?: number
+  /** How long the breaker stays open; undefined if the backend answers again. */
+  readonly openForMs?: number
 }
 
 /** What a worker is started with, so that it can open its end of the limits. */
@@ -110,9 +110,9 @@ export class LeasedLimit implements LimitFeedback {
   readonly #index: number
   readonly #send: (message: LeaseMessage) => void
   #breakers: readonly CircuitBreaker[] = []
-  /** For each backend, whether its breaker is closed as far as the owner knows. */
-  #closed: boolean[] = []
-  /** The breakers that were closed before there were any here. */
+  /** For each backend, whether its breaker is open as far as the owner knows. */
+  #open: boolean[] = []
+  /** The breakers that were open before there were any here. */
   readonly #firstNews: readonly BreakerEvent[]
   #leased = 0
   #isRecalled = false
@@ -145,7 +145,7 @@ export class LeasedLimit implements LimitFeedback {
   /** Keeps the breakers before the backends, in their order, in step with those of the other workers. */
   attach(breakers: readonly CircuitBreaker[]): void {
     this.#breakers = breakers
-    this.#closed = breakers.map(() => false)
+    this.#open = breakers.map(() => false)
     this.#follow(this.#firstNews)
   }
 
@@ -188,22 +188,22 @@ export class LeasedLimit implements LimitFeedback {
   }
 
   #follow(news: readonly BreakerEvent[]): void {
-    for (const { backend, closedForMs } of news) {
-      this.#closed[backend] = closedForMs !== undefined
-      this.#breakers[backend]?.follow(closedForMs)
+    for (const { backend, openForMs } of news) {
+      this.#open[backend] = openForMs !== undefined
+      this.#breakers[backend]?.follow(openForMs)
     }
   }
 
-  /** The breakers that have closed or reopened since the owner was told. */
+  /** The breakers that opened or recover since the owner was told. */
   #breakerEvents(): BreakerEvent[] {
     return this.#breakers.flatMap((breaker, backend): BreakerEvent[] => {
-      if (breaker.isClosed === this.#closed[backend]) return []
-      this.#closed[backend] = breaker.isClosed
-      return [breaker.isClosed ? { backend, closedForMs: breaker.dueInMs } : { backend }]
+      if (breaker.isOpen === this.#open[backend]) return []
+      this.#open[backend] = breaker.isOpen
+      return [breaker.isOpen ? { backend, openForMs: breaker.dueInMs } : { backend }]
     })
   }
 
-  /** All changes in one turn of the loop go in one message, also that a breaker has closed or reopened. */
+  /** All changes in one turn of the loop go in one message, also that a breaker opened or recovers. */
   reportSoon(): void {
     this.#nextReport ??= setImmediate(() => {
       this.#report(this.#isRecalled ? this.#leased - this.permits.held : 0)

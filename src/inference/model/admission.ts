@@ -3,7 +3,7 @@ import type { MillraceError } from '../../errors/index.ts'
 import type { Semaphore } from '../../kit/index.ts'
 import { estimatedTokens, estimatedUsage } from '../usage.ts'
 import type { ModelConfig } from '../config.ts'
-import { type BreakerPermit, type LimitFeedback, CircuitBreaker } from '../limits/circuit-breaker.ts'
+import { type BreakerPass, type LimitFeedback, CircuitBreaker } from '../limits/circuit-breaker.ts'
 import { RateLimit, type RateShare } from '../limits/rate-limit.ts'
 import type { CallHooks, LimitChange, SentCall } from '../model-client.ts'
 import { CallWait, type WaitLimits } from './call-wait.ts'
@@ -22,7 +22,7 @@ interface CallAdmissionOptions {
 const assumedReplyTokens = 256
 
 /**
- * Each try needs a reservation of the rate, a permit, and a permit of its backend's breaker. The caller reports its result once.
+ * Each try needs a reservation of the rate, a permit, and a pass of its backend's breaker. The caller reports its result once.
  */
 export class CallAdmission {
   readonly #permits: Semaphore
@@ -45,7 +45,7 @@ export class CallAdmission {
     return this.#rate?.waiting ?? 0
   }
 
-  /** Admits the call without waiting. False if that is not possible: then it holds neither a permit nor a permit. */
+  /** Admits the call without waiting. False if that is not possible: then it holds neither a permit nor a pass. */
   admitNow(call: OngoingCall): boolean {
     if (this.#rate && call.reserved === undefined) {
       const tokens = this.#estimate(call.request)
@@ -56,7 +56,7 @@ export class CallAdmission {
   }
 
   /**
-   * Waits for the reservation, the permit or the permit; `call.wait` has begun and ends this. A parked call holds no permit.
+   * Waits for the reservation, the permit or the pass; `call.wait` has begun and ends this. A parked call holds no permit.
    */
   async admit(call: OngoingCall): Promise<void> {
     const { signal } = call.wait
@@ -70,7 +70,7 @@ export class CallAdmission {
       call.route = route
       if (route.breaker.canEnter) {
         await this.#permits.acquire(signal)
-        // The breaker may have closed while this call waited for the permit, so it is asked only now.
+        // The breaker may have opened while this call waited for the permit, so it is asked only now.
         if (this.#enter(call)) return
         continue
       }
@@ -78,13 +78,13 @@ export class CallAdmission {
         call.wait.parked(route.lastFailure)
         call.hooks.onParked?.(route.lastFailure)
       }
-      const permit = await route.breaker.park(signal)
+      const pass = await route.breaker.park(signal)
       // Another backend answers: choose again.
-      if (!permit) continue
+      if (!pass) continue
       try {
         await this.#permits.acquire(signal)
       } catch (error) {
-        route.breaker.leave(permit, 'cancelled')
+        route.breaker.leave(pass, 'cancelled')
         throw error
       }
       // The model may have got other backends while this call waited for the permit.
@@ -92,7 +92,7 @@ export class CallAdmission {
         this.#permits.release()
         continue
       }
-      call.permit = permit
+      call.pass = pass
       route.inFlight += 1
       return
     }
@@ -129,14 +129,14 @@ export class CallAdmission {
     for (const { breaker } of this.#routes.all) breaker.shut()
   }
 
-  /** Asks the breaker for a permit. The caller has a permit already, which is given back if there is no permit. */
+  /** Asks the breaker for a pass. The caller has a permit, which is released if there is no pass. */
   #enter(call: OngoingCall): boolean {
     const route = this.#routes.choose(call)
     call.route = route
-    call.permit = route.breaker.enter()
-    if (call.permit) route.inFlight += 1
+    call.pass = route.breaker.enter()
+    if (call.pass) route.inFlight += 1
     else this.#permits.release()
-    return call.permit !== undefined
+    return call.pass !== undefined
   }
 
   #free(call: OngoingCall, used: number): void {
@@ -158,9 +158,9 @@ export class CallAdmission {
 }
 
 function leave(call: OngoingCall, result: RetryRule['evidence'] | 'cancelled', retryAfterMs?: number): boolean {
-  const { permit } = call
-  call.permit = undefined
-  return permit !== undefined && routeOf(call).breaker.leave(permit, result, retryAfterMs)
+  const { pass } = call
+  call.pass = undefined
+  return pass !== undefined && routeOf(call).breaker.leave(pass, result, retryAfterMs)
 }
 
 /** One model call while it is being made: what it has been granted and what it has been through. */
@@ -176,7 +176,7 @@ export class OngoingCall implements SentCall {
   /** Tokens reserved from the rate limit for the next try. */
   reserved: number | undefined
   route: BackendRoute | undefined
-  permit: BreakerPermit | undefined
+  pass: BreakerPass | undefined
   /** Whether part of the reply was passed on, which another try could not take back. */
   hasBegun = false
   readonly #limits: WaitLimits
@@ -213,9 +213,9 @@ export class OngoingCall implements SentCall {
     return this.route?.backend.name ?? ''
   }
 
-  /** Whether a try is on its way. A call has no permit once its try has been answered or has failed. */
+  /** Whether a try is on its way. A call has no pass once its try has been answered or has failed. */
   get isUnderWay(): boolean {
-    return this.permit !== undefined
+    return this.pass !== undefined
   }
 
   get isSilent(): boolean {
@@ -291,7 +291,7 @@ const maxSessions = 65_536
 
 /**
  * Chooses the backend of a call. A session stays with its backend, because its prefix is cached there, unless that backend
- * failed this very call or its breaker is closed while another one is open. New and moved sessions go to the backend with the
+ * failed this very call or its breaker is open while another one is closed. New and moved sessions go to the backend with the
  * fewest requests on their way.
  */
 export class BackendRoutes {
@@ -302,7 +302,7 @@ export class BackendRoutes {
   /** Where the search begins, so that equally idle backends take turns. */
   #turn = 0
 
-  /** The backend to use now. If its breaker is closed, all breakers are, and the call has to park there. */
+  /** The backend to use now. If its breaker is open, all breakers are, and the call has to park there. */
   choose(call: OngoingCall): BackendRoute {
     const { all } = this
     if (all.length === 1) return all[0] as BackendRoute
@@ -314,7 +314,7 @@ export class BackendRoutes {
     return route
   }
 
-  /** Whether another try could go to a different backend at once: one that is open and has not failed this call. */
+  /** Whether another try could go to a different backend at once: one that is usable and has not failed this call. */
   hasFreshRoute(call: OngoingCall): boolean {
     return this.all.length > 1 && this.all.some((route) => route.breaker.canEnter && !call.hasFailedAt(route))
   }
@@ -332,11 +332,11 @@ export class BackendRoutes {
   }
 
   #leastBusy(call: OngoingCall): BackendRoute | undefined {
-    const open = this.all.filter((route) => route.breaker.canEnter)
-    let candidates = open.filter((route) => !call.hasFailedAt(route))
+    const usable = this.all.filter((route) => route.breaker.canEnter)
+    let candidates = usable.filter((route) => !call.hasFailedAt(route))
     if (candidates.length === 0) {
       call.forgetFailures()
-      candidates = open
+      candidates = usable
     }
     this.#turn += 1
     let best: BackendRoute | undefined
@@ -374,13 +374,13 @@ export function routeTo(backend: Backend, routes: BackendRoutes, options: Backen
     threshold: maxTries === 1 ? overloadThreshold : Math.min(overloadThreshold, maxTries),
     maxConcurrency,
     random,
-    onClose: (failures) => {
+    onOpen: (failures) => {
       const found = `${backend.name} failed ${failures} times in a row: requests park, one at a time probes it`
       const why = route.lastFailure ? `${found}. The last time: ${route.lastFailure.rawMessage}` : found
       report('parked', { from: permits.limit, to: 1, why })
     },
-    onReopen: (closedMs, parked) => {
-      const why = `${backend.name} answers again after ${(closedMs / 1000).toFixed(1)} s: ${parked} parked requests go on`
+    onRecover: (openMs, parked) => {
+      const why = `${backend.name} answers again after ${(openMs / 1000).toFixed(1)} s: ${parked} parked requests go on`
       report('released', { from: 1, to: permits.limit, why })
     },
     onRecovering: () => {

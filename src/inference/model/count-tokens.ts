@@ -55,7 +55,7 @@ function bestRoute(routes: BackendRoutes, failedAt: ReadonlySet<BackendRoute>): 
   return best
 }
 
-/** 0 is best: a backend that has not failed this call and whose breaker is open. */
+/** 0 is best: a backend that has not failed this call and whose breaker lets requests through. */
 function rankOf(route: BackendRoute, failedAt: ReadonlySet<BackendRoute>): number {
   return (failedAt.has(route) ? 2 : 0) + (route.breaker.canEnter ? 0 : 1)
 }

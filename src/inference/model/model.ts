@@ -158,7 +158,7 @@ export class Model extends Resource implements ModelClient {
     const { all } = this.#routes
     const parked = all.reduce((sum, { breaker }) => sum + breaker.parked, 0)
     const probing = all.filter(({ breaker }) => breaker.isProbing).length
-    const isShut = all.every(({ breaker }) => breaker.isProbing || (breaker.isClosed && breaker.dueInMs > 0))
+    const isShut = all.every(({ breaker }) => breaker.isProbing || (breaker.isOpen && breaker.dueInMs > 0))
     const failure = all.find(({ breaker, lastFailure }) => lastFailure && breaker.parked > 0)?.lastFailure
     return {
       name: this.name,
@@ -218,7 +218,7 @@ export class Model extends Resource implements ModelClient {
     if (modelCalls.hasSubscribers) modelCalls.publish({ kind: 'try-failed', model: this.name, error })
     const rule = retryRule(error.code)
     const retryAfterMs = retryAfterOf(error)
-    // Set before the breaker hears of the failure: if the breaker closes, it reports why.
+    // Set before the breaker hears of the failure: if the breaker opens, it reports why.
     routeOf(call).lastFailure = error
     const isExcused = this.#admission.failed(call, rule, retryAfterMs)
     call.failedAt(routeOf(call))

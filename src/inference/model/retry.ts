@@ -15,7 +15,7 @@ export interface RetryRule {
    */
   readonly counts: 'always' | 'unless-parked'
   /**
-   * `overloaded`: several in a row close the backend's breaker. `answered`: it works, and said no. `unclear`: nothing either
+   * `overloaded`: several in a row open the backend's breaker. `answered`: it works, and said no. `unclear`: nothing either
    * way.
    */
   readonly evidence: 'overloaded' | 'answered' | 'unclear'
