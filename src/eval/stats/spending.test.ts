@@ -84,3 +84,15 @@ test('what an attempt had cost when it was cut off is part of what it costs when
   spending.add({ id: '4-0', attempt: 2, cost: 1 })
   expect(spending.costUsd).toBe(3.25)
 })
+
+test('an attempt keeps how many of its calls returned all their tokens', () => {
+  using folder = temporaryFolder()
+  const calls = [1, 0, 1].map((captured, seq) => {
+    const call = JSON.stringify({ call: { usage: { ...spent.usage, captured }, cost: 0.5 } })
+    return nodeEntry({ rollout: '3-0', attempt: 1, seq: 2 + seq, meta: call })
+  })
+  applyAll(folder.path, [...cutOff('3-0', 1), ...calls, ...cutOff('4-0', 1)])
+  using reader = RunReader.open(folder.path)
+  expect(reader.spending('3-0', 1).usage).toMatchObject({ calls: 5, captured: 2 })
+  expect(reader.spending('4-0', 1).usage).not.toHaveProperty('captured')
+})

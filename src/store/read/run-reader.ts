@@ -214,8 +214,8 @@ export class RunReader implements Disposable {
     const statement = (this.#spending ??= this.#database.prepare(spendingSum))
     const rows = decoded(`a message of ${rollout}`, () => statement.all(rollout, attempt)) as SpendingRow[]
     const usages = { usage: emptyUsage(), judgeUsage: emptyUsage() }
-    for (const { kind, cost: _cost, estimated, ...usage } of rows) {
-      usages[kind] = estimated > 0 ? { ...usage, estimated } : usage
+    for (const { kind, cost: _cost, estimated, captured, ...usage } of rows) {
+      usages[kind] = { ...usage, ...(estimated > 0 && { estimated }), ...(captured !== null && { captured }) }
     }
     const isKnown = rows.every(({ cost }) => cost !== null)
     return { ...usages, cost: isKnown ? roundedSum(rows.reduce((sum, { cost }) => sum + (cost ?? 0), 0)) : null }
@@ -314,11 +314,16 @@ const spendingSum = `
          total(usage ->> '$.output') AS output,
          total(usage ->> '$.reasoning') AS reasoning,
          total(usage ->> '$.estimated') AS estimated,
+         sum(usage ->> '$.captured') AS captured,
          CASE count(usage) WHEN count(cost) THEN total(cost) END AS cost
   FROM call GROUP BY kind`
 
 // Aliases, not interfaces: only aliases can be asserted from the index signature that node:sqlite returns.
-type SpendingRow = Required<Usage> & { kind: 'usage' | 'judgeUsage'; cost: number | null }
+type SpendingRow = Required<Omit<Usage, 'captured'>> & {
+  kind: 'usage' | 'judgeUsage'
+  captured: number | null
+  cost: number | null
+}
 
 type UnfinishedRow = {
   rollout: string
