@@ -47,7 +47,7 @@ describe('evaluate', () => {
     [{ judge: {} }, 'judge: expected string, got object'],
     [{ backends: { sim: 5 } }, 'backends.sim: expected array, got number'],
     [{ model: undefined }, "which model? Give its name, such as 'sim'"],
-    [{ model: { simulator: {} } }, "the model's config has no `name`: give it one"],
+    [{ model: { simulator: {} } }, "the model's config has no `name`: set one"],
     [{ run: { resume: 'always' } }, 'run.resume: expected one of'],
   ])('refuses what it does not know, or what does not fit: %j', async (misspelt: object, problem) => {
     const module = 'workers' in misspelt ? { environment: 'arithmetic' } : { environment }

@@ -175,7 +175,7 @@ test('a backend that takes the key no more is noticed, and gets no requests unti
   expect(good.stats.requests).toBe(before + 3)
   // Nobody else has it, and it is nothing that a client could mend.
   const { client } = open.send(admin, { ...asked.chat.body, model: 'own' })
-  await expect.poll(() => client.text).toContain('Your own key is in order; tell whoever runs this server')
+  await expect.poll(() => client.text).toContain('Your own key is valid; tell the operator of this server')
   late.put(first.url)
   await expect.poll(() => heard[1], { timeout: 30_000 }).toMatchObject({ facts: { models: [{ id: 'own' }, {}] } })
   expect(await ask('own')).toBe(200)

@@ -192,7 +192,9 @@ test('the log says when a backend is gone, why, and when it is back', async () =
     {
       level: 'warn',
       model: 'sim',
-      why: expect.stringMatching(`^${host} failed 5 times in a row: .* The last time: .* cannot be reached`) as string,
+      why: expect.stringMatching(
+        `^${host} failed 5 times in a row: .* The last failure: .* cannot be reached`,
+      ) as string,
     },
     { level: 'info', model: 'sim', why: expect.stringMatching(`^${host} answers again`) as string },
   ])

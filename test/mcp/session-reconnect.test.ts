@@ -284,6 +284,6 @@ test('who waits for an answer hears how the server ended, also if another call n
   expect(await session.call(calling('echo'))).toMatchObject({ content: 'heard', detail: { generation: 2 } })
   await expect(waiting).rejects.toMatchObject({
     code: 'tool_infra',
-    rawMessage: expect.stringContaining('exited with code 7; the last it wrote to stderr: out of memory'),
+    rawMessage: expect.stringContaining('exited with code 7; its stderr ended with: out of memory'),
   })
 })

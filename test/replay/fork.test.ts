@@ -221,7 +221,7 @@ describe('a fork', () => {
     })
     const records = await Array.fromAsync(evaluation)
     expect(records).toMatchObject([{ outcome: 'agent_error', error: { code: 'replay_diverged' } }])
-    expect(records[0]?.error?.message).toContain('step was run again for turn 1')
+    expect(records[0]?.error?.message).toContain('step ran again for turn 1')
   })
 
   test('takes no run for itself that is another one', async () => {

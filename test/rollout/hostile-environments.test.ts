@@ -188,7 +188,7 @@ describe('what an environment gets wrong costs its rollouts, never the run', () 
         teardown: 'env_error',
       }[where]
       const said = records.map((record) => [record.outcome, record.error?.message ?? record.toolFaults?.[0]?.message])
-      const words = expect.stringContaining('something that cannot be put into words')
+      const words = expect.stringContaining('a value that cannot be shown as text')
       expect(said).toEqual([
         [outcome, words],
         [outcome, words],

@@ -227,14 +227,14 @@ test('one that knows Messages only is asked in that, with the key of that', asyn
     findings: [{ serves: { name: 'claude', api: 'messages' } }],
   })
   const inChat = { policy: { api: 'chat' as const, backends: [{ url: server.url }] } }
-  await expect(find({ models: inChat, env })).rejects.toThrow('say api: messages')
+  await expect(find({ models: inChat, env })).rejects.toThrow('set api: messages')
 })
 
 test('one that answers with pages for people is refused, also if its model was named', async () => {
   await using server = createServer((_request, response) => response.end('<html>Welcome'))
   await once(server.listen(0, '127.0.0.1'), 'listening')
   const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/v1`
-  await expect(find({ backends: [url] })).rejects.toThrow('it is no JSON: <html>Welcome; check the url')
+  await expect(find({ backends: [url] })).rejects.toThrow('it is not JSON: <html>Welcome; check the url')
   await expect(find({ backends: [url], model: 'm' })).rejects.toThrow('it is no JSON')
 })
 
