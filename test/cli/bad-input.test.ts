@@ -27,7 +27,7 @@ describe.concurrent('a command line that cannot be carried out', () => {
     ['eval', /millrace eval needs an environment: .*see millrace eval --help/],
     ['eval arithmetic', /which model\? Add -m <name>; -m sim is built in/],
     ['eval arithmetic -m sim --modle x', /unknown flag --modle; did you mean --model\?/],
-    ['eval arithmetic -m sim more', /do not know what to do with "more"; see millrace eval --help/],
+    ['eval arithmetic -m sim more', /unexpected argument "more"; see millrace eval --help/],
     ['eval arithmetic -m sim --limit 0', /--limit is a whole number of at least 1, not 0/],
     ['eval arithmetic -m sim -n 0', /-n is a whole number of at least 1, not 0/],
     ['eval arithmetic -m sim -c -1', /-c is a whole number of at least 1, not -1/],

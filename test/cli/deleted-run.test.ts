@@ -21,7 +21,7 @@ describe.concurrent('a run whose folder goes while it is worked on', () => {
       const { code, stdout, stderr } = await running.ended
       expect(code).toBe(1)
       expect(stderr).toMatch(deleted)
-      expect(stderr).not.toContain('is kept. Continue')
+      expect(stderr).not.toContain('are kept. Continue')
       expect(objects(stdout).at(-1)).not.toMatchObject({ type: 'summary' })
       expect(existsSync(join(cwd, 'runs', 'it'))).toBe(false)
     },

@@ -370,7 +370,7 @@ test('a start that a backend holds up says what it is busy with', async () => {
   const { port } = silent.address() as AddressInfo
   const words = ['gateway', '--backend', `http://127.0.0.1:${port}/v1`, '--port', '0']
   await using running = startMillrace({ cwd: runs.root }, ...words)
-  await running.shows('stderr', 'asking the backends what they are')
+  await running.shows('stderr', 'probing the backends')
   expect(running.stdout()).toBe('')
 })
 

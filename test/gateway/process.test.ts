@@ -254,7 +254,7 @@ test.each([
   [['--config', 'wrong.yaml'], 'models.policy: `maxConcurency` is not known; did you mean `maxConcurrency`?'],
   [['--config', 'broken.yaml'], 'at line 2, column 1 [config_invalid]'],
   [['--config', 'imports.ts'], 'imports.ts: it does not load: Error [ERR_MODULE_NOT_FOUND]: Cannot find module'],
-  [['--config', 'wrong.yaml', '--model', 'a'], '--model names what a --backend serves'],
+  [['--config', 'wrong.yaml', '--model', 'a'], '--model names the model of a --backend'],
   [['--backend', 'sim', '--public-url', 'here'], '"here" is not a valid public URL'],
   [['--config', 'public.yaml'], '"gateway:8787" is not a valid public URL'],
   [[], 'which backend? Add --backend <url> (backends), or models to the file of --config;'],

@@ -87,7 +87,7 @@ describe('progressLines', () => {
     const [model] = sampleProgress().models
     const parked = sampleProgress({ state: 'draining', models: model ? [{ ...model, parked: 12 }] : [] })
     const text = progressLines(parked, { columns: 80, style }).join('\n')
-    expect(text).toContain('12 parked: the backend is overloaded or gone')
+    expect(text).toContain('12 waiting: the backend is overloaded or unreachable')
     expect(text).toContain('draining: 64 still running')
   })
 
@@ -97,7 +97,7 @@ describe('progressLines', () => {
     const parked = sampleProgress({ models: model ? [{ ...model, parked: 12, parkedBecause }] : [] })
     const reason = 'http://127.0.0.1:9/v1 cannot be reached: connect ECONNREFUSED'
     expect(progressLines(parked, { columns: 80, style })).toContain(`          ${reason}`)
-    expect(progressLine(parked)).toContain(`12 parked: the backend is overloaded or gone (${reason})`)
+    expect(progressLine(parked)).toContain(`12 waiting: the backend is overloaded or unreachable (${reason})`)
   })
 
   it('says which tool server rollouts wait for, and why', () => {

@@ -45,11 +45,11 @@ export async function runShow(
     const limit = flags.limit ?? defaultLimit
     const stray = (['outcome', 'reward', 'turns', 'sort', 'reverse'] as const).find((flag) => flag in flags)
     if (isGatewayRun(found)) {
-      const why = `is for rollouts, and run ${found.name} holds the sessions of a gateway`
+      const why = `applies to rollouts, but run ${found.name} holds the sessions of a gateway`
       if (stray !== undefined) throw usageError(`--${stray} ${why}; leave it out`)
       await (rollout === undefined ? showSessions(limit, shown) : showSession(rollout, shown))
     } else if (rollout !== undefined) {
-      if (stray !== undefined) throw usageError(`--${stray} is for a list of rollouts; leave it out, or ${rollout}`)
+      if (stray !== undefined) throw usageError(`--${stray} applies to a list of rollouts; leave it out, or ${rollout}`)
       await showRollout(rollout, shown)
     } else if (stray === undefined) showSummary(shown)
     else await showRollouts(queryOf(flags, limit), shown)
@@ -84,7 +84,7 @@ async function showRollout(given: string, { found, reader, io, asJson }: ShownRu
   const attempts = reader.attempts(rollout)
   const accepted = reader.rollout(rollout)
   const shown = attempts.find(({ attempt }) => attempt === accepted?.attempt) ?? attempts.at(-1)
-  if (!shown) throw new MillraceError('internal', `${rollout} was found and is not there`)
+  if (!shown) throw new MillraceError('internal', `rollout ${rollout} was found but has no attempts`)
   const others = attempts.filter(({ attempt }) => attempt !== accepted?.attempt)
   const givenUp = givenUpAttempts(reader, others)
   const transcript: Transcript = {
