@@ -39,10 +39,10 @@ describe('evaluate', () => {
     [{ signal: 3 }, 'signal: expected AbortSignal, got number'],
     [
       { maxCostUsd: 5, models: { third: { backends: [{ url: 'http://third.invalid' }] } } },
-      'a cost limit needs prices, and none is known for third; give it one with price in its config',
+      'a cost limit needs prices, but the price of third is unknown; set it with price in its config',
     ],
-    [{ fork: {} }, 'fork: expected what forkRollout() makes'],
-    [{ fork: { turn: 1 } }, 'fork: expected what forkRollout() makes'],
+    [{ fork: {} }, 'fork: expected the result of forkRollout()'],
+    [{ fork: { turn: 1 } }, 'fork: expected the result of forkRollout()'],
     [{ preflight: 'no' }, 'preflight: expected boolean, got string'],
     [{ judge: {} }, 'judge: expected string, got object'],
     [{ backends: { sim: 5 } }, 'backends.sim: expected array, got number'],

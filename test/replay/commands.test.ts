@@ -156,7 +156,7 @@ describe('on the command line', () => {
     const rescored = await command(folder.root, 'rescore', 'sums')
     expect(rescored).toMatchObject({
       code: 3,
-      stdout: expect.stringContaining('Note: a reward of sums looks at the state'),
+      stdout: expect.stringContaining('Note: a reward of sums reads the state'),
     })
     const stateless = await write(folder.root, 'reuse.ts', source.replace('look: {', `look: { resume: 'reuse',`))
     const trusted = await command(folder.root, 'rescore', 'sums', stateless)

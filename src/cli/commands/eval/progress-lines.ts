@@ -72,7 +72,7 @@ export function progressLine(progress: Progress): string {
   if (parked > 0) {
     const reason = progress.models.find(({ parkedBecause }) => parkedBecause !== undefined)?.parkedBecause
     const found = reason === undefined ? '' : ` (${printableLine(reason)})`
-    parts.push(`${formatCount(parked)} waiting: the backend is overloaded or unreachable${found}`)
+    parts.push(`${formatCount(parked)} waiting: backend overloaded or unreachable${found}`)
   }
   for (const server of awayServers(progress.servers)) {
     const reason = server.awayBecause === undefined ? '' : ` (${printableLine(server.awayBecause)})`
@@ -161,7 +161,7 @@ function moreLines(count: number, what: string, frame: Frame): readonly string[]
 function modelParts(model: ModelStatus, style: Style): readonly string[] {
   const parts = [`${formatCount(model.inFlight)} of ${formatCount(model.limit)} in flight`]
   if (model.parked > 0)
-    parts.push(style.warn(`${formatCount(model.parked)} waiting: the backend is overloaded or unreachable`))
+    parts.push(style.warn(`${formatCount(model.parked)} waiting: backend overloaded or unreachable`))
   if (model.waiting > 0) parts.push(`${formatCount(model.waiting)} waiting for a limit`)
   parts.push(`${formatCompactCount(model.calls)} calls`)
   if (model.tries > model.calls) parts.push(`${formatCompactCount(model.tries)} tries`)

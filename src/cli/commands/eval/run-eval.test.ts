@@ -16,9 +16,9 @@ test('each function is told of once, with where and for how long, and only so ma
   }
   loopLag.publish({ worker: 1, lagMs: 2_000, blockedBy: 'late (/home/me/env.ts:1)' })
   expect(told.slice(0, 3)).toEqual([
-    'parse (/home/me/env.ts:12) held up the loop of worker 1, and every rollout on it, for 2.1s or more. Make it asynchronous, or an offload(…) reward.',
-    'reward "tidy" of shop held up the loop, and every rollout on it, for 300ms or more. Make it offload(…).',
-    expect.stringMatching(/^an unknown function held up the loop of quarantine worker 2/),
+    'parse (/home/me/env.ts:12) blocked the loop of worker 1, and every rollout on it, for 2.1s or more. Make it asynchronous, or an offload(…) reward.',
+    'reward "tidy" of shop blocked the loop, and every rollout on it, for 300ms or more. Make it offload(…).',
+    expect.stringMatching(/^an unknown function blocked the loop of quarantine worker 2/),
   ])
   expect(told).toHaveLength(5)
   expect(told[4]).toMatch(/^step1 .* Further functions are not reported here: see millrace doctor\.$/)
