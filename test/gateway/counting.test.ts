@@ -129,7 +129,7 @@ test('a drain refuses a count that waits for its next try, and lets others end',
   await Promise.all([server.received(1), tired.received(1)])
   const drained = open.gateway.drain()
   await waiting?.done
-  expect(waiting?.client).toMatchObject({ status: 503, text: expect.stringContaining('about to stop') as string })
+  expect(waiting?.client).toMatchObject({ status: 503, text: expect.stringContaining('is stopping') as string })
   expect(onWire?.client.isEnded).toBe(false)
   expect((await open.ask(admin, routes.messages.body, count)).status).toBe(503)
   answer.resolve()

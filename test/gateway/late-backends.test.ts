@@ -53,7 +53,7 @@ test('a gateway comes up before its only backend, and serves what that lists onc
       const { path, body } = asked[api]
       const refused = await gateway.ask(path, { body })
       expect(refused).toMatchObject({ status, headers: { 'retry-after': '5' } })
-      expect(refused.text).toContain('one backend is still waited for and may serve it')
+      expect(refused.text).toContain('one backend has not answered yet and may serve it')
     }
     expect(await gateway.ask('/generate', { body: { text: 'hi' } })).toMatchObject({ status: 503 })
     // Sessions do not wait for anybody.
@@ -169,7 +169,7 @@ test('a backend that takes the key no more is noticed, and gets no requests unti
     (await open.ask(admin, { ...asked.chat.body, model })).status
   late.put(locked.url)
   await expect.poll(() => heard).toMatchObject([{ backend: late.url, problem: { code: 'model_auth' } }])
-  expect(String(heard[0]?.problem)).toContain('it refuses the key in OPENAI_API_KEY')
+  expect(String(heard[0]?.problem)).toContain('it rejects the key in OPENAI_API_KEY')
   const before = good.stats.requests
   expect([await ask('shared'), await ask('shared'), await ask('shared')]).toEqual([200, 200, 200])
   expect(good.stats.requests).toBe(before + 3)
@@ -295,7 +295,7 @@ test('ready says why none of the backends can be used', async () => {
   await expect.poll(() => heard, { timeout: 30_000 }).toMatchObject([{ problem: { code: 'model_not_found' } }])
   expect(await gateway.ask('/ready', { key: null })).toMatchObject({
     status: 503,
-    body: { why: 'none of its backends can be used (1): model_not_found; the log says more' },
+    body: { why: 'none of its backends can be used (1): model_not_found; see the log' },
   })
   expect(await gateway.ask(asked.chat.path, { body: { ...asked.chat.body, model: 'nobody' } })).toMatchObject({
     status: 404,

@@ -427,7 +427,7 @@ test.each([
   for (const model of ['m', 'chat']) {
     const refused = await open.ask(caller, { model, ...said }, { api: 'responses' })
     expect(refused).toMatchObject({ status: 400, document: { error: { param: name } } })
-    expect(refused.text).toContain('ask without a session')
+    expect(refused.text).toContain('send the request without a session')
   }
   expect(await open.nodes(id)).toEqual([])
   expect(server.requests).toEqual([])

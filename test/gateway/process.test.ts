@@ -73,7 +73,7 @@ test('a second signal stops what runs, and says so to whoever waits', async () =
   gateway.running.process.kill('SIGTERM')
   expect(await (await reply).json()).toMatchObject({
     type: 'error',
-    error: { message: expect.stringContaining('was stopped while this ran') as string },
+    error: { message: expect.stringContaining('was stopped during this request') as string },
   })
   expect(await gateway.running.ended).toMatchObject({ code: 143 })
   const shown = await millrace({ cwd: runs.root }, 'show', 'gateway', '--json')

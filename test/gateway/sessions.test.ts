@@ -232,7 +232,7 @@ test('while an expired session is being ended, whoever asks is told that it expi
     if (status === 410) told.push(text)
   } while (open.gateway.status().openSessions > 0)
   expect(told.length).toBeGreaterThan(0)
-  for (const text of told) expect(text).toContain('expired: nobody used it')
+  for (const text of told) expect(text).toContain('expired, because it was not used')
 })
 
 test('a session that could not be read when it expired expires later', async () => {

@@ -193,7 +193,7 @@ describe('SGLang’s own API', () => {
     for (const [path, body] of Object.entries(bodies)) {
       const refused = await gateway.ask(path, { key, body })
       expect(refused.status, path).toBe(400)
-      expect(refused.text).toContain('only the provider has what these stand for: session_params')
+      expect(refused.text).toContain('only the provider has the content of: session_params')
       expect(await gateway.ask(path, { body })).toMatchObject({ status: 200 })
     }
   })
@@ -314,7 +314,7 @@ describe('SGLang’s own API', () => {
     const models = ['a', 'b'].map((name) => ({ name, backends }))
     await using gateway = await TestGateway.start({ models: [...models, { name: 'other', simulator: {} }] })
     const unnamed = await gateway.ask('/generate', { body: prompts.text })
-    expect([unnamed.status, unnamed.text]).toEqual([400, expect.stringContaining('Name one that is: a, b.')])
+    expect([unnamed.status, unnamed.text]).toEqual([400, expect.stringContaining('Models that support it: a, b.')])
     expect((await gateway.ask('/generate', { body: { ...prompts.text, model: 'b' } })).status).toBe(200)
     expect((await gateway.ask('/generate', { body: { ...prompts.text, model: 'other' } })).status).toBe(400)
   })

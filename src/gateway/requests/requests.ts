@@ -121,9 +121,7 @@ export class Requests {
   #admit(call: InteractionCall): void {
     if (this.#drained) throw draining()
     if (this.#underWay + choicesAfter(call) > this.#parts.bounds.maxRunning) {
-      throw tooMuch(
-        `${this.#parts.bounds.maxRunning} requests are under way, and no more may be; try again in a moment`,
-      )
+      throw tooMuch(`${this.#parts.bounds.maxRunning} requests are running, which is the limit; try again in a moment`)
     }
   }
 
@@ -365,5 +363,5 @@ function outcomeOf({ answer, status }: RequestEnd): InteractionOutcome {
 
 function requireDisk({ failure, pressure }: Pick<JournalClient, 'failure' | 'pressure'>): void {
   if (failure.aborted) throw failure.reason
-  if (pressure >= 1) throw tooMuch('the disk does not keep up; try again in a moment')
+  if (pressure >= 1) throw tooMuch('the disk is too slow for the requests; try again in a moment')
 }
