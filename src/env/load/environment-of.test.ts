@@ -77,8 +77,8 @@ const toolWith = (more: object) => ({ ...plain, tools: { add: { parameters: z.ob
 describe('what is not an environment', () => {
   test.each([
     [undefined, 'expected the result of defineEnvironment(), not missing'],
-    [[], 'it is an array'],
-    [() => plain, 'it is a value of type function'],
+    [[], 'not an array'],
+    [() => plain, 'not a value of type function'],
     [{ ...plain, name: '' }, '`name` must be a text'],
     [{ ...plain, task: {} }, '`task` must be a schema'],
     [{ ...plain, tasks: [] }, '`tasks` must be a function that returns the tasks, not an array'],
