@@ -104,7 +104,7 @@ export class WorkerPool extends WorkerSupervisor implements Executor {
       const { death } = worker
       if (!death || error !== death) throw error
       const { losses, verdict } = this.#quarantine.lossOf(call.key)
-      const history = verdict === 'again' ? '' : `${losses} workers were lost with this on them; of the last one: `
+      const history = verdict === 'again' ? '' : `${losses} workers were lost while they ran this; the last one: `
       return { kind: 'lost', verdict, why: `${history}${death.rawMessage}` }
     }
   }

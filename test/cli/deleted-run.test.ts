@@ -6,7 +6,7 @@ import { describe, expect, it } from 'vitest'
 import { SimulatorServer } from '../../src/simulator/index.ts'
 import { fixture, objects, startMillrace } from '../support/cli/millrace-process.ts'
 
-const deleted = /^error: \S+ was deleted while the run was under way: nothing of the run is kept \[run_gone\]$/m
+const deleted = /^error: \S+ was deleted during the run: no results are kept \[run_gone\]$/m
 
 describe.concurrent('a run whose folder goes while it is worked on', () => {
   it.each([[['-c', '1']], [['-c', '4', '--workers', '2']]])(

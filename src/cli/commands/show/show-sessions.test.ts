@@ -218,7 +218,7 @@ test('a session whose record is damaged costs its own row', async () => {
   expect(stdout).toMatch(/^ses-1 cannot be read; why: .* show gateway ses-1$/m)
   expect(stdout).toMatch(/^ses-2 .*\nses-0 /m)
   expect((await run(runs.root, 'show', 'gateway', 'ses-1')).stderr).toContain(
-    'session ses-1 at its start cannot be read',
+    'the start record of session ses-1 cannot be read',
   )
   const { newest, unreadable } = JSON.parse((await run(runs.root, 'show', 'gateway', '--json')).stdout) as {
     newest: { id: string }[]
