@@ -210,7 +210,7 @@ describe('millrace tools doctor', () => {
     await using httpServer = await HttpToolServer.open({ tools, version: '1', port: 0, onFault: () => {} })
     const { code, text } = await examined({ url: httpServer.url })
     expect(code).toBe(0)
-    expect(text).toMatch(/✓ config .*\/mcp\n +✓ open .*1 tool,/)
+    expect(text).toMatch(/✓ config .*\/mcp\n +✓ open .*1 tool:/)
     expect(text).toContain('sharing: session: each rollout has a session of its own on the one server')
     expect(httpServer.sessions).toBe(0)
   })

@@ -39,7 +39,7 @@ test.each(apis)('%s: a count needs a key, and is held to the bounds of a body', 
     [await gateway.ask(`/sessions/${one?.id}${path}`, { body, key: other?.key ?? '' }), 404, 'no session'],
     [await gateway.ask(path, { body: { ...body, note: 'x'.repeat(5000) } }), 413, '4096 bytes'],
     [await gateway.ask(path, { body: `{"note":${'['.repeat(9)}${']'.repeat(9)}}` }), 400, '8 levels'],
-    [await gateway.ask(path, { body: '{"model"' }), 400, 'no JSON'],
+    [await gateway.ask(path, { body: '{"model"' }), 400, 'not JSON'],
   ] as const
   for (const [reply, status, message] of refusals) {
     expect(reply).toMatchObject({ status, body: { error: errorText(message) } })

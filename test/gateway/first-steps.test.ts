@@ -119,7 +119,7 @@ test('the key that a gateway made is not dropped without a word', async () => {
   expect((await start([acme, { tenant: 'default', key: madeKey }])).notices).toEqual([])
   const [replaced] = (await start([{ tenant: 'default', key: 'another-key' }])).notices
   expect(replaced).toContain(
-    `the key in ${runs.root}/gateway/admin.key is not valid, because tenant default has another one`,
+    `the key in ${runs.root}/gateway/admin.key is not valid, because tenant default has another key`,
   )
   expect(replaced).not.toContain('another-key')
   // As another user's cannot be read; keys that are given are the way out of that.

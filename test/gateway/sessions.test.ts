@@ -407,7 +407,7 @@ test('an alias for a model that no late backend turned out to have is told of', 
     const refused = await open.ask(admin, { ...body, model })
     expect(refused.status).toBe(404)
     expect(refused.document).toMatchObject({
-      error: { message: expect.stringContaining(`"${model}" stands for "nobody" here`) as string },
+      error: { message: expect.stringContaining(`"${model}" is an alias of "nobody"`) as string },
     })
   }
 })

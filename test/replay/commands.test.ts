@@ -229,7 +229,7 @@ describe('on the command line', () => {
       expect({ code, stderr }, words.join(' ')).toEqual({
         code: 1,
         stderr: expect.stringMatching(
-          /run sums was made with the environment .*sums\.ts, which does not exist any more; .* with --environment \(environment\)/,
+          /run sums was made with the environment .*sums\.ts, which no longer exists; .* with --environment \(environment\)/,
         ),
       })
     }

@@ -22,7 +22,7 @@ test.each([
   [
     'an alias for a model that is not there',
     'models: { toy: { simulator: {} } }\naliases: { gpt-4o: toi }',
-    'gateway.yaml: alias gpt-4o stands for toi, which is not a model of the gateway; its models: toy; docs/gateway.md',
+    'gateway.yaml: alias gpt-4o refers to toi, which is not a model of the gateway; its models: toy; docs/gateway.md',
   ],
   [
     'an alias with the name of a model',
