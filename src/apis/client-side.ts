@@ -109,7 +109,7 @@ export function parseEvent(data: string, source: Source): JsonObject {
   } catch {
     throw notJson(source, 'an event of the stream', data)
   }
-  if (!isJsonObject(parsed)) throw malformedReply(source, 'an event of the stream is no JSON object')
+  if (!isJsonObject(parsed)) throw malformedReply(source, 'an event of the stream is not a JSON object')
   return parsed
 }
 
@@ -206,7 +206,7 @@ export interface RequestTarget {
 }
 
 export function unsupportedError({ api, source }: RequestTarget, what: string, param: string): MillraceError {
-  const step = 'Leave it out, or use a model that is asked in another API.'
+  const step = 'Leave it out, or use a model with another API.'
   return new MillraceError(
     'model_rejected',
     `${what} is not supported by the ${api} API, which model ${source.model} uses. ${step}`,

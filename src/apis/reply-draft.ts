@@ -84,7 +84,7 @@ export class ReplyDraft {
 
   toolCall(index: number): DraftCall {
     if (!Number.isInteger(index) || index < 0 || index >= maxToolCalls) {
-      throw malformedReply(this.source, `it has a tool call number ${index}`)
+      throw malformedReply(this.source, `the index ${index} of a tool call is out of range`)
     }
     while (this.#calls.length <= index) {
       this.#calls.push({ id: '', name: '', arguments: '', number: this.#calls.length, isReported: false })
@@ -357,7 +357,7 @@ class TokenDraft {
 
   setExperts(value: unknown): void {
     const experts = readExperts(value)
-    if (!experts) throw malformedReply(this.#source, 'its routed experts are in no form that is known')
+    if (!experts) throw malformedReply(this.#source, 'the format of its routed experts is unknown')
     this.#experts = experts
   }
 
@@ -370,7 +370,7 @@ class TokenDraft {
       throw malformedReply(this.#source, `${ids} token ids came with ${logprobs} log-probabilities`)
     }
     if (this.#badLogprob !== -1) {
-      throw malformedReply(this.#source, `log-probability ${this.#badLogprob} is no number`)
+      throw malformedReply(this.#source, `log-probability ${this.#badLogprob} is not a number`)
     }
     return { ...this.#recordOf({ ids, logprobs }, version), ...(this.#experts && { routedExperts: this.#experts }) }
   }
@@ -404,6 +404,6 @@ class TokenDraft {
 
   #id(value: unknown, index: number): number {
     if (typeof value === 'number' && value >= 0 && (value | 0) === value) return value
-    throw malformedReply(this.#source, `token id ${index} is no token id`)
+    throw malformedReply(this.#source, `token id ${index} is not a valid token id`)
   }
 }

@@ -90,6 +90,6 @@ describe('loadEnvFile', () => {
     const full = Object.assign(new Error('ENOSPC: no space left on device, write'), { code: 'ENOSPC' })
     const stdout = new Writable({ write: (_chunk, _encoding, done) => done(full) })
     expect(await main(['--version'], { ...parts, stdout })).toBe(1)
-    expect(parts.stderr.text).toContain('the disk that the output goes to is full')
+    expect(parts.stderr.text).toContain('the disk of the output is full')
   })
 })

@@ -11,7 +11,7 @@ const commands: Readonly<Record<string, [summary: string, load: () => Promise<{ 
   eval: ['Run an environment against a model and score it', () => import('./commands/eval/eval-command.ts')],
   serve: ['Serve rollouts of an environment over HTTP', () => import('./commands/serve/serve-command.ts')],
   gateway: [
-    'Serve models to agents in any language, and record what they say',
+    'Serve models to agents in any language, and record the conversations',
     () => import('./commands/gateway/gateway-command.ts'),
   ],
   tools: [
@@ -25,13 +25,16 @@ const commands: Readonly<Record<string, [summary: string, load: () => Promise<{ 
   ],
   rescore: ['Run new rewards over the rollouts of a run', () => import('./commands/rescore/rescore-command.ts')],
   fork: [
-    'Go on from a turn of a stored rollout, with another model or prompt',
+    'Continue from a turn of a stored rollout, with another model or prompt',
     () => import('./commands/fork/fork-command.ts'),
   ],
   list: ['List runs', () => import('./commands/list/list-command.ts')],
   export: ['Write the rollouts of a run as JSON lines', () => import('./commands/export/export-command.ts')],
   prune: ['Delete old runs', () => import('./commands/prune/prune-command.ts')],
-  doctor: ['Show what this machine offers, or what held up a run', () => import('./commands/doctor/doctor-command.ts')],
+  doctor: [
+    'Show the resources of this machine, or what slowed down a run',
+    () => import('./commands/doctor/doctor-command.ts'),
+  ],
   sim: ['Serve the simulated model over HTTP', () => import('./commands/sim/sim-command.ts')],
   init: ['Write a small environment that runs at once', () => import('./commands/init/init-command.ts')],
 }
@@ -112,7 +115,7 @@ function rootHelp(io: CommandIo): ExitCode {
       '  OPENAI_API_KEY, OPENAI_BASE_URL         the endpoint that serves models which are not simulated',
       '  ANTHROPIC_API_KEY, ANTHROPIC_BASE_URL   the same for models whose name begins with claude-',
       '  MILLRACE_RUNS                           the folder that holds runs [default: runs]',
-      '  NO_COLOR, FORCE_COLOR                   no colours; colours also where there is no terminal',
+      '  NO_COLOR, FORCE_COLOR                   no colours; colours even without a terminal',
       '  A file .env in the working folder is read first; it never overrides what is set.',
       '',
       `Every command explains itself, its flags and its exit codes: millrace <command> --help`,

@@ -122,7 +122,7 @@ function describe(thrown: unknown): string {
     if (thrown instanceof SuppressedError) return `${describe(thrown.suppressed)}; ${describe(thrown.error)}`
     return thrown instanceof Error ? thrown.message || thrown.name : String(thrown)
   } catch {
-    return 'something that cannot be put into words'
+    return 'a value that cannot be shown as text'
   }
 }
 
@@ -131,8 +131,8 @@ function describe(thrown: unknown): string {
  * whoever runs it, and in the log.
  */
 export const ownFaults: Readonly<Partial<Record<ErrorCode, string>>> = {
-  internal: 'something went wrong in the server',
-  disk_full: 'the server has no room to record anything more; tell whoever runs it',
-  store_failed: 'the record of this server cannot be read or written; tell whoever runs it',
-  run_gone: 'the record of this server was deleted or moved away; tell whoever runs it',
+  internal: 'the server failed with an internal error',
+  disk_full: 'the disk of the server is full, so it can record nothing more; tell its operator',
+  store_failed: 'the record of this server cannot be read or written; tell its operator',
+  run_gone: 'the record of this server was deleted or moved; tell its operator',
 }

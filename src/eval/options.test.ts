@@ -39,15 +39,15 @@ describe('evaluate', () => {
     [{ signal: 3 }, 'signal: expected AbortSignal, got number'],
     [
       { maxCostUsd: 5, models: { third: { backends: [{ url: 'http://third.invalid' }] } } },
-      'a cost limit needs prices, and none is known for third; give it one with price in its config',
+      'a cost limit needs prices, but the price of third is unknown; set it with price in its config',
     ],
-    [{ fork: {} }, 'fork: expected what forkRollout() makes'],
-    [{ fork: { turn: 1 } }, 'fork: expected what forkRollout() makes'],
+    [{ fork: {} }, 'fork: expected the result of forkRollout()'],
+    [{ fork: { turn: 1 } }, 'fork: expected the result of forkRollout()'],
     [{ preflight: 'no' }, 'preflight: expected boolean, got string'],
     [{ judge: {} }, 'judge: expected string, got object'],
     [{ backends: { sim: 5 } }, 'backends.sim: expected array, got number'],
     [{ model: undefined }, "which model? Give its name, such as 'sim'"],
-    [{ model: { simulator: {} } }, "the model's config has no `name`: give it one"],
+    [{ model: { simulator: {} } }, "the model's config has no `name`: set one"],
     [{ run: { resume: 'always' } }, 'run.resume: expected one of'],
   ])('refuses what it does not know, or what does not fit: %j', async (misspelt: object, problem) => {
     const module = 'workers' in misspelt ? { environment: 'arithmetic' } : { environment }

@@ -158,7 +158,7 @@ export const evaluateOptionFields = {
   supervision: anObject.optional(),
   preflight: sharedOptions.preflight,
   run: sharedOptions.run,
-  fork: z.custom(isFork, 'expected what forkRollout() makes').optional(),
+  fork: z.custom(isFork, 'expected the result of forkRollout()').optional(),
   backends: z.record(z.string(), z.array(z.unknown())).optional(),
   signal: sharedOptions.signal,
 } satisfies Record<keyof EvaluateOptions, z.ZodType>

@@ -87,7 +87,7 @@ function requireFittingWorkers({ workers, backends, supervision }: EvaluateOptio
   if (supervision && workers === undefined) {
     throw new MillraceError(
       'config_invalid',
-      'supervision is of workers, and there are none: say how many with --workers (workers)',
+      'supervision applies to workers, but this run has no workers: set their number with --workers (workers)',
     )
   }
 }
@@ -102,7 +102,7 @@ function requirePrices({ models, model }: RunConfig): void {
   const how = unpriced.name === model ? '--price.input and --price.output (price in its config)' : 'price in its config'
   throw new MillraceError(
     'config_invalid',
-    `a cost limit needs prices, and none is known for ${unpriced.name}; give it one with ${how}, or leave out the limit`,
+    `a cost limit needs prices, but the price of ${unpriced.name} is unknown; set it with ${how}, or leave out the limit`,
   )
 }
 
@@ -118,7 +118,7 @@ function toolFormatOf(name: string): Pick<RunConfig, 'toolFormat'> {
   const toolFormat = toolFormatNames.find((known) => known === name)
   if (toolFormat) return { toolFormat }
   const known = ['native', ...toolFormatNames].join(', ')
-  throw new MillraceError('config_invalid', `there is no tool format "${name}"; there are: ${known}`)
+  throw new MillraceError('config_invalid', `there is no tool format "${name}"; the formats are: ${known}`)
 }
 
 function limitsOf(given: Limits): Limits {

@@ -10,14 +10,14 @@ export function sessionUnknown(id: string): MillraceError {
 }
 
 export function sessionEnded(id: string, why: SessionEndReason): MillraceError {
-  const how = why === 'expired' ? 'expired: nobody used it for as long as its ttlSeconds, so it' : 'has ended and'
-  const message = `session ${id} ${how} takes nothing more; start another one`
+  const how = why === 'expired' ? 'expired, because it was not used for its ttlSeconds, and' : 'has ended and'
+  const message = `session ${id} ${how} accepts no more requests; start another one`
   return new MillraceError('session_ended', message, { data: { status: 410, session: id } })
 }
 
 /** The error for a session whose record cannot be read: a retry does not help. `cause` is for the log. */
 export function sessionDamaged(id: string, cause?: unknown): MillraceError {
-  const message = `the record of session ${id} is damaged, so that it takes nothing more and is not exported alone; GET /v1/sessions/${id} says what cannot be read. Other sessions are as they were: start another one`
+  const message = `the record of session ${id} is damaged, so the session accepts no more requests and is not exported alone; GET /v1/sessions/${id} shows the damage. Other sessions are not affected: start another one`
   return new MillraceError('session_damaged', message, { data: { status: 410, session: id }, cause })
 }
 
@@ -26,18 +26,18 @@ export function adminKeyRequired(what: string): MillraceError {
 }
 
 export function draining(): MillraceError {
-  const message = 'the gateway is about to stop and takes no new work; try again when it is back'
+  const message = 'the gateway is stopping and accepts no new requests; try again when it is back'
   return new MillraceError('closed', message, { data: { status: 503, retryAfterMs } })
 }
 
 export function stopped(): MillraceError {
-  const message = 'the gateway was stopped while this ran; try again when it is back'
+  const message = 'the gateway was stopped during this request; try again when it is back'
   return new MillraceError('closed', message, { data: { status: 503, retryAfterMs } })
 }
 
 /** The error if the client is gone; `cause` is the backend's failure that its request was waiting out, if any. */
 export function clientGone(cause: unknown): MillraceError {
-  return new MillraceError('cancelled', 'the client went away', { cause })
+  return new MillraceError('cancelled', 'the client disconnected', { cause })
 }
 
 export function tooManyError(what: string, waitMs = retryAfterMs): MillraceError {
@@ -45,7 +45,7 @@ export function tooManyError(what: string, waitMs = retryAfterMs): MillraceError
 }
 
 export function priceMissing(model: string): MillraceError {
-  const message = `model ${model} has no price, so that the session's maxCost means nothing for it; give the model a price, or start a session without maxCost`
+  const message = `model ${model} has no price, so the session's maxCost cannot be applied; give the model a price, or start a session without maxCost`
   return new MillraceError('usage', message, { data: { status: 400, param: 'model' } })
 }
 
@@ -56,6 +56,6 @@ export function limitExhausted(limit: keyof SessionLimits | 'maxMessages', value
 }
 
 export function limitBusy(limit: keyof SessionLimits, value: number): MillraceError {
-  const message = `as many requests of the session are running as its ${limit} of ${value} allows; wait for one to end`
+  const message = `the session has reached its ${limit} of ${value} running requests; wait for one to end`
   return new MillraceError('overloaded', message, { data: { status: 429, limit, value, retryAfterMs } })
 }

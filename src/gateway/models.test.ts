@@ -26,5 +26,5 @@ test('an unknown model is answered with the models that exist, and with the clos
   open.offer({ models: [model('qwen3-8b')], awaited: 1 })
   expect(() => open.find('nothing-like-it')).toThrow('The models known so far: qwen3-8b and policy. ')
   open.offer({ models: [], awaited: 1 })
-  expect(() => open.find('nothing-like-it')).toThrow('known here so far. If the name')
+  expect(() => open.find('nothing-like-it')).toThrow('known yet. If the name')
 })

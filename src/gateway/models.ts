@@ -165,9 +165,9 @@ export class GatewayModels extends Resource {
     const hint = meant === undefined ? '' : ` Did you mean "${meant}"?`
     if (this.#awaited > 0) {
       // Nobody can say yet whether the name is wrong, so the message covers both: a backend may be away for long.
-      const missing = this.#awaited === 1 ? 'one backend is' : `${this.#awaited} backends are`
+      const missing = this.#awaited === 1 ? 'one backend has' : `${this.#awaited} backends have`
       const known = this.#byName.size === 0 ? '' : ` The models known so far: ${this.#listed()}.`
-      const message = `no model ${shown} is known here so far.${hint}${known} If the name is right: ${missing} still waited for and may serve it, so try again later`
+      const message = `no model ${shown} is known yet.${hint}${known} If the name is right, try again later: ${missing} not answered yet and may serve it`
       return tooManyError(message, awaitedRetryMs)
     }
     const { aliases = {} } = this.#options
@@ -176,7 +176,7 @@ export class GatewayModels extends Resource {
     const message =
       target === undefined
         ? `there is no model ${shown} here.${hint} The models here: ${this.#listed()}`
-        : `${shown} stands for "${target}" here, which no backend serves; whoever runs the gateway should correct that alias`
+        : `${shown} is an alias of "${target}", which no backend serves; ask the operator of the gateway to correct the alias`
     return new MillraceError('model_not_found', message, { data: { status: 404, param: 'model' } })
   }
 
@@ -255,9 +255,10 @@ function modelOf(
 
 function notSglang(name: string | undefined, able: readonly GatewayModel[]): MillraceError {
   const names = able.map((model) => model.name).join(', ')
-  const offer = names === '' ? 'No model here can be asked in it; use another API.' : `Name one that is: ${names}.`
-  const which = name === undefined ? 'the request names no model, in a field "model"' : `model ${name} is not that`
-  const message = `/generate is an API of SGLang alone, and ${which}. ${offer}`
+  const offer = names === '' ? 'No model here supports it; use another API.' : `Models that support it: ${names}.`
+  const which =
+    name === undefined ? 'the request names no model, in a field "model"' : `model ${name} is not served by SGLang`
+  const message = `/generate is an API of SGLang only, but ${which}. ${offer}`
   return new MillraceError('model_rejected', message, { data: { status: 400, param: 'model' } })
 }
 
@@ -265,7 +266,8 @@ function notSglang(name: string | undefined, able: readonly GatewayModel[]): Mil
 function refuseUnknownBackends(models: readonly ModelConfig[], backends: object): void {
   const names = models.map(({ name }) => name)
   const unknown = unknownField(backends, names, 'backends.')
-  if (unknown !== undefined) throw new MillraceError('config_invalid', `backends go by the name of a model: ${unknown}`)
+  if (unknown !== undefined)
+    throw new MillraceError('config_invalid', `each key of backends must be the name of a model: ${unknown}`)
 }
 
 function checkNames({ models, awaited = 0 }: ModelOffer, aliases: Readonly<Record<string, string>>): void {
@@ -275,7 +277,7 @@ function checkNames({ models, awaited = 0 }: ModelOffer, aliases: Readonly<Recor
   if (names.size < models.length) {
     throw new MillraceError(
       'config_invalid',
-      'two models have the same name. Rename one, and say what its backends call it.',
+      'two models have the same name. Rename one, and set its upstreamName to the name that its backends use.',
     )
   }
   // With an awaited backend, a name may belong to a model that is not known yet.
@@ -285,7 +287,7 @@ function checkNames({ models, awaited = 0 }: ModelOffer, aliases: Readonly<Recor
 export function refuseUnknownAliases(aliases: Readonly<Record<string, string>>, names: ReadonlySet<string>): void {
   for (const [alias, name] of Object.entries(aliases)) {
     if (names.has(name)) continue
-    const message = `alias ${alias} stands for ${name}, which is no model of the gateway; it has ${[...names].join(', ')}`
+    const message = `alias ${alias} refers to ${name}, which is not a model of the gateway; its models: ${[...names].join(', ')}`
     throw new MillraceError('config_invalid', message)
   }
 }

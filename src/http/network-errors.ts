@@ -25,7 +25,7 @@ export function permanentFailure(error: unknown): string | undefined {
     const step = 'Give it a user name and a password in HTTPS_PROXY or HTTP_PROXY: http://user:password@host:port.'
     return `the proxy requires authentication (407). ${step}`
   }
-  return notTls.has(code) ? 'it does not speak TLS. Should the url begin with http://?' : undefined
+  return notTls.has(code) ? 'the server does not use TLS. Should the url begin with http://?' : undefined
 }
 
 /** undici has no code for a proxy's 407, and its message differs between plain requests and tunnels; both contain `(407)`. */

@@ -86,7 +86,7 @@ describe('a recorded session', () => {
     const other: Message = { role: 'tool', tool_call_id: 'c', content: 'another' }
     const open = new RecordedTurns({ nodes: nodes('uata') })
     open.nextReply()
-    expect(() => open.noteAnswer(other)).toThrow('look was run again for turn 1 and did not answer as it had')
+    expect(() => open.noteAnswer(other)).toThrow('look ran again for turn 1 and gave a different answer')
     // A replay compares afterwards, and says more.
     const closed = new RecordedTurns({ nodes: nodes('uata'), end })
     closed.nextReply()

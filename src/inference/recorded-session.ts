@@ -56,7 +56,7 @@ export class RecordedTurns {
     const name = recorded.tool?.name ?? recorded.tools?.[0]?.name ?? 'a tool'
     throw new MillraceError(
       'replay_diverged',
-      `${name} was run again for turn ${this.#asked} and did not answer as it had: the recorded replies do not fit any more`,
+      `${name} ran again for turn ${this.#asked} and gave a different answer: the recorded replies no longer apply`,
     )
   }
 

@@ -120,7 +120,7 @@ describe('mistakes', () => {
   test('no key for OpenAI, of a name that is not among the models given', () => {
     const models = { policy: { backends: [{ url: 'http://a/v1' }] }, grader: {} }
     expect(failure(() => resolve('qwen', { models, env: {} }))).toContain(
-      'model qwen is none of the models given (policy and grader), so it would be served by OpenAI, and OPENAI_API_KEY is not set.',
+      'model qwen is not in the given models (policy and grader), so OpenAI would serve it, and OPENAI_API_KEY is not set.',
     )
     expect(failure(() => resolve('grader', { models, env: {} }))).toContain(
       ' model grader is served by OpenAI and OPENAI_API_KEY is not set. Set OPENAI_API_KEY, name another server in its config, as `backends: [{ url: … }]`, or',

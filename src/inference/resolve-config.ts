@@ -112,7 +112,7 @@ function requireNamed(model: ModelConfigInput | undefined): ModelConfigInput {
   if (model.name === undefined) {
     throw new MillraceError(
       'config_invalid',
-      "the model's config has no `name`: give it one, by which the run calls it",
+      "the model's config has no `name`: set one, which the run then uses for the model",
     )
   }
   return model
@@ -172,7 +172,7 @@ function missingKey(model: string, { name, urlEnv, apiKeyEnv }: Provider, known:
   const isGiven = known.length === 0 || known.includes(model)
   const why = isGiven
     ? `is served by ${name} and`
-    : `is none of the models given (${andList(known)}), so it would be served by ${name}, and`
+    : `is not in the given models (${andList(known)}), so ${name} would serve it, and`
   const elsewhere = known.includes(model)
     ? `name another server in its config, as \`backends: [{ url: … }]\``
     : `set ${urlEnv} to another server`

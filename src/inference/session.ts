@@ -178,7 +178,7 @@ function requireReadable(message: Message): void {
   if (typeof message.content === 'string') return
   const content: unknown = message.content ?? []
   if (Array.isArray(content) && content.every(isPart)) return
-  const found = Array.isArray(content) ? 'a list of something else' : `a value of type ${typeof content}`
+  const found = Array.isArray(content) ? 'a list of other values' : `a value of type ${typeof content}`
   throw new MillraceError(
     'agent_failed',
     `the content of a message must be text, or a list of parts with a type, not ${found}`,

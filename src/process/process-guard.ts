@@ -136,6 +136,6 @@ function foundIn(lines: readonly string[], groups: readonly TaggedGroup[]): Read
 function noShell(consequence: string): MillraceError {
   return new MillraceError(
     'tool_infra',
-    `no shell could be started that ends programs when Millrace is gone, ${consequence}: check that /bin/sh runs`,
+    `the guard shell, which ends programs after Millrace exits, could not be started, ${consequence}: check that /bin/sh runs`,
   )
 }

@@ -50,7 +50,7 @@ test('a process that ends by itself says how, with the end of its stderr', async
   expect(server.stderr).toMatch(/^noise\n(noise\n)+cannot go on\n$/)
   expect(server.failure).toMatchObject({
     code: 'tool_infra',
-    rawMessage: "server 'files' exited with code 3; the last it wrote to stderr: cannot go on",
+    rawMessage: "server 'files' exited with code 3; its stderr ended with: cannot go on",
     data: { server: 'files', exitCode: 3, signal: null },
   })
 })
@@ -59,7 +59,7 @@ test('one that Node ended says with what error, not with what version', async ()
   await using server = await start({ command: process.execPath, args: ['-e', 'require("./not-there.cjs")'] })
   await server.ended
   expect(server.failure?.rawMessage).toBe(
-    "server 'files' exited with code 1; the last it wrote to stderr: Error: Cannot find module './not-there.cjs'",
+    "server 'files' exited with code 1; its stderr ended with: Error: Cannot find module './not-there.cjs'",
   )
 })
 
@@ -97,7 +97,7 @@ test('so is one that cannot be executed', async () => {
 test("a server's own exit code 127 is not taken for that", async () => {
   await using server = await shell('echo plugin not found >&2; exit 127')
   await server.ended
-  expect(server.failure?.rawMessage).toContain('exited with code 127; the last it wrote to stderr: plugin not found')
+  expect(server.failure?.rawMessage).toContain('exited with code 127; its stderr ended with: plugin not found')
 })
 
 test('a folder that does not exist is named', async () => {

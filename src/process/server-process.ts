@@ -116,7 +116,7 @@ export class ServerProcess extends Resource {
       return `the command ${command} of ${server} cannot be executed: check its permissions`
     const how = exit.signal ? `was killed by ${exit.signal}` : `exited with code ${exit.code}`
     const word = lastWord(this.stderr)
-    return `${server} ${how}${word ? `; the last it wrote to stderr: ${word}` : ''}`
+    return `${server} ${how}${word ? `; its stderr ended with: ${word}` : ''}`
   }
 
   /** Ends the server's input; then asks it, with its group, to terminate; then kills it, with all that it started. */
@@ -161,7 +161,7 @@ export class ServerProcess extends Resource {
   #stuck(): MillraceError {
     return new MillraceError(
       'tool_infra',
-      `the process ${this.pid} of server '${this.server}' does not die: it hangs in the kernel, see /proc/${this.pid}/stack`,
+      `the process ${this.pid} of server '${this.server}' cannot be killed: it hangs in the kernel, see /proc/${this.pid}/stack`,
       { data: { server: this.server, pid: this.pid } },
     )
   }

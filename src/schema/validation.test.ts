@@ -28,7 +28,7 @@ test.each([
   ['below an open bound', { share: 0 }, 'share: expected number to be more than 0'],
   ['above an open bound', { share: 1 }, 'share: expected number to be less than 1'],
   ['no choice', { level: 'none' }, 'level: expected one of "low"|"high"'],
-  ['no alternative', { either: 'x' }, 'either: it fits none of what is allowed here'],
+  ['no alternative', { either: 'x' }, 'either: it matches none of the allowed forms'],
   ['an unknown field', { more: 1 }, 'unknown "more"; leave it out'],
   ['no multiple', { even: 3 }, 'even: must be a multiple of 2'],
   ['a wrong start', { code: 'bmz' }, 'code: must start with "a"'],
@@ -51,7 +51,7 @@ test.each([
   [
     'no alternative',
     { message: { content: { text: 'Hi' } } },
-    'message.content: it fits none of what is allowed here, got object',
+    'message.content: it matches none of the allowed forms, got object',
   ],
 ])('what was found is said where it is known: %s', (_, wrong, said) => {
   const given = { age: '36', level: 'low', message: { content: 'Hi' }, ...wrong }

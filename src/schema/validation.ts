@@ -142,7 +142,7 @@ function quoted(value: unknown): string {
 }
 
 /** Of a value that none of several schemas takes: the schema says no more. */
-const unfitting = 'it fits none of what is allowed here'
+const unfitting = 'it matches none of the allowed forms'
 
 const zodMessage = z.locales.en().localeError
 const unitOf: Readonly<Record<string, string>> = {

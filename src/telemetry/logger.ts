@@ -112,7 +112,7 @@ class LineSink extends Resource {
       return
     }
     if (this.#dropped > 0) {
-      this.#waiting.push(`{"level":"warn","msg":"${this.#dropped} lines were dropped: nobody read them in time"}\n`)
+      this.#waiting.push(`{"level":"warn","msg":"${this.#dropped} lines were dropped: they were not read in time"}\n`)
       this.#dropped = 0
     }
     this.#waiting.push(line)
@@ -199,10 +199,10 @@ export class LagLogger implements Disposable {
     if (isLagging === this.#lagging.has(loop)) return
     if (isLagging) {
       this.#lagging.add(loop)
-      logger.lines.warn({ loop, thresholdMs, ...facts }, 'loop lags')
+      logger.lines.warn({ loop, thresholdMs, ...facts }, 'event loop lags')
     } else {
       this.#lagging.delete(loop)
-      logger.lines.info({ loop, thresholdMs, ...facts }, 'loop keeps up again')
+      logger.lines.info({ loop, thresholdMs, ...facts }, 'event loop no longer lags')
     }
   }
 }

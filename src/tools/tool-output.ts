@@ -106,7 +106,7 @@ export const readOutputTool: Tool<{ readonly outputs: ToolOutputs | undefined },
   parameters,
   resume: 'reuse',
   run: ({ output, offset, length }, { outputs }) => {
-    if (!outputs) throw new MillraceError('tool_failed', 'no outputs are kept here')
+    if (!outputs) throw new MillraceError('tool_failed', 'no long outputs are kept')
     // The part that is read is itself an output, and must not be shortened again.
     const most = outputs.maxChars - noteChars
     return outputs.read(output, offset, Math.min(length ?? most, most))

@@ -388,7 +388,7 @@ class CallScope<Context extends object> implements ProxyHandler<Context>, Callin
 }
 
 function hasEnded(): MillraceError {
-  return new MillraceError('cancelled', 'the tool call that asked for it has ended')
+  return new MillraceError('cancelled', 'its tool call has ended')
 }
 
 /** The tool call on whose behalf something is asked for or reported. */

@@ -104,7 +104,7 @@ export class WorkerPool extends WorkerSupervisor implements Executor {
       const { death } = worker
       if (!death || error !== death) throw error
       const { losses, disposition } = this.#quarantine.lossOf(call.key)
-      const history = disposition === 'again' ? '' : `${losses} workers were lost with this on them; of the last one: `
+      const history = disposition === 'again' ? '' : `${losses} workers were lost while they ran this; the last one: `
       return { kind: 'lost', disposition, why: `${history}${death.rawMessage}` }
     }
   }

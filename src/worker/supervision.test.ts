@@ -11,7 +11,7 @@ test('gives up after so many starts in a row that failed', () => {
   for (let failed = 0; failed < 4; failed += 1) expect(failures.noteFailedStart(cause)).toBeUndefined()
   expect(failures.noteFailedStart(cause)).toMatchObject({
     code: 'worker_lost',
-    message: expect.stringMatching(/the dog ate it.*run the same again/),
+    message: expect.stringMatching(/the dog ate it.*run the same command again/),
   })
 })
 
@@ -22,6 +22,6 @@ test('gives up after so many deaths between which nothing ended', () => {
   for (let deaths = 0; deaths < 19; deaths += 1) expect(failures.noteDeath(cause)).toBeUndefined()
   expect(failures.noteDeath(cause)).toMatchObject({
     code: 'worker_lost',
-    message: expect.stringMatching(/20 workers died.*the dog ate it.*run the same again/),
+    message: expect.stringMatching(/20 workers died.*the dog ate it.*run the same command again/),
   })
 })

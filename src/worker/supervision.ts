@@ -39,7 +39,7 @@ export function resolveSupervision(given: Partial<Supervision> = {}): Supervisio
   if (replaceAfterMs >= silentAfterMs) return supervision
   throw new MillraceError(
     'config_invalid',
-    `a worker that has not been heard of is replaced after ${silentAfterMs} ms at the earliest, not after ${replaceAfterMs}: busy ones are late now and then`,
+    `a worker without a heartbeat can be replaced after ${silentAfterMs} ms at the earliest, not after ${replaceAfterMs}: the heartbeats of busy workers can be late`,
   )
 }
 
@@ -67,17 +67,17 @@ export class ConsecutiveFailures {
   noteFailedStart(cause: MillraceError): MillraceError | undefined {
     this.#failedStarts += 1
     if (this.#failedStarts < maxFailedStarts) return undefined
-    return givingUp(`no worker can be started, ${this.#failedStarts} tries failed, the last with`, cause)
+    return givingUp(`no worker can be started: ${this.#failedStarts} tries failed, the last one with`, cause)
   }
 
   noteDeath(cause: MillraceError): MillraceError | undefined {
     this.#deaths += 1
     if (this.#deaths < maxDeaths) return undefined
-    return givingUp(`${this.#deaths} workers died and nothing ended in between; of the last one is known`, cause)
+    return givingUp(`${this.#deaths} workers died and no rollout ended in between; the last one died with`, cause)
   }
 }
 
 function givingUp(why: string, cause: MillraceError): MillraceError {
-  const advice = 'What has ended is kept: correct that, then run the same again.'
+  const advice = 'Ended rollouts are kept: correct the cause, then run the same command again.'
   return new MillraceError('worker_lost', `${why}: ${cause.rawMessage}. ${advice}`, { cause })
 }

@@ -222,7 +222,7 @@ export abstract class WorkerSupervisor extends Resource {
     if (this.#limits.isFull) {
       throw new MillraceError(
         'worker_lost',
-        'too many workers were ended and are still not gone: something in them cannot be interrupted. What has ended is kept: run the same again.',
+        'too many killed workers have not exited: their code cannot be interrupted. Ended rollouts are kept: run the same command again.',
       )
     }
     const workers = this.#slots.length
@@ -308,7 +308,7 @@ export abstract class WorkerSupervisor extends Resource {
     if (full === undefined) return
     throw new MillraceError(
       'overloaded',
-      `worker ${full} was replaced already, and the one before it still finishes what it runs: try again when that is gone`,
+      `worker ${full} was already replaced, and its predecessor still finishes its rollouts: try again when the predecessor has ended`,
     )
   }
 

@@ -217,7 +217,7 @@ export class PoolWorker {
       this.#phase = 'draining'
       this.#options.onChange()
       await this.#calls.empty(this.#options.supervision.retireTimeoutMs)
-      if (this.load > 0) this.#die('it was replaced, and what it ran did not end in the time it then has', true)
+      if (this.load > 0) this.#die('it was replaced, and its rollouts did not end within its time to finish', true)
     }
     await this.close()
   }
@@ -301,7 +301,8 @@ export class PoolWorker {
     const { start, supervision } = this.#options
     const blockedBy = await this.#blockedIn(new AbortController().signal)
     if (this.#phase !== 'starting') return
-    const where = blockedBy === undefined ? `see whether ${start.specifier} comes to its end` : `it is in ${blockedBy}`
+    const where =
+      blockedBy === undefined ? `check whether ${start.specifier} finishes loading` : `it is in ${blockedBy}`
     this.#kill(`it was not ready after ${supervision.startTimeoutMs} ms: ${where}`)
   }
 

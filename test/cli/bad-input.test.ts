@@ -27,7 +27,7 @@ describe.concurrent('a command line that cannot be carried out', () => {
     ['eval', /millrace eval needs an environment: .*see millrace eval --help/],
     ['eval arithmetic', /which model\? Add -m <name>; -m sim is built in/],
     ['eval arithmetic -m sim --modle x', /unknown flag --modle; did you mean --model\?/],
-    ['eval arithmetic -m sim more', /do not know what to do with "more"; see millrace eval --help/],
+    ['eval arithmetic -m sim more', /unexpected argument "more"; see millrace eval --help/],
     ['eval arithmetic -m sim --limit 0', /--limit is a whole number of at least 1, not 0/],
     ['eval arithmetic -m sim -n 0', /-n is a whole number of at least 1, not 0/],
     ['eval arithmetic -m sim -c -1', /-c is a whole number of at least 1, not -1/],
@@ -111,7 +111,7 @@ describe.concurrent('an environment that cannot be used', () => {
     expect(missing.stderr).not.toMatch(stackFrame)
     await writeFile(join(cwd, 'rows.jsonl'), '\n')
     const empty = await eval_(cwd, fixture('rows.ts'), '--env.file=./rows.jsonl')
-    expectRefusal(empty, 1, /rows has no tasks: its source \(rows\.jsonl\) gave none\. Check what `tasks` returns/)
+    expectRefusal(empty, 1, /rows has no tasks: its source \(rows\.jsonl\) is empty\. Check the result of `tasks`/)
     expect(await readdir(join(cwd, 'runs'))).toEqual([])
   })
 })
@@ -235,7 +235,7 @@ describe.concurrent('a model that cannot be used', () => {
     expectRefusal(
       ended,
       2,
-      /a cost limit needs prices, and none is known for mine; give it one with --price\.input and/,
+      /a cost limit needs prices, but the price of mine is unknown; set it with --price\.input and/,
     )
     // Those flags are about the policy.
     await writeFile(
@@ -244,7 +244,7 @@ describe.concurrent('a model that cannot be used', () => {
     )
     const judge = ['--price.input=1', '--price.output=1', '--models', 'models.json', '--judge', 'other']
     const judged = await millrace({ cwd: place.root }, ...words, ...judge)
-    expectRefusal(judged, 2, /none is known for other; give it one with price in its config, or leave out the limit/)
+    expectRefusal(judged, 2, /the price of other is unknown; set it with price in its config, or leave out the limit/)
   })
 })
 
@@ -286,7 +286,7 @@ describe.concurrent('a run folder that cannot be used', () => {
     )
     expectRefusal(await millrace({ cwd }, ...words, '--new'), 1, /a run named it exists already; choose another name/)
     const missing = await millrace({ cwd }, ...evaluation, '--resume', 'that')
-    expectRefusal(missing, 1, /there is no run named that in runs to continue; `millrace list` shows what there is/)
+    expectRefusal(missing, 1, /there is no run named that in runs to continue; `millrace list` shows all runs/)
   })
 
   it('is in use', async () => {

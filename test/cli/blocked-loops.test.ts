@@ -7,8 +7,8 @@ it.concurrent.each([[['--json']], [[]]])('a reward that holds up the loop is nam
   const ended = await millrace({ cwd: runs.root }, 'eval', fixture('holds-up-the-loop.ts'), '-m', 'sim', ...flags)
   expect(ended.code, ended.stderr).toBe(0)
   expect(ended.stderr).toMatch(
-    /^reward "slow" of holds-up held up the loop, and every rollout on it, for .*s or more\. Make it offload\(…\)\.$/m,
+    /^reward "slow" of holds-up blocked the loop, and every rollout on it, for .*s or more\. Make it offload\(…\)\.$/m,
   )
-  expect(ended.stderr.match(/held up/g)).toHaveLength(1)
+  expect(ended.stderr.match(/ blocked the loop/g)).toHaveLength(1)
   if (flags.length > 0) expect(objects(ended.stdout).at(-1)).toMatchObject({ type: 'summary', scored: 3 })
 })

@@ -32,10 +32,9 @@ test('code that has changed between two launches of a run is a warning, also wit
   expect(await sit(2)).not.toContain('warning')
   await writeFile(join(cwd, 'reward.ts'), 'export const rewardOf = () => 2')
   expect(await sit(3)).toContain(
-    "warning: reward.ts changed since run mixed began: what has ended is of other code than what runs now; --new (run.resume: 'never') starts one of this code alone",
+    "warning: reward.ts changed since run mixed began: its ended rollouts ran with the former code; --new (run.resume: 'never') starts a run with only the current code",
   )
-  const kept =
-    /notice  reward\.ts changed between launches of this run: its results are not all of the same code; --new /
+  const kept = /notice  reward\.ts changed between launches of this run: its results mix versions of the code; --new /
   expect((await millrace({ cwd }, 'show', 'mixed')).stdout).toMatch(kept)
   // A launch of the former code does not make the results of one code again.
   await writeFile(join(cwd, 'reward.ts'), 'export const rewardOf = () => 1')

@@ -6,7 +6,7 @@ import { describe, expect, it } from 'vitest'
 import { SimulatorServer } from '../../src/simulator/index.ts'
 import { fixture, objects, startMillrace } from '../support/cli/millrace-process.ts'
 
-const deleted = /^error: \S+ was deleted while the run was under way: nothing of the run is kept \[run_gone\]$/m
+const deleted = /^error: \S+ was deleted during the run: no results are kept \[run_gone\]$/m
 
 describe.concurrent('a run whose folder goes while it is worked on', () => {
   it.each([[['-c', '1']], [['-c', '4', '--workers', '2']]])(
@@ -21,7 +21,7 @@ describe.concurrent('a run whose folder goes while it is worked on', () => {
       const { code, stdout, stderr } = await running.ended
       expect(code).toBe(1)
       expect(stderr).toMatch(deleted)
-      expect(stderr).not.toContain('is kept. Continue')
+      expect(stderr).not.toContain('are kept. Continue')
       expect(objects(stdout).at(-1)).not.toMatchObject({ type: 'summary' })
       expect(existsSync(join(cwd, 'runs', 'it'))).toBe(false)
     },

@@ -93,7 +93,7 @@ describe('millrace doctor <run>', () => {
     expect(code).toBe(0)
     expect(stdout).toMatch(/parse \(\/home\/me\/env\.ts:15\) +2 +4\.2s +1, 3 +just now/)
     expect(stdout).toMatch(/reward "tidy" of shop +1 +300ms +– +just now/)
-    expect(stdout).toMatch(/something that could not be named +1 +2\.0s +2 /)
+    expect(stdout).toMatch(/an unknown function +1 +2\.0s +2 /)
     expect(stdout).toMatch(/big +1 +80 +1 +connection refused/)
     expect(stdout).toMatch(/web +2 +8\.6s +yes +ECONNREFUSED/)
     expect(stdout).toMatch(/files +1 +– +no +it exited/)

@@ -32,7 +32,7 @@ test('so are rewards that end the process as they are run again', async () => {
   await writeFile(join(cwd, 'exits.ts'), reward)
   const ended = await millrace({ cwd }, 'rescore', 'it', './exits.ts')
   expect(ended.code).toBe(1)
-  expect(ended.stderr).toContain('(process.exit, code 0). The run is as it was.')
+  expect(ended.stderr).toContain('(process.exit, code 0). The run is unchanged.')
 })
 
 test('a run that ends by itself has no such notice', async () => {

@@ -29,7 +29,7 @@ it.each([
     expect(first.code, first.stderr).toBe(1)
     expect(first.stderr).toMatch(
       // Where a start takes longer than two seconds it says what it is at.
-      /^(?:.*….*\n)*What has ended is kept\. Continue with:\n {2}(npx )?millrace eval .* --run it\nerror: no space left for the run in .*: free some space, then run the same again \[disk_full\]\n$/,
+      /^(?:.*….*\n)*Ended rollouts are kept\. Continue with:\n {2}(npx )?millrace eval .* --run it\nerror: no space left for the run in .*: free some space, then run the same again \[disk_full\]\n$/,
     )
     expect(first.summary).toBeUndefined()
     expect(first.ids.length).toBeGreaterThan(50)

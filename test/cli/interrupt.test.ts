@@ -30,7 +30,7 @@ describe.concurrent('an interrupted run', () => {
     running.process.kill(signal)
     const first = await running.ended
     expect(first.code, first.stderr).toBe(code)
-    expect(first.stderr).toMatch(/Draining: \d+ running rollouts? may end, nothing new starts/)
+    expect(first.stderr).toMatch(/Draining: \d+ running rollouts? may end, no new one starts/)
     expect(first.stderr).toMatch(/The run was drained before its end; \d+ ended rollouts are kept\. Continue with:/)
     const summary = objects(first.stdout).at(-1)
     expect(summary).toMatchObject({ type: 'summary', end: 'drained' })
@@ -62,7 +62,7 @@ describe.concurrent('an interrupted run', () => {
     running.process.kill('SIGINT')
     const ended = await running.ended
     expect(ended.code, ended.stderr).toBe(130)
-    expect(ended.stderr).toContain('Stopping. What has ended is kept.')
+    expect(ended.stderr).toContain('Stopping. Ended rollouts are kept.')
     expect(objects(ended.stdout).at(-1)).toMatchObject({ type: 'summary', end: 'stopped', rollouts: 0 })
     expect(continuation(ended.stderr).slice(-2)).toEqual(['--run', 'it'])
     using reader = RunReader.open(join(cwd, 'runs', 'it'))

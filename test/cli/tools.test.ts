@@ -116,7 +116,7 @@ describe('millrace tools list', () => {
       [['list', 'servers.json', '--server', 'chaty'], 2, /has no server "chaty"; did you mean chatty\?/],
       [['list', 'servers.json', '--task', '1'], 2, /--task is for millrace tools call, serve, not for list/],
       [['lst', 'servers.json'], 2, /millrace tools has no "lst"; did you mean list\?/],
-      [['list', 'servers.json', 'echo'], 2, /do not know what to do with "echo"/],
+      [['list', 'servers.json', 'echo'], 2, /unexpected argument "echo"/],
       [['call', 'servers.json'], 2, /millrace tools call needs a tool/],
       [
         ['list', 'code.json'],
@@ -124,7 +124,7 @@ describe('millrace tools list', () => {
         /code\.json has its servers under "servers", as VS Code has them: rename it to "mcpServers"/,
       ],
       [['list', 'package.json'], 2, /package\.json has no "mcpServers": expected \{ "mcpServers": /],
-      [['serve', 'servers.json'], 2, /millrace tools serve takes an environment/],
+      [['serve', 'servers.json'], 2, /millrace tools serve serves the tools of an environment/],
     ] as const
     for (const [words, code, message] of cases) {
       const ended = await millrace({ cwd }, 'tools', ...words)
@@ -200,7 +200,7 @@ describe('millrace tools doctor', () => {
     expect(text).toMatch(
       /✓ config .*index\.js\n +✓ open .*13 tools.*\n +✓ names .*models see echo, .* and 10 more tools/,
     )
-    expect(text).toMatch(/sharing: shared: one process for all rollouts, [\d.]+ MB in all/)
+    expect(text).toMatch(/sharing: shared: one process for all rollouts, [\d.]+ MB in total/)
     expect(text).toContain('fine: ready in # with 13 tools')
   })
 
@@ -210,7 +210,7 @@ describe('millrace tools doctor', () => {
     await using httpServer = await HttpToolServer.open({ tools, version: '1', port: 0, onFault: () => {} })
     const { code, text } = await examined({ url: httpServer.url })
     expect(code).toBe(0)
-    expect(text).toMatch(/✓ config .*\/mcp\n +✓ open .*1 tool,/)
+    expect(text).toMatch(/✓ config .*\/mcp\n +✓ open .*1 tool:/)
     expect(text).toContain('sharing: session: each rollout has a session of its own on the one server')
     expect(httpServer.sessions).toBe(0)
   })
@@ -218,7 +218,7 @@ describe('millrace tools doctor', () => {
   it('says when a server only reads', async () => {
     const { code, text } = await examined(chatty)
     expect(code).toBe(0)
-    expect(text).toContain('all its tools say that they only read, so "sharing": "shared" is likely right')
+    expect(text).toContain('all its tools are declared read-only, so "sharing": "shared" is likely right')
   })
 
   it.each([
@@ -238,7 +238,7 @@ describe('millrace tools doctor', () => {
       { command: 'npx @example/server' },
       ['✗ open', '"command": "npx", "args": ["@example/server"]'],
     ],
-    ['a path that is not there', { command: './server' }, ['✗ open', './server is looked for from']],
+    ['a path that is not there', { command: './server' }, ['✗ open', './server starts from']],
     [
       'a process that ends at once',
       script('console.error("no licence"); process.exit(3)'),
@@ -339,7 +339,7 @@ describe('millrace tools doctor', () => {
   })
 
   it.each([
-    ['nobody at the port', 'off', 'nobody answers at http://127.0.0.1:'],
+    ['nobody at the port', 'off', 'no server answers at http://127.0.0.1:'],
     ['a key that is missing', 401, 'it requires authentication: give it "headers"'],
     ['another path', 404, 'Check the path in "url", which is often /mcp'],
     ['the older transport', 'sse', 'if it speaks the older transport, set "type": "sse"'],
@@ -357,12 +357,12 @@ describe('millrace tools doctor', () => {
     expect(code).toBe(0)
     expect(text).toContain('✗ open')
     expect(text).toContain(hint)
-    expect(text).toContain('fails at open; it is not required: rollouts do without it')
+    expect(text).toContain('fails at open; it is not required: rollouts run without it')
   })
 
   it.each([
-    ['has no address', 'http://nowhere.invalid:3128', ['ENOTFOUND', 'NO_PROXY=tools.test goes past it']],
-    ['does not run', 'http://127.0.0.1:9', ['ECONNREFUSED', 'NO_PROXY=tools.test goes past it']],
+    ['has no address', 'http://nowhere.invalid:3128', ['ENOTFOUND', 'NO_PROXY=tools.test bypasses it']],
+    ['does not run', 'http://127.0.0.1:9', ['ECONNREFUSED', 'NO_PROXY=tools.test bypasses it']],
     ['is of another kind', 'socks5://127.0.0.1:9', ['HTTP_PROXY is not a valid HTTP proxy URL']],
   ])('does not blame the server for a proxy that %s', async (_name, proxy, said) => {
     await using place = await temporaryRuns()
@@ -373,7 +373,7 @@ describe('millrace tools doctor', () => {
     const { code, stdout } = await running.ended
     expect(code).toBe(1)
     for (const each of said) expect(stdout).toContain(each)
-    expect(stdout).not.toMatch(/nobody answers|no address is known/)
+    expect(stdout).not.toMatch(/no server answers|cannot be resolved/)
   })
 
   it('finds a certificate that nobody vouches for, and a file that is no authority', async () => {
@@ -381,7 +381,7 @@ describe('millrace tools doctor', () => {
     const { code, text } = await examined({ url: server.url })
     expect(code).toBe(1)
     expect(text).toMatch(/✗ open .*the certificate is not trusted .*caFile/)
-    expect(text).not.toContain('nobody answers')
+    expect(text).not.toContain('no server answers')
     const misspelt = await examined({ url: server.url, caFile: 'none.pem' })
     expect(misspelt.code).toBe(2)
     expect(misspelt.text).toMatch(/✗ config .*caFile: the certificate authority none\.pem cannot be read/)

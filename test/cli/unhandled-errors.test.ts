@@ -16,9 +16,9 @@ describe.concurrent.each([
     const ended = await millrace({ cwd: runs.root }, ...words('rejects', ...where))
     expect(ended.code, ended.stderr).toBe(0)
     expect(ended.stderr).toMatch(
-      /^A promise was rejected and nobody handled it: nobody waits for 1 \(at .*unhandled\.ts:\d+\)\. The run goes on; await it/,
+      /^A rejected promise was not handled: nobody waits for 1 \(at .*unhandled\.ts:\d+\)\. The run goes on; await it/,
     )
-    expect(ended.stderr).toContain('\n4 rejected promises were handled by nobody.\n')
+    expect(ended.stderr).toContain('\n4 promise rejections were not handled.\n')
     expect(ended.stderr.match(/nobody waits for/g)).toHaveLength(1)
     expect(objects(ended.stdout).at(-1)).toMatchObject({ end: 'complete', rollouts: 20, scored: 20 })
   })
@@ -39,7 +39,7 @@ describe.concurrent('an error that nothing caught', () => {
     const ended = await millrace({ cwd }, ...words('throws'))
     expect(ended.code, ended.stderr).toBe(1)
     expect(ended.stderr).toMatch(/^error: .*: a timer went off \(at .*unhandled\.ts:\d+\)\. .* \[agent_failed\]$/m)
-    expect(ended.stderr).toMatch(/What has ended is kept\. Continue with:\n {2}(npx )?millrace eval .* --run it\n/)
+    expect(ended.stderr).toMatch(/Ended rollouts are kept\. Continue with:\n {2}(npx )?millrace eval .* --run it\n/)
     expect(ended.stderr).not.toMatch(/^\s+at /m)
     const before = reportedIds(ended.stdout)
     expect(before.length).toBeGreaterThan(0)

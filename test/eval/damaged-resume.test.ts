@@ -147,7 +147,7 @@ test.each([
     sql.includes('meta') ? { costUsd: 0, costUnknown: 1 } : { costUsd: 1, costUnknown: 0 },
   )
   expect(abandoned(folder)).toEqual([{ rollout: '1-0', attempt: 1, data: why }])
-  expect(await show(folder, '1-0')).toMatch(/^attempts +1 given up: .* of 1-0 cannot be read;.*\n +2 completed$/m)
+  expect(await show(folder, '1-0')).toMatch(/^attempts +1 aborted: .* of 1-0 cannot be read;.*\n +2 completed$/m)
   const shown = JSON.parse(await show(folder, '1-0', '--json')) as { attempts: object[] }
   expect(shown.attempts).toMatchObject([{ attempt: 1, givenUp: why.why }, { attempt: 2 }])
 })
@@ -172,7 +172,7 @@ test.each([
     ['0-1', 1],
   ])
   expect(abandoned(folder)).toEqual([{ rollout: '0-0', attempt: 1, data: why }])
-  expect(await show(folder, '0-0')).toMatch(/^attempts +1 given up: .*0-0 .*cannot be read;/m)
+  expect(await show(folder, '0-0')).toMatch(/^attempts +1 aborted: .*0-0 .*cannot be read;/m)
   const shown = JSON.parse(await show(folder, '0-0', '--json')) as { attempts: object[] }
   expect(shown.attempts).toMatchObject([{ attempt: 1, givenUp: why.why }, { attempt: 2 }])
 })
@@ -185,7 +185,7 @@ test('a member that has ended and waits for its group is shown as such', async (
   expect(unfinished).toMatchObject({ attempts: 2, waitForGroup: 1 })
   const shown = await show(folder, '0-0')
   expect(shown).toContain('· completed · reward 1.000 · waits for its group\n')
-  expect(shown).toMatch(/^waiting +it has ended and waits for the others of its group;/m)
+  expect(shown).toMatch(/^waiting +it has ended and waits for the rest of its group;/m)
   expect(JSON.parse(await show(folder, '0-0', '--json'))).toMatchObject({ reward: 1, waitsFor: 'group' })
   expect(await show(folder, '0-1')).not.toContain('waits for its group')
   expect(await show(folder)).toMatch(/open +2 attempts not ended yet \(1 only waiting for the group\): /)

@@ -47,7 +47,7 @@ test('limits that were edited in the module start a new run, which says what it 
   const edited = await sit({ root, module: { maxTurns: 12, temperature: 0.5 } })
   expect(edited.name).not.toBe(first.name)
   expect(edited.notices).toEqual([
-    `this is a new run: ${first.name} is unfinished and is not continued, because it began with other settings: limits.maxTurns 10, now 12; sampling.temperature not set, now 0.5. With the former ones the same command continues it.`,
+    `this is a new run: ${first.name} is unfinished and is not continued, because it began with other settings: limits.maxTurns 10, now 12; sampling.temperature not set, now 0.5. Use the former settings to continue it.`,
   ])
   // As it says: in the module, or beside it.
   const continued = await sit({ root, module: { maxTurns: 12 }, options: { limits: { maxTurns: 10 } } })
@@ -60,7 +60,7 @@ test('a run that is not there has nothing to run again, and is not started', asy
   await sit({ root, options: { run: { root, name: 'nightly' } } })
   await expect(sit({ root, options: { run: { root, name: 'nighty', retryFailed: true } } })).rejects.toMatchObject({
     code: 'run_not_found',
-    rawMessage: `there is no run named nighty in ${root} to continue; \`millrace list\` shows what there is`,
+    rawMessage: `there is no run named nighty in ${root} to continue; \`millrace list\` shows all runs`,
   })
   const again = await sit({ root, options: { run: { root, name: 'nightly', retryFailed: true } } })
   expect(again).toMatchObject({ name: 'nightly', resumed: 2 })

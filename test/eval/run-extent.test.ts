@@ -76,7 +76,7 @@ test('a launch with a smaller limit does its part and leaves the run open: the f
   const first = await sit({ root, stopAfter: 2 })
   const some = await sit({ root, limit: 4 })
   expect(some.name).toBe(first.name)
-  expect(some.notices.join('\n')).toContain('is of all tasks: this launch does the first 4 and leaves it open')
+  expect(some.notices.join('\n')).toContain('covers all tasks: this launch runs the first 4 and leaves the run open')
   expect(some.summary).toMatchObject({ end: 'complete', state: 'unfinished', missingTasks: 0 })
   expect(await states(root)).toEqual(['unfinished'])
   const again = await sit({ root, limit: 4 })
@@ -100,7 +100,7 @@ test('a run is of as many tasks as its widest launch asked for, though that one 
   expect(wider.notices.join('\n')).toContain('continuing run')
   const narrow = await sit({ root, limit: 2, run: { name } })
   expect(narrow.notices.join('\n')).toContain(
-    'is of 5 tasks: this launch does the first 2 and leaves it open; --limit 5',
+    'covers 5 tasks: this launch runs the first 2 and leaves the run open; --limit 5',
   )
   expect(await states(root)).toEqual(['unfinished'])
   const rest = await sit({ root, limit: 5 })
@@ -121,7 +121,7 @@ test('tasks that are gone fail the launch once the others have ended, and nothin
   const { root } = runs
   const { name, folder } = await sit({ root, stopAfter: 4 })
   const shorter = sit({ root, rows: 3 })
-  await expect(shorter).rejects.toThrow('the source of tasks ends after 3, and this run has begun with more of them')
+  await expect(shorter).rejects.toThrow('the source of tasks ends after 3, but this run began with more tasks')
   await expect(shorter).rejects.toMatchObject({ code: 'run_mismatch', data: { task: 3 } })
   expect(await states(root)).toEqual(['unfinished'])
   expect(await sit({ root, rows: 3, limit: 3 })).toMatchObject({ name, ran: [] })
@@ -156,7 +156,7 @@ test('tasks that are gone before they had begun leave the run open, and it says 
   const { name } = await sit({ root, stopAfter: 2 })
   const shorter = await sit({ root, rows: 5 })
   expect(shorter).toMatchObject({ name, ran: [2, 3, 4] })
-  expect(shorter.notices.join('\n')).toContain(`run ${name} is of 6 tasks and their source has 5 now`)
+  expect(shorter.notices.join('\n')).toContain(`run ${name} has 6 tasks and their source now has 5: `)
   expect(shorter.summary).toMatchObject({ end: 'complete', state: 'unfinished', missingTasks: 1 })
   expect(await states(root)).toEqual(['unfinished'])
   const restored = await sit({ root })
@@ -183,14 +183,14 @@ test('tasks that were added to the source since the last launch are said, a larg
   await sit({ root, run, rows: 4, stopAfter: 2 })
   const added = await sit({ root, run, rows: 6 })
   expect(added.notices).toContain(
-    'run grown was of 4 tasks and their source has 6 now: those that were added run too; --limit 4 (limit) leaves them out',
+    'run grown began with 4 tasks and their source now has 6: the added tasks run too; --limit 4 (limit) leaves them out',
   )
   expect(added.ran).toEqual([2, 3, 4, 5])
-  expect((await sit({ root, run, rows: 6 })).notices.join()).not.toContain('was of')
+  expect((await sit({ root, run, rows: 6 })).notices.join()).not.toContain('began with')
   const limited = { name: 'limited' }
   await sit({ root, run: limited, rows: 6, limit: 2 })
-  expect((await sit({ root, run: limited, rows: 6, limit: 4 })).notices.join()).not.toContain('was of')
-  expect((await sit({ root, run: limited, rows: 6 })).notices.join()).not.toContain('was of')
+  expect((await sit({ root, run: limited, rows: 6, limit: 4 })).notices.join()).not.toContain('began with')
+  expect((await sit({ root, run: limited, rows: 6 })).notices.join()).not.toContain('began with')
 })
 
 test('tasks of the same id are named with the results', async () => {

@@ -159,7 +159,7 @@ test.for([
   await using gateway = await GatewayOverSimulator.start(options)
   const session = await gateway.startSession()
   const named = expect.stringMatching(
-    /counting tokens is not possible .*vLLM and SGLang.*OpenAI.*api: responses.*Anthropic/,
+    /cannot count tokens: .*vLLM and SGLang.*OpenAI.*api: responses.*Anthropic/,
   ) as string
   await expect(session.anthropic().messages.countTokens(messagesAsked)).rejects.toMatchObject({
     status: 400,

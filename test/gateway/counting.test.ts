@@ -39,7 +39,7 @@ test.each(apis)('%s: a count needs a key, and is held to the bounds of a body', 
     [await gateway.ask(`/sessions/${one?.id}${path}`, { body, key: other?.key ?? '' }), 404, 'no session'],
     [await gateway.ask(path, { body: { ...body, note: 'x'.repeat(5000) } }), 413, '4096 bytes'],
     [await gateway.ask(path, { body: `{"note":${'['.repeat(9)}${']'.repeat(9)}}` }), 400, '8 levels'],
-    [await gateway.ask(path, { body: '{"model"' }), 400, 'no JSON'],
+    [await gateway.ask(path, { body: '{"model"' }), 400, 'not JSON'],
   ] as const
   for (const [reply, status, message] of refusals) {
     expect(reply).toMatchObject({ status, body: { error: errorText(message) } })
@@ -129,7 +129,7 @@ test('a drain refuses a count that waits for its next try, and lets others end',
   await Promise.all([server.received(1), tired.received(1)])
   const drained = open.gateway.drain()
   await waiting?.done
-  expect(waiting?.client).toMatchObject({ status: 503, text: expect.stringContaining('about to stop') as string })
+  expect(waiting?.client).toMatchObject({ status: 503, text: expect.stringContaining('is stopping') as string })
   expect(onWire?.client.isEnded).toBe(false)
   expect((await open.ask(admin, routes.messages.body, count)).status).toBe(503)
   answer.resolve()

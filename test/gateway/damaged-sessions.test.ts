@@ -164,7 +164,7 @@ test('one session whose start cannot be read does not keep the others, and can b
   const damaged = {
     interactions: 1,
     alarms: ['record_damaged', 'tokens_missing'],
-    damage: expect.stringContaining('at its start'),
+    damage: expect.stringContaining('the start record of session'),
   }
   expect(await second.gateway.session(admin, bad.id)).toMatchObject({ ...damaged, state: 'open' })
   // Whoever asks meanwhile, or later, is told the same.

@@ -55,7 +55,7 @@ test('a refused request says how to get access', async () => {
   const told = async (...request: Parameters<typeof send>) => (await send(...request)).error.message
   for (const path of ['/v1/sessions', '/v1/models']) {
     expect(await told(url + path, undefined, null)).toContain('send a key of this gateway')
-    expect(await told(url + path, undefined, 'another')).toContain('does not know the key that was sent')
+    expect(await told(url + path, undefined, 'another')).toContain('does not know the key of the request')
   }
   expect(await told(`${url}/chat/completions`, {})).toContain('did you mean POST /v1/chat/completions?')
   expect(await told(`${url}/v1/v1/messages`, {})).toContain('did you mean POST /v1/messages?')
@@ -65,7 +65,7 @@ test('a refused request says how to get access', async () => {
   expect(await told(`${url}/v1/sessions/s/reward`, {})).toContain('did you mean POST /v1/sessions/s/rewards?')
   expect(await told(`${url}/v1/session`, {})).toContain('did you mean POST /v1/sessions?')
   expect(await told(`${url}/v1/nowhere?a=1`, {})).toBe(
-    'there is no POST /v1/nowhere; GET /openapi.json lists what there is',
+    'there is no POST /v1/nowhere; GET /openapi.json lists the routes',
   )
   expect(await told(`${url}/v1/export`, {})).toBe('there is no POST /v1/export; it takes GET')
   const headers = { authorization: `Bearer ${key}` }
@@ -101,7 +101,7 @@ test('a session whose time ran out says so, and not that somebody ended it', asy
   const { sessions } = await send(`${server.url}/v1/sessions`, { ttlSeconds: 0.05 })
   const ask = async () => await send(`${server.url}/v1/chat/completions`, chat('sim'), sessions[0]?.key)
   await expect.poll(async () => (await send(`${server.url}/v1/sessions/${sessions[0]?.id}`)).state).toBe('expired')
-  expect((await ask()).error.message).toMatch(/expired: nobody used it for as long as its ttlSeconds/)
+  expect((await ask()).error.message).toMatch(/expired, because it was not used for its ttlSeconds/)
 })
 
 test('the key that a gateway made is not dropped without a word', async () => {
@@ -118,7 +118,9 @@ test('the key that a gateway made is not dropped without a word', async () => {
   expect(notice).not.toContain(madeKey)
   expect((await start([acme, { tenant: 'default', key: madeKey }])).notices).toEqual([])
   const [replaced] = (await start([{ tenant: 'default', key: 'another-key' }])).notices
-  expect(replaced).toContain(`the key in ${runs.root}/gateway/admin.key is not taken: tenant default has another one`)
+  expect(replaced).toContain(
+    `the key in ${runs.root}/gateway/admin.key is not valid, because tenant default has another key`,
+  )
   expect(replaced).not.toContain('another-key')
   // As another user's cannot be read; keys that are given are the way out of that.
   const file = join(runs.root, 'gateway', 'admin.key')

@@ -58,7 +58,7 @@ test('a gateway comes up before its only backend, and serves what that lists onc
       const { path, body } = asked[api]
       const refused = await gateway.ask(path, { body })
       expect(refused).toMatchObject({ status, headers: { 'retry-after': '5' } })
-      expect(refused.text).toContain('one backend is still waited for and may serve it')
+      expect(refused.text).toContain('one backend has not answered yet and may serve it')
     }
     expect(await gateway.ask('/generate', { body: { text: 'hi' } })).toMatchObject({ status: 503 })
     // Sessions do not wait for anybody.
@@ -174,13 +174,13 @@ test('a backend that takes the key no more is noticed, and gets no requests unti
     (await open.ask(admin, { ...asked.chat.body, model })).status
   late.put(locked.url)
   await expect.poll(() => received).toMatchObject([{ backend: late.url, problem: { code: 'model_auth' } }])
-  expect(String(received[0]?.problem)).toContain('it refuses the key in OPENAI_API_KEY')
+  expect(String(received[0]?.problem)).toContain('it rejects the key in OPENAI_API_KEY')
   const before = good.stats.requests
   expect([await ask('shared'), await ask('shared'), await ask('shared')]).toEqual([200, 200, 200])
   expect(good.stats.requests).toBe(before + 3)
   // Nobody else has it, and it is nothing that a client could mend.
   const { client } = open.send(admin, { ...asked.chat.body, model: 'own' })
-  await expect.poll(() => client.text).toContain('Your own key is in order; tell whoever runs this server')
+  await expect.poll(() => client.text).toContain('Your own key is valid; tell the operator of this server')
   late.put(first.url)
   await expect.poll(() => received[1], { timeout: 30_000 }).toMatchObject({ facts: { models: [{ id: 'own' }, {}] } })
   expect(await ask('own')).toBe(200)
@@ -300,7 +300,7 @@ test('ready says why none of the backends can be used', async () => {
   await expect.poll(() => received, { timeout: 30_000 }).toMatchObject([{ problem: { code: 'model_not_found' } }])
   expect(await gateway.ask('/ready', { key: null })).toMatchObject({
     status: 503,
-    body: { why: 'none of its backends can be used (1): model_not_found; the log says more' },
+    body: { why: 'none of its backends can be used (1): model_not_found; see the log' },
   })
   expect(await gateway.ask(asked.chat.path, { body: { ...asked.chat.body, model: 'nobody' } })).toMatchObject({
     status: 404,
@@ -375,7 +375,7 @@ test('a start that a backend holds up says what it is busy with', async () => {
   const { port } = silent.address() as AddressInfo
   const words = ['gateway', '--backend', `http://127.0.0.1:${port}/v1`, '--port', '0']
   await using running = startMillrace({ cwd: runs.root }, ...words)
-  await running.shows('stderr', 'asking the backends what they are')
+  await running.shows('stderr', 'probing the backends')
   expect(running.stdout()).toBe('')
 })
 

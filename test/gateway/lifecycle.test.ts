@@ -143,7 +143,7 @@ test('ready means that a backend may be asked: not while all requests wait for t
     .poll(() => gateway.ask('/ready', { key: null }))
     .toMatchObject({
       status: 503,
-      body: { why: 'its backends are overloaded or gone: requests wait until one answers' },
+      body: { why: 'its backends are overloaded or unreachable: requests wait until one answers' },
     })
   simulator.simulator.setOverload(false)
   expect(await waiting).toMatchObject({ status: 200 })

@@ -289,7 +289,7 @@ test('a model that is asked in another API is not sent what was said only in one
   const more = { model: 'chat', previous_response_id: 'resp_theirs', input: 'go on' }
   const refused = await open.ask(caller, more, { api: 'responses' })
   expect(refused.status).toBe(400)
-  expect(refused.text).toContain('web_search_call said before, custom_tool_call said before')
+  expect(refused.text).toContain('web_search_call in an earlier message, custom_tool_call in an earlier message')
   const goesOn = await open.ask(caller, { ...more, model: 'm' }, { api: 'responses' })
   expect(goesOn.status).toBe(200)
   expect(JSON.parse(server.requests.at(-1)?.body ?? '')).toMatchObject({
@@ -427,7 +427,7 @@ test.each([
   for (const model of ['m', 'chat']) {
     const refused = await open.ask(caller, { model, ...said }, { api: 'responses' })
     expect(refused).toMatchObject({ status: 400, document: { error: { param: name } } })
-    expect(refused.text).toContain('ask without a session')
+    expect(refused.text).toContain('send the request without a session')
   }
   expect(await open.nodes(id)).toEqual([])
   expect(server.requests).toEqual([])

@@ -73,7 +73,7 @@ test('a second signal stops what runs, and says so to whoever waits', async () =
   gateway.running.process.kill('SIGTERM')
   expect(await (await reply).json()).toMatchObject({
     type: 'error',
-    error: { message: expect.stringContaining('was stopped while this ran') as string },
+    error: { message: expect.stringContaining('was stopped during this request') as string },
   })
   expect(await gateway.running.ended).toMatchObject({ code: 143 })
   const shown = await millrace({ cwd: runs.root }, 'show', 'gateway', '--json')
@@ -254,7 +254,7 @@ test.each([
   [['--config', 'wrong.yaml'], 'models.policy: `maxConcurency` is not known; did you mean `maxConcurrency`?'],
   [['--config', 'broken.yaml'], 'at line 2, column 1 [config_invalid]'],
   [['--config', 'imports.ts'], 'imports.ts: it does not load: Error [ERR_MODULE_NOT_FOUND]: Cannot find module'],
-  [['--config', 'wrong.yaml', '--model', 'a'], '--model names what a --backend serves'],
+  [['--config', 'wrong.yaml', '--model', 'a'], '--model names the model of a --backend'],
   [['--backend', 'sim', '--public-url', 'here'], '"here" is not a valid public URL'],
   [['--config', 'public.yaml'], '"gateway:8787" is not a valid public URL'],
   [[], 'which backend? Add --backend <url> (backends), or models to the file of --config;'],

@@ -232,7 +232,7 @@ test('while an expired session is being ended, whoever asks is told that it expi
     if (status === 410) told.push(text)
   } while (open.gateway.status().openSessions > 0)
   expect(told.length).toBeGreaterThan(0)
-  for (const text of told) expect(text).toContain('expired: nobody used it')
+  for (const text of told) expect(text).toContain('expired, because it was not used')
 })
 
 test('a session that could not be read when it expired expires later', async () => {
@@ -407,7 +407,7 @@ test('an alias for a model that no late backend turned out to have is told of', 
     const refused = await open.ask(admin, { ...body, model })
     expect(refused.status).toBe(404)
     expect(refused.document).toMatchObject({
-      error: { message: expect.stringContaining(`"${model}" stands for "nobody" here`) as string },
+      error: { message: expect.stringContaining(`"${model}" is an alias of "nobody"`) as string },
     })
   }
 })

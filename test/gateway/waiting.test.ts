@@ -159,7 +159,7 @@ test('a drain refuses those that wait at once, and lets the others end', async (
   const drained = open.gateway.drain()
   await Promise.all([queued.done, parked.done])
   expect(queued.client).toMatchObject({ status: 503, headers: { 'retry-after': '1' } })
-  expect(parked.client.text).toContain('about to stop')
+  expect(parked.client.text).toContain('is stopping')
   expect(onWire.client.isEnded).toBe(false)
   answer.resolve()
   await Promise.all([onWire.done, drained])
@@ -192,7 +192,9 @@ test('the log says when a backend is gone, why, and when it is back', async () =
     {
       level: 'warn',
       model: 'sim',
-      why: expect.stringMatching(`^${host} failed 5 times in a row: .* The last time: .* cannot be reached`) as string,
+      why: expect.stringMatching(
+        `^${host} failed 5 times in a row: .* The last failure: .* cannot be reached`,
+      ) as string,
     },
     { level: 'info', model: 'sim', why: expect.stringMatching(`^${host} answers again`) as string },
   ])

@@ -75,7 +75,7 @@ test('time that runs out at a backend that hangs is not the policy’s: no score
   await using server = await serve(() => clock.pass(longMs))
   const [record] = await run(server.url, { timeoutMs: longMs, retries: 1 })
   expect(record).toMatchObject({ outcome: 'infra_timeout', reward: null, truncated: false, attempt: 2 })
-  expect(record?.error?.message).toContain(`while ${server.host} had answered nothing for`)
+  expect(record?.error?.message).toContain(`after ${server.host} had sent nothing for`)
   expect(record?.error?.data).toEqual({ limit: 'silence' })
   expect(record?.timing.modelMs).toBeGreaterThan(0)
 })

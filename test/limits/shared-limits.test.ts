@@ -364,7 +364,7 @@ describe('the owner', () => {
     const plain = worker.permits('m')
     await Promise.all([plain.acquire(), plain.acquire()])
     expect([plain.tryAcquire(), worker.model('m').permits.held]).toEqual([false, 0])
-    expect(() => worker.model('other')).toThrow(/no limit is named other/)
+    expect(() => worker.model('other')).toThrow(/there is no limit named other/)
     expect(limits.status()).toHaveLength(1)
   })
 

@@ -130,7 +130,7 @@ test('V1.4 the error has the exit code and the end of stderr, not all of it', as
   expect(error.data).toMatchObject({ server: 'mis', exitCode: 9 })
   expect(error.data['stderr']).toMatch(/^a line of noise\n[^]*a line of noise\nthe last word\n$/)
   expect(String(error.data['stderr']).length).toBeLessThanOrEqual(8 * 1024)
-  expect(error.rawMessage).toContain('exited with code 9; the last it wrote to stderr: the last word')
+  expect(error.rawMessage).toContain('exited with code 9; its stderr ended with: the last word')
 })
 
 test('V1.4 or the signal, and what a server said that never answered', async () => {

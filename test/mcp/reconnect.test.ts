@@ -192,7 +192,7 @@ test('V3.6 too many reconnects in a while open the circuit, until the while is o
   expect(log.count('start')).toBe(3)
   const refused = await Promise.all(hundred(() => failureOf(session.call(calling('echo')))))
   for (const error of refused) {
-    expect(error.rawMessage).toContain(`it was opened again 2 times within ${windowMs} ms`)
+    expect(error.rawMessage).toContain(`it was reopened 2 times within ${windowMs} ms`)
     expect(error.data).toMatchObject({ server: 'mis', mayHaveRun: false, generation: 3 })
   }
   expect(log.count('start')).toBe(3)
@@ -255,7 +255,7 @@ test('V3.8 a rollout whose server forgot ends as infrastructure, unless it may b
   )
   const [failed, told] = outcomes
   expect(failed).toMatchObject({ outcome: 'tool_infra_error', reward: null })
-  expect(failed?.error?.message).toContain('has forgotten what this rollout told it')
+  expect(failed?.error?.message).toContain('has lost the state of this rollout')
   expect(told).toMatchObject({ outcome: 'completed', reward: 1 })
   const results = told?.messages.filter(({ role }) => role === 'tool').map(({ content }) => String(content))
   expect(results).toEqual(['1', expect.stringMatching(/^Note: the tool server "mis" was restarted[^]*\n1$/)])

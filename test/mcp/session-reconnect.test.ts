@@ -108,12 +108,10 @@ test('with onRestart fail a server that forgot is not opened again, and nothing 
   const { session } = made
   await session.call(calling('echo'))
   const lost = await thrown(session.call(calling('echo')))
-  expect(lost.rawMessage).toMatch(
-    /^server 'mis' was lost during 'echo': .*code 7.* has forgotten what this rollout told/,
-  )
+  expect(lost.rawMessage).toMatch(/^server 'mis' was lost during 'echo': .*code 7.* has lost the state of this rollout/)
   expect(lost.data).toMatchObject({ sessionRestarted: true, mayHaveRun: true, exitCode: 7, generation: 1 })
   const later = await thrown(session.call(calling('echo')))
-  expect(later.rawMessage).toMatch(/^server 'mis' was lost: .*code 7.* has forgotten what this rollout told it/)
+  expect(later.rawMessage).toMatch(/^server 'mis' was lost: .*code 7.* has lost the state of this rollout/)
   expect(later.data).toMatchObject({ sessionRestarted: true, mayHaveRun: false, attempt: 1 })
   expect([log.count('start'), log.count('call')]).toEqual([1, 2])
   // The next rollout told it nothing.
@@ -157,7 +155,7 @@ test('past its budget the session fails calls at once', async () => {
   await thrown(session.call(calling('crash')))
   for (let call = 0; call < 3; call += 1) {
     const error = await thrown(session.call(calling('echo')))
-    expect(error.rawMessage).toContain('it was opened again 1 times within 60000 ms')
+    expect(error.rawMessage).toContain('it was reopened 1 times within 60000 ms')
     expect(error.data).toMatchObject({ mayHaveRun: false, generation: 2 })
   }
   expect(log.count('start')).toBe(2)
@@ -284,6 +282,6 @@ test('who waits for an answer hears how the server ended, also if another call n
   expect(await session.call(calling('echo'))).toMatchObject({ content: 'heard', detail: { generation: 2 } })
   await expect(waiting).rejects.toMatchObject({
     code: 'tool_infra',
-    rawMessage: expect.stringContaining('exited with code 7; the last it wrote to stderr: out of memory'),
+    rawMessage: expect.stringContaining('exited with code 7; its stderr ended with: out of memory'),
   })
 })

@@ -121,7 +121,7 @@ test('V3.6 a shared server that every rollout crashes is away after reconnect.ma
   }
   expect(log.count('start')).toBe(5)
   expect(servers.events.filter(({ name }) => name === 'mcp.away')).toMatchObject([
-    { server: 'one', cause: expect.stringContaining('it was opened again 2 times within 600000 ms') },
+    { server: 'one', cause: expect.stringContaining('it was reopened 2 times within 600000 ms') },
     { server: 'one' },
   ])
 })

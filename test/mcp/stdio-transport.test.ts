@@ -19,7 +19,7 @@ test('a server that closes its output but stays is ended', async () => {
   await connection.transport.start()
   await connection.closed
   expect(connection.transport.failure?.rawMessage).toBe(
-    "server 'files' closed its output but did not exit, so it was ended",
+    "server 'files' closed its output but did not exit, so it was killed",
   )
 })
 

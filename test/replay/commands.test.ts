@@ -132,14 +132,16 @@ describe('on the command line', () => {
     const parts = { ...fakeProcess({ env: { MILLRACE_RUNS: join(folder.root, 'runs') } }), cwd: folder.root }
     parts.stdout.destroy(Object.assign(new Error('write EPIPE'), { code: 'EPIPE' }))
     expect(await main(['rescore', 'sums', '--json', '--out', 'lines.jsonl'], parts)).toBe(0)
-    expect(parts.stderr.text).toBe('wrote 12 rollouts to lines.jsonl, over what it held before\n')
+    expect(parts.stderr.text).toBe('wrote 12 rollouts to lines.jsonl, replacing its former content\n')
     expect((await readFile(join(folder.root, 'lines.jsonl'), 'utf8')).trimEnd().split('\n')).toHaveLength(12)
     const unwritable = await command(folder.root, 'rescore', 'sums', '--out', 'nowhere/lines.jsonl')
     expect(unwritable).toMatchObject({ code: 1 })
     expect(unwritable.stderr).toContain('choose another with --out [folder_unwritable]')
     const full = await command(folder.root, 'rescore', 'sums', '--out', '/dev/full')
     expect(full).toMatchObject({ code: 1, stdout: '' })
-    expect(full.stderr).toContain('no room left to write /dev/full; free some [disk_full]')
+    expect(full.stderr).toContain(
+      'the disk is full, so /dev/full cannot be written; free some space, then run the command again [disk_full]',
+    )
   })
 
   test('scores from a state that tools may have changed are no success', async () => {
@@ -154,7 +156,7 @@ describe('on the command line', () => {
     const rescored = await command(folder.root, 'rescore', 'sums')
     expect(rescored).toMatchObject({
       code: 3,
-      stdout: expect.stringContaining('Note: a reward of sums looks at the state'),
+      stdout: expect.stringContaining('Note: a reward of sums reads the state'),
     })
     const stateless = await write(folder.root, 'reuse.ts', source.replace('look: {', `look: { resume: 'reuse',`))
     const trusted = await command(folder.root, 'rescore', 'sums', stateless)
@@ -175,7 +177,7 @@ describe('on the command line', () => {
     expect(summary.outcomes).toMatchObject({ completed: 3, env_error: 1 })
     const rescored = await command(folder.root, 'rescore', 'sums')
     expect(rescored).toMatchObject({ code: 0 })
-    expect(rescored.stdout).toContain('1 rollout had no score then either, having ended as env_error: ')
+    expect(rescored.stdout).toContain('1 rollout had no score before either, with outcome env_error: ')
     expect(rescored.stdout).not.toContain('not scored')
     const one = await command(folder.root, 'replay', 'sums', '2-0')
     expect(one).toMatchObject({ code: 1, stderr: '' })
@@ -204,7 +206,7 @@ describe('on the command line', () => {
         2,
         'has 1 turn and cannot be forked after turn 1: --turn (turn) takes 0',
       ],
-      [['fork', 'sums', '3-0', '--turn', '0', '--sim.skill=1'], 2, 'say that it is to go on with -m sim'],
+      [['fork', 'sums', '3-0', '--turn', '0', '--sim.skill=1'], 2, 'add -m sim to continue with the simulator'],
       [['fork', 'sums', '0-3', '--turn', '0'], 1, 'run sums has no rollout 0-3; the first that ended is'],
     ]
     for (const [words, code, message] of cases) {
@@ -227,7 +229,7 @@ describe('on the command line', () => {
       expect({ code, stderr }, words.join(' ')).toEqual({
         code: 1,
         stderr: expect.stringMatching(
-          /run sums was made with the environment .*sums\.ts, which is not there any more; .* with --environment \(environment\)/,
+          /run sums was made with the environment .*sums\.ts, which no longer exists; .* with --environment \(environment\)/,
         ),
       })
     }

@@ -88,7 +88,7 @@ test.each([
   using reader = openRun(runs.root)
   const rescoring = await rescoreRun(reader, { environment })
   const other = (await Array.fromAsync(rescoring)).find(({ id }) => id === '1-1')
-  const message = 'its group cannot be scored again: rollout 1-0 of it cannot be read'
+  const message = 'its group cannot be scored again: its rollout 1-0 cannot be read'
   expect(other).toMatchObject({
     after: null,
     rewards: { right: { score: 1 } },

@@ -221,7 +221,7 @@ describe('a fork', () => {
     })
     const records = await Array.fromAsync(evaluation)
     expect(records).toMatchObject([{ outcome: 'agent_error', error: { code: 'replay_diverged' } }])
-    expect(records[0]?.error?.message).toContain('step was run again for turn 1')
+    expect(records[0]?.error?.message).toContain('step ran again for turn 1')
   })
 
   test('takes no run for itself that is another one', async () => {
@@ -256,7 +256,7 @@ describe('a fork', () => {
       return await evaluation.summary()
     }
     await expect(changed([{ number: 0 }, { number: 7 }])).rejects.toThrow(
-      /is not what it was when the run was made; restore it, or leave out the --env \(options\) or --environment/,
+      /has changed since the run was made; restore it, or leave out the --env \(options\) or --environment/,
     )
     expect(await readdir(runs.root)).toEqual(['stored'])
   })
@@ -272,10 +272,10 @@ describe('a fork', () => {
     })
     const at = (turn: number, rollout = '1-0') => fork({ root: runs.root, rollout, options: { turn } })
     await expect(at(5)).rejects.toThrow(
-      'has 5 turns and cannot be forked after turn 5: --turn (turn) takes 0, which repeats nothing, to 4',
+      'has 5 turns and cannot be forked after turn 5: --turn (turn) takes 0, which repeats no turn, to 4',
     )
     await expect(at(1.5)).rejects.toThrow('--turn (turn) takes 0')
-    await expect(at(0, '0-0')).rejects.toThrow('has no turn to go on from: it ended as model_error')
+    await expect(at(0, '0-0')).rejects.toThrow('has no turn to continue from: it ended as model_error')
     await expect(at(0, '1-1')).rejects.toThrow('did you mean 1-0')
   })
 })

@@ -346,7 +346,7 @@ describe('a replay finds what has changed', () => {
   })
 
   test('in the task', async () => {
-    await expect(replayed({ tasks: () => [{ number: 8 }] })).rejects.toThrow('task 0 (0) is not what it was')
+    await expect(replayed({ tasks: () => [{ number: 8 }] })).rejects.toThrow('task 0 (0) has changed')
   })
 })
 

@@ -185,7 +185,7 @@ describe('scoring again', () => {
     const { lines, summary } = await rescored(reader, fewer)
     expect(lines.map(({ id, after, error }) => [id, after, error?.message ?? ''])).toEqual([
       ['0-0', 1, ''],
-      ['1-0', null, 'task 1 (1) is not what it was when the run was made'],
+      ['1-0', null, 'task 1 (1) has changed since the run was made'],
       ['2-0', 1, ''],
       ['3-0', 1, ''],
       ['4-0', 1, ''],
@@ -225,9 +225,7 @@ describe('scoring again', () => {
     const environment = defineEnvironment({ ...base, update: () => {}, reward: ({ state }) => state.square })
     await storeRun(runs.root, { environment, script: () => 'right' })
     using reader = openRun(runs.root)
-    expect((await rescored(reader, environment)).summary.notices).toEqual([
-      expect.stringContaining('looks at the state'),
-    ])
+    expect((await rescored(reader, environment)).summary.notices).toEqual([expect.stringContaining('reads the state')])
     const without = await rescored(reader, environment, { setup: false })
     expect(without.summary).toMatchObject({ after: { scored: 0 }, failures: [{ count: 6 }] })
   })
@@ -252,7 +250,7 @@ describe('scoring again', () => {
     })
     const { lines } = await rescored(reader, environment)
     expect(lines.map(({ after }) => after)).toEqual([1, null, null, 1, 1, 1])
-    expect(lines[2]?.error?.message).toContain('took longer than the 200 ms kept for it (limits.tailMs)')
+    expect(lines[2]?.error?.message).toContain('took longer than the 200 ms reserved for it (limits.tailMs)')
     expect([...open]).toEqual([])
   })
 

@@ -159,7 +159,7 @@ describe('listed tasks', () => {
     const corrected = environmentOf(() => [rows[0], { question: 'say 2', target: 20 }, rows[2]])
     const { lines, summary } = await rescored(reader, corrected)
     expect(lines[1]).toMatchObject({ after: null, error: { code: 'run_mismatch' } })
-    expect(lines[1]?.error?.message).toContain('task 1 (1) is not what it was when the run was made')
+    expect(lines[1]?.error?.message).toContain('task 1 (1) has changed since the run was made')
     expect(summary).toMatchObject({ withoutTask: 1, withStoredTask: 0, after: { scored: 2 } })
   })
 })
@@ -175,7 +175,9 @@ describe('a row that cannot be used', () => {
     using reader = openRun(runs.root)
     const { lines, summary } = await rescored(reader, generated)
     expect(lines[0]).toMatchObject({ after: null, error: { code: 'run_mismatch' } })
-    expect(lines[0]?.error?.message).toMatch(/task 0 \(0\) is not what it was .*, and the run does not keep its row/)
+    expect(lines[0]?.error?.message).toMatch(
+      /task 0 \(0\) has changed since .*, and the run, made by an earlier Millrace, does not keep its row/,
+    )
     expect(summary.withoutTask).toBe(3)
   })
 

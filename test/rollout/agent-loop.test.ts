@@ -389,7 +389,7 @@ describe('limits and outcomes', () => {
     expect(await errorOf({ update: never })).toContain('limit is reached, in update')
     const reward = { quick: { weight: 1, score: () => 1 }, slow: { weight: 1, score: never } }
     expect(await errorOf({ reward })).toContain(
-      'took longer than the 50 ms kept for it (limits.tailMs): "slow" had not ended',
+      'took longer than the 50 ms reserved for it (limits.tailMs): "slow" had not ended',
     )
   })
 

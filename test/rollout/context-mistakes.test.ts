@@ -17,7 +17,7 @@ const mistakes: Readonly<Record<string, readonly [Mistake, says: string]>> = {
   noPrompt: [child({}), 'child(): prompt: expected a text or a list of messages'],
   noRequest: [child('x'), 'child(): expected object, got string'],
   unknownTool: [child({ prompt: 'x', tools: ['nope'] }), 'there is no tool "nope" to hand on'],
-  unknownModel: [child({ prompt: 'x', model: 'nope' }), 'no model is named nope'],
+  unknownModel: [child({ prompt: 'x', model: 'nope' }), 'there is no model named nope'],
   unknownServer: [
     ({ servers, signal }) => servers.call('nope', { tool: 'look', arguments: {}, signal }),
     'there is no tool server "nope"',
@@ -69,7 +69,7 @@ test.each([
 
 test.each([
   ['metric', ({ metric }) => metric('m', Number.NaN), 'metric "m" must be a finite number, not NaN'],
-  ['child', child({ prompt: 'x', model: 'nope' }), 'no model is named nope'],
+  ['child', child({ prompt: 'x', model: 'nope' }), 'there is no model named nope'],
 ] satisfies [string, Mistake, string][])(
   'an update that gets %s wrong is named with its place',
   async (_, mistake, says) => {

@@ -77,7 +77,7 @@ describe('what an environment gets wrong costs its rollouts, never the run', () 
       'a condition in place of a word',
       { update: () => false },
       'agent_error',
-      'not false: { end: true } ends the rollout, { messages } lets it go on, and nothing lets it go on if the reply had tool calls',
+      'not false: { end: true } ends the rollout, { messages } continues it, and undefined continues it if the reply had tool calls',
     ],
     [
       'messages that are none',
@@ -188,7 +188,7 @@ describe('what an environment gets wrong costs its rollouts, never the run', () 
         teardown: 'env_error',
       }[where]
       const said = records.map((record) => [record.outcome, record.error?.message ?? record.toolFaults?.[0]?.message])
-      const words = expect.stringContaining('something that cannot be put into words')
+      const words = expect.stringContaining('a value that cannot be shown as text')
       expect(said).toEqual([
         [outcome, words],
         [outcome, words],

@@ -189,7 +189,7 @@ test('one that leaves the queue is not run', async () => {
 test('a task that cannot go to another thread is refused in so many words', async () => {
   await using pool = new RewardPool({ specifier, options: {} })
   using job = heavyJob({ how: 'score', answer: () => 42 })
-  await expect(pool.score(job)).rejects.toThrow(/cannot go to another thread: .*; tasks must be plain values/)
+  await expect(pool.score(job)).rejects.toThrow(/cannot be sent to another thread: .*; tasks must be plain values/)
   using plain = heavyJob({ how: 'score' })
   expect(await pool.score(plain)).toBe(10)
 })

@@ -75,7 +75,7 @@ test.each(['0.0.0.0', '::', '192.168.1.4'])('%s is not listened on without a key
 })
 
 test.each([
-  ['127.0.0.1', 'with a line end, as a file has it\n', 'no client can send it'],
+  ['127.0.0.1', 'with a line end, as a file has it\n', 'clients cannot send it'],
   ['0.0.0.0', 'sesame', 'fewer than 16 characters'],
 ])('on %s a key is refused that locks nothing, or everybody out', async (host, accessKey, problem) => {
   await using server = await TestServer.start(echo)

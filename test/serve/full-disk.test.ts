@@ -16,7 +16,7 @@ it('a full disk is said to everybody; with more room the next launch finishes wh
   expect(reported).toBeGreaterThan(50)
   expect(found).toMatchObject({
     failure: 'disk_full',
-    ready: { status: 'not ready', why: 'the store takes nothing more' },
+    ready: { status: 'not ready', why: 'the store accepts no more records' },
     refusal: { status: 503, body: { error: { code: 'disk_full' } } },
     secondFailure: null,
     ended: 3_000,

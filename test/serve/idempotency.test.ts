@@ -109,7 +109,9 @@ test('what was asked for in the words of a later version fails with that as its 
   }
   const error = {
     code: 'store_version',
-    message: expect.stringMatching(/of another version of Millrace: `minP` is not known.*ask again under another id/),
+    message: expect.stringMatching(
+      /by another version of Millrace: `minP` is not known.*send it again with another id/,
+    ),
   }
   expect(await endsOf('later')).toEqual([
     ['0-0', 1, 'completed', undefined],

@@ -50,7 +50,7 @@ test('readiness says what is missing', () => {
   expect(readinessOf(busy)).toEqual({ isReady: false, why: 'no worker is ready: none could be started so far' })
   expect(readinessOf({ ...open, hasStoreFailed: true })).toEqual({
     isReady: false,
-    why: 'the store takes nothing more',
+    why: 'the store accepts no more records',
   })
   expect(readinessOf({ ...open, state: 'draining' })).toEqual({ isReady: false, why: 'the server is draining' })
 })

@@ -90,10 +90,16 @@ test('a loop that crosses the threshold is logged once, with what blocks it, and
   workers = [worker]
   watch.look()
   expect(await log.lines()).toMatchObject([
-    { level: 'warn', msg: 'loop lags', loop: 'front', thresholdMs: 100, lag: { maxMs: 250 } },
-    { level: 'warn', msg: 'loop lags', loop: 'worker-3', state: 'silent', blockedBy: 'reward (environment.ts:12)' },
-    { level: 'info', msg: 'loop keeps up again', loop: 'front' },
-    { level: 'info', msg: 'loop keeps up again', loop: 'worker-3' },
+    { level: 'warn', msg: 'event loop lags', loop: 'front', thresholdMs: 100, lag: { maxMs: 250 } },
+    {
+      level: 'warn',
+      msg: 'event loop lags',
+      loop: 'worker-3',
+      state: 'silent',
+      blockedBy: 'reward (environment.ts:12)',
+    },
+    { level: 'info', msg: 'event loop no longer lags', loop: 'front' },
+    { level: 'info', msg: 'event loop no longer lags', loop: 'worker-3' },
   ])
 })
 

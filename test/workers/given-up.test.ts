@@ -57,7 +57,7 @@ test('a teardown that is under way when its rollout is cancelled gets a moment, 
 
 test.each([
   [{ workers: 126 }, /at most 125 workers, not 126/],
-  [{ supervision: { replaceAfterMs: 5_000 } }, /supervision is of workers/],
+  [{ supervision: { replaceAfterMs: 5_000 } }, /supervision applies to workers/],
   [{ workers: 1, supervision: { replaceAfterMs: 100 } }, /replaced after 2000 ms at the earliest, not after 100/],
   [{ workers: 1, supervision: { maxMemoryBytes: 0 } }, /supervision\.maxMemoryBytes must be a number above 0/],
 ])('%j is refused before anything is opened', async (options, why) => {

@@ -229,7 +229,9 @@ describe.each(['thread', 'process'] as const)('under load, each worker a %s', (k
       },
     })
     using _allowed = { [Symbol.dispose]: () => void delete process.env[refusal] }
-    await expect(failed).rejects.toThrow(/no worker can be started.*the licence has expired.*run the same again/)
+    await expect(failed).rejects.toThrow(
+      /no worker can be started.*the licence has expired.*run the same command again/,
+    )
   })
 })
 

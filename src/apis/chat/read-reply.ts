@@ -15,7 +15,7 @@ import type { TokenArrays } from '../tokens/token-scanner.ts'
 /** Reads a whole reply. Long lists may have been taken out of its body into `tokens`; the others are read from the body. */
 export function readChatReply(body: unknown, draft: ReplyDraft, tokens?: TokenArrays): BackendReply {
   const { source } = draft
-  if (!isJsonObject(body)) throw malformedReply(source, 'it is no JSON object')
+  if (!isJsonObject(body)) throw malformedReply(source, 'it is not a JSON object')
   const { error, choices, prompt_token_ids: promptIds, usage } = body
   if (error !== undefined && error !== null) throw reportedIn(source, body)
   const choice: unknown = Array.isArray(choices) ? choices[0] : undefined
@@ -49,7 +49,7 @@ function readMessage(draft: ReplyDraft, message: JsonObject): void {
   draft.reasoning = readReasoning(draft, message) ?? ''
   draft.refusal = textOrUndefined(message['refusal']) ?? ''
   for (const [index, call] of (isJsonList(message['tool_calls']) ? message['tool_calls'] : []).entries()) {
-    if (!isJsonObject(call)) throw malformedReply(draft.source, `tool call ${index} is no object`)
+    if (!isJsonObject(call)) throw malformedReply(draft.source, `tool call ${index} is not an object`)
     readToolCall(draft.toolCall(index), call)
   }
   const extras = new ChatExtras()

@@ -819,7 +819,7 @@ describe('streams', () => {
       'model_overloaded',
     ],
     ['an event that is no JSON', '{"choices":', 'model_malformed'],
-    ['an event that is no object', '42', 'model_malformed'],
+    ['an event that is not an object', '42', 'model_malformed'],
     [
       'more calls than there can be',
       chunk({ tool_calls: Array.from({ length: 1025 }, (_, index) => ({ index, function: { name: 'x' } })) }),

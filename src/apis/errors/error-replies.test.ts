@@ -40,7 +40,7 @@ test.for([401, 402, 403])('%i of a backend is not for the key of the client', (s
     expect(error.status).toBe(502)
     const shown = JSON.stringify(error.body)
     expect(shown).not.toMatch(/sk-abc|authentication_error|invalid_api_key|invalid_value/)
-    expect(shown).toMatch(/Your own key is in order/)
+    expect(shown).toMatch(/Your own key is valid/)
   }
   expect(messagesServer.error(fromBackend(code, { status })).body).toMatchObject({ error: { type: 'api_error' } })
 })
@@ -76,7 +76,7 @@ test.for(['disk_full', 'store_failed'] as const)('where the record is kept is no
     expect(server.error(error).status).toBe(503)
     for (const shown of [server.error(error), server.streamError(error)]) {
       expect(JSON.stringify(shown)).not.toMatch(/\/data|run the same again/)
-      expect(JSON.stringify(shown)).toMatch(/tell whoever runs it/)
+      expect(JSON.stringify(shown)).toMatch(/tell its operator/)
     }
   }
 })

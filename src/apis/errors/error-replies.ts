@@ -41,20 +41,20 @@ const repeated: ReadonlySet<ErrorCode> = new Set([
 
 /** Our own words for other errors of backends: clients must not see their urls, hosts and keys. */
 const publicMessages: Readonly<Partial<Record<ErrorCode, string>>> = {
-  model_rejected: 'the model does not accept this request, and does not say why',
-  context_length: 'the conversation no longer fits into the context of the model',
-  model_not_found: 'the model is not known where it should be served; tell whoever runs this server',
-  model_rate_limited: 'the model takes no more requests for now; try again later',
+  model_rejected: 'the model rejected this request without a reason',
+  context_length: 'the conversation is longer than the context of the model',
+  model_not_found: 'the backend does not know this model; tell the operator of this server',
+  model_rate_limited: 'the model is rate-limited; try again later',
   model_connect: 'the model cannot be reached; try again later',
-  model_timeout: 'the model did not reply in time; try again, or ask for less',
+  model_timeout: 'the model did not reply in time; try again, or request a shorter reply',
   model_truncated: 'the reply of the model was cut off; try again',
-  model_malformed: 'the reply of the model cannot be read; tell whoever runs this server',
+  model_malformed: 'the reply of the model cannot be read; tell the operator of this server',
   model_overloaded: 'the model is overloaded; try again later',
   model_server_error: 'the model failed; try again later',
 }
 
 const misconfigured =
-  'the model cannot be used as this server is set up. Your own key is in order; tell whoever runs this server'
+  'the model cannot be used with the configuration of this server. Your own key is valid; tell the operator of this server'
 
 function shownCode(error: MillraceError): ErrorCode {
   return isMisconfigured(error) ? 'model_connect' : error.code

@@ -17,13 +17,13 @@ const maxQuotedChars = 80
 
 /** The error for an answer that stopped before the backend said why: a part of it is no reply. */
 export function truncatedReply(source: Source, detail: string, cause?: unknown): MillraceError {
-  return truncated(source, `was cut: ${detail}. If it stays so, look at the server's log.`, cause)
+  return truncated(source, `was cut off: ${detail}. If this persists, check the server's log.`, cause)
 }
 
 /** The error for an answer that came whole, and then was lost on our side. */
 export function lostReply(source: Source, cause: unknown): MillraceError {
   const why = cause instanceof Error ? cause.message : String(cause)
-  return truncated(source, `could not be decoded on its thread: ${why}. It is asked for again.`, cause)
+  return truncated(source, `could not be decoded on its thread: ${why}. The request is sent again.`, cause)
 }
 
 function truncated(source: Source, text: string, cause: unknown): MillraceError {
@@ -35,32 +35,32 @@ function truncated(source: Source, text: string, cause: unknown): MillraceError 
 
 export function malformedReply(source: Source, detail: string): MillraceError {
   const text = source.redaction.text(detail)
-  return malformed(
-    source,
-    `cannot be read: ${text}. Check that the url is that of the API that the model’s config names.`,
-  )
+  return malformed(source, `cannot be read: ${text}. Check that the url belongs to the API in the model’s config.`)
 }
 
 /** The error for an answer, or an event of a stream, that should be JSON. Without its cause, which quotes the text as well. */
 export function notJson(source: Source, what: string, text: string): MillraceError {
-  return malformedReply(source, `${what} is no JSON: ${source.redaction.text(text, maxQuotedChars)}`)
+  return malformedReply(source, `${what} is not JSON: ${source.redaction.text(text, maxQuotedChars)}`)
 }
 
 export function oversizedReply(source: Source, maxBytes: number): MillraceError {
-  const text = `is larger than ${maxBytes} bytes, and was given up. Ask for less at once, with a lower max_tokens say.`
+  const text = `is larger than ${maxBytes} bytes and was aborted. Request a shorter reply, for example with a lower max_tokens.`
   return malformed(source, text)
 }
 
 /** The error for an answer that is compressed, though nobody asked for that. */
 export function packedReply(source: Source, encoding: string): MillraceError {
   const name = source.redaction.text(encoding)
-  const text = `is compressed (content-encoding: ${name}), which was not asked for. Turn compression off in the server, or in the proxy before it.`
+  const text = `is compressed (content-encoding: ${name}), but the request did not accept compression. Turn compression off in the server, or in the proxy in front of it.`
   return malformed(source, text)
 }
 
 /** The error for an answer with bytes that are no text: decoding would replace them, and a reply would be recorded that nobody wrote. */
 export function invalidUtf8(source: Source): MillraceError {
-  return malformed(source, 'is not UTF-8, as JSON and events must be. Look at the server, or at the proxy before it.')
+  return malformed(
+    source,
+    'is not UTF-8, which JSON and events require. Check the server, and the proxy in front of it.',
+  )
 }
 
 function malformed({ url, backend }: Source, text: string): MillraceError {

@@ -155,7 +155,7 @@ test('a model that was still thinking when its tokens were used up needs more of
   const message = 'Could not finish the message because max_tokens or model output limit was reached.'
   const error = errorOf(400, { error: { message, type: 'invalid_request_error' } })
   expect(error.code).toBe('model_rejected')
-  expect(error.message).toContain('allow more of them (maxTokens)')
+  expect(error.message).toContain('allow more tokens (maxTokens)')
 })
 
 test('what a server was told by another is in its words', () => {

@@ -153,19 +153,19 @@ function isOutOfQuota({ code, message }: ReportedError): boolean {
 
 const nextSteps: Readonly<Partial<Record<ErrorCode, string>>> = {
   context_length:
-    'The conversation no longer fits: ask for fewer tokens (maxTokens), or use a model with a larger context.',
-  model_rate_limited: 'If it stays so, lower maxConcurrency or set requestsPerMinute or tokensPerMinute.',
+    'The conversation is longer than the context: request fewer tokens (maxTokens), or use a model with a larger context.',
+  model_rate_limited: 'If this persists, lower maxConcurrency or set requestsPerMinute or tokensPerMinute.',
   model_timeout:
-    'If it stays so, raise the time limit there, of the server or a proxy, or stream ("stream": true): what has begun to answer is rarely given up.',
+    'If this persists, raise the time limit of the server or its proxy, or stream ("stream": true): servers rarely abort a reply that has begun.',
 }
 
 function nextStep(code: ErrorCode, source: Source, reported: ReportedError, wantsTokens: boolean): string {
   if (code === 'model_auth') return keyStep(source)
   if (code === 'model_not_found') {
-    return `Check the model name "${source.model}" and that the url ends where the API begins (usually /v1).`
+    return `Check the model name "${source.model}" and that the url ends with the base path of the API (usually /v1).`
   }
   if (code === 'model_rejected') return rejectedStep(reported, wantsTokens)
-  return nextSteps[code] ?? "If it stays so, look at the server's log."
+  return nextSteps[code] ?? "If this persists, check the server's log."
 }
 
 function keyStep({ apiKeyEnv, lacksKey }: Source): string {
@@ -183,15 +183,17 @@ export function isOutputLimitTooLow({ code, data }: MillraceError): boolean {
 
 function rejectedStep(reported: ReportedError, wantsTokens: boolean): string {
   if (isOutOfQuota(reported))
-    return 'The account has no quota left: add credit or use another key. It is not tried again.'
+    return 'The account has no quota left: add credit or use another key. The request is not retried.'
   if (reported.message.includes(outputLimit)) {
-    return 'The model was still thinking when its tokens were used up: allow more of them (maxTokens).'
+    return 'The model used all its tokens for thinking: allow more tokens (maxTokens).'
   }
   if (reported.message.includes('max_completion_tokens')) {
     return 'Leave maxTokens out and give max_completion_tokens in sampling.extra.'
   }
-  const also = wantsTokens ? ' It may not know the fields that ask for tokens: leave out --tokens (captureTokens).' : ''
-  return `The server does not accept this request as it is: change the sampling options, the tools or the messages.${also}`
+  const also = wantsTokens
+    ? ' It may not support the fields that request token ids: leave out --tokens (captureTokens).'
+    : ''
+  return `The server rejected this request: change the sampling options, the tools or the messages.${also}`
 }
 
 /**

@@ -22,7 +22,7 @@ export class GenerateReader implements ReplyParser {
   }
 
   parse(body: unknown, context: AnswerContext): BackendReply {
-    if (!isJsonObject(body)) throw malformedReply(this.#source, 'it is no JSON object')
+    if (!isJsonObject(body)) throw malformedReply(this.#source, 'it is not a JSON object')
     const reading = new GenerateReading(new ReplyDraft(this.#source, context))
     reading.add(body)
     return reading.reply()

@@ -9,13 +9,13 @@ import { hasInexactInput, inputJson } from '../tool-input.ts'
 /** Reads a whole reply. `text` is the JSON of the body, for numbers that no double can hold. */
 export function readMessagesReply(body: unknown, draft: ReplyDraft, text?: string): BackendReply {
   const { source } = draft
-  if (!isJsonObject(body)) throw malformedReply(source, 'it is no JSON object')
+  if (!isJsonObject(body)) throw malformedReply(source, 'it is not a JSON object')
   if (body['type'] === 'error' || isJsonObject(body['error'])) throw reportedIn(source, body)
   if (!Array.isArray(body['content'])) throw malformedReply(source, 'it has no content')
   const isExact = text !== undefined && hasInexactInput(body['content'])
   const { content } = isExact ? (parseExactly(text) as { readonly content: readonly unknown[] }) : body
   for (const block of content as readonly unknown[]) {
-    if (!isJsonObject(block)) throw malformedReply(source, 'a block of its content is no object')
+    if (!isJsonObject(block)) throw malformedReply(source, 'a block of its content is not an object')
     readBlock(draft, block)
   }
   keepBlocks(draft, body['content'] as readonly JsonObject[])

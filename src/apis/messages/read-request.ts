@@ -134,13 +134,13 @@ export function readCountedMessages(body: JsonObject, before?: ReadContext): Dia
 function refuseThread(body: JsonObject): void {
   const value = body['thread']
   if (isAbsent(value) || typedObject(value, 'thread').type === 'create') return
-  throw new MillraceError('model_rejected', 'threads are not kept here: send the whole conversation, with its tools', {
+  throw new MillraceError('model_rejected', 'threads are not supported: send the whole conversation, with its tools', {
     data: { status: 404, param: 'thread', saidCode: 'thread_not_found' },
   })
 }
 
 function readSampling(body: JsonObject, unsupported: Unsupported): Sampling {
-  const maxTokens = requiredCount(body, 'max_tokens', 'is missing: say how many tokens the reply may have')
+  const maxTokens = requiredCount(body, 'max_tokens', 'is missing: set the maximum number of tokens of the reply')
   const thinking = readThinking(body, unsupported)
   const config = optionalObject(body, 'output_config')
   return {
@@ -165,7 +165,7 @@ function readThinking(body: JsonObject, unsupported: Unsupported): { isOff: bool
     return { isOff: false, effort: budget <= lowBudget ? 'low' : budget <= mediumBudget ? 'medium' : 'high' }
   }
   if (thinking.type === 'enabled') {
-    throw rejected('thinking.budget_tokens', 'is missing: say how many tokens thinking may take')
+    throw rejected('thinking.budget_tokens', 'is missing: set the maximum number of tokens for thinking')
   }
   if (thinking.type !== 'adaptive') unsupported.add(`thinking.type ${thinking.type}`)
   return { isOff: false }

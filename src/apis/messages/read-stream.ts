@@ -74,8 +74,8 @@ export class MessagesStream implements StreamAssembler {
     const index = this.#indexOf(wire)
     const draft = this.#draft
     if (!isJsonObject(wire['content_block']))
-      throw malformedReply(draft.source, `block ${index} of its stream is no object`)
-    if (this.#open.size >= maxOpenBlocks) throw malformedReply(draft.source, 'its stream ends none of its blocks')
+      throw malformedReply(draft.source, `block ${index} of its stream is not an object`)
+    if (this.#open.size >= maxOpenBlocks) throw malformedReply(draft.source, 'no block of its stream ends')
     const block: JsonObject = wire['content_block']
     const before = { content: draft.content, reasoning: draft.reasoning }
     let call: number | undefined
@@ -98,7 +98,7 @@ export class MessagesStream implements StreamAssembler {
   #goOn(wire: JsonObject, event: EventDraft | undefined): void {
     const index = this.#indexOf(wire)
     const draft = this.#draft
-    if (!isJsonObject(wire['delta'])) throw malformedReply(draft.source, `a piece of block ${index} is no object`)
+    if (!isJsonObject(wire['delta'])) throw malformedReply(draft.source, `a piece of block ${index} is not an object`)
     const delta: JsonObject = wire['delta']
     const { type } = delta
     if (type === 'text_delta') this.#content(textIn(draft, delta['text']), event)
@@ -166,7 +166,7 @@ export class MessagesStream implements StreamAssembler {
     if (index === undefined || finishReasonOf(finish, true) !== 'tool_calls') return
     const call = this.#draft.toolCall(index)
     if (!isJson(call.arguments)) {
-      throw truncatedReply(this.#draft.source, `it ended in the arguments of ${call.name}`)
+      throw truncatedReply(this.#draft.source, `it ended within the arguments of ${call.name}`)
     }
   }
 

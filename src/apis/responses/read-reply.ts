@@ -9,14 +9,14 @@ import { reportedIn } from '../errors/reported-error.ts'
 export const betweenParts = '\n\n'
 
 export function readResponse(body: unknown, source: Source, context: AnswerContext): BackendReply {
-  if (!isJsonObject(body)) throw malformedReply(source, 'it is no JSON object')
+  if (!isJsonObject(body)) throw malformedReply(source, 'it is not a JSON object')
   const { error, output, usage } = body
   if (error !== undefined && error !== null) throw reportedIn(source, body)
   if (!isJsonList(output)) throw malformedReply(source, 'it has no output')
   const draft = new ReplyDraft(source, context)
   const items: JsonObject[] = []
   for (const item of output) {
-    if (!isJsonObject(item)) throw malformedReply(source, 'an output item is no object')
+    if (!isJsonObject(item)) throw malformedReply(source, 'an output item is not an object')
     readItem(draft, item)
     items.push(item)
   }

@@ -186,7 +186,10 @@ function noteServerSide(body: JsonObject, unsupported: Unsupported): void {
   if (optionalFlag(body, 'background') === true) {
     // Servers answer such a request at once with a reply that the client fetches later.
     if (body['stream'] !== true) {
-      throw rejected('background', 'needs stream: true here, where no reply can be fetched later; or leave it out')
+      throw rejected(
+        'background',
+        'needs stream: true, because a reply cannot be fetched later; set that, or leave this out',
+      )
     }
     unsupported.addDropped('background')
   }

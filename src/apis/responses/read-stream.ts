@@ -58,7 +58,8 @@ export class ResponsesStream implements StreamAssembler {
   #withOutput(response: JsonObject): object {
     const { output } = response
     if (Array.isArray(output) && output.length > 0) return response
-    if (this.hasOutput && this.#items.length === 0) throw malformedReply(this.#source, 'no item of it has its pieces')
+    if (this.hasOutput && this.#items.length === 0)
+      throw malformedReply(this.#source, 'its stream has output, but no complete item')
     return { ...response, output: this.#items }
   }
 }

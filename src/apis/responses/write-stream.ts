@@ -169,6 +169,6 @@ class ResponsesReplyStream implements ReplyStreamWriter {
 }
 
 function contradiction(call: number): MillraceError {
-  const message = `the backend went on with the arguments of call ${call} after they were whole; ask again`
+  const message = `the backend sent more arguments of call ${call} after they were complete; try again`
   return new MillraceError('model_malformed', message)
 }

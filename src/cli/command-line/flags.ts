@@ -91,5 +91,5 @@ export const runsFlag = {
 export const storedOptionPrefix = {
   value: '<option>=<value>',
   group: 'What to run',
-  help: 'An option of the environment that is not as the run had it, or was not stored with it since it is a secret.',
+  help: 'An option of the environment: a value other than in the run, or a secret that the run does not store.',
 } as const satisfies PrefixSpec

@@ -119,7 +119,7 @@ describe('parseCommandLine', () => {
     [['x', '--seed', 'x'], '--seed is a whole number, not x'],
     [['x', '--timeout', 'soon'], '--timeout is a duration such as 90 (seconds), 90s, 5m, 1h30m or 30d, not soon'],
     [['x', '--api', 'response'], '--api is one of chat, responses, messages, not response; did you mean responses?'],
-    [['x', 'y'], 'do not know what to do with "y"; see millrace eval --help'],
+    [['x', 'y'], 'unexpected argument "y"; see millrace eval --help'],
     [['x', '--env.=1'], '--env. lacks the name of the option: --env.<option>=<value>'],
   ])('refuses %j in one sentence', (args, message) => {
     expect(refusal(...args)).toBe(message)

@@ -131,6 +131,6 @@ function checkArguments(command: Command, positionals: readonly string[]): void 
   }
   const extra = positionals[command.arguments.length]
   if (extra !== undefined) {
-    throw usageError(`do not know what to do with "${extra}"; see millrace ${command.name} --help`)
+    throw usageError(`unexpected argument "${extra}"; see millrace ${command.name} --help`)
   }
 }

@@ -22,12 +22,12 @@ export function findRollout(
   const [only, ...others] = taken
   if (only === undefined) throw noRollout(given, reader, name)
   const isBoth = taken === byNumber && byId.some((rollout) => !byNumber.includes(rollout))
-  const notice = `${given} is taken by the number of the task, counted from 0; by the task’s id it would be ${listed(byId)}`
+  const notice = `${given} is read as the number of a task, counted from 0; as the id of a task it would be ${listed(byId)}`
   if (others.length > 0) {
     const also = isBoth ? ` (${notice})` : ''
     throw new MillraceError(
       'run_not_found',
-      `${given} stands for several rollouts of run ${name}; name one: ${listed(taken)}${also}`,
+      `${given} matches several rollouts of run ${name}; name one: ${listed(taken)}${also}`,
     )
   }
   if (isBoth) void stderr.line(notice)
@@ -54,7 +54,7 @@ function listed(rollouts: readonly string[]): string {
 function noRollout(given: string, reader: RunReader, run: string): MillraceError {
   const [first] = reader.ended().map(({ rollout }) => rollout)
   const names = /^\d+-\d+/.test(given) ? '' : 'rollouts are named <number of the task>-<attempt>, and '
-  const hint = first === undefined ? 'none has ended yet' : `${names}the first that ended is ${first}`
+  const hint = first === undefined ? 'no rollout has ended yet' : `${names}the first that ended is ${first}`
   return new MillraceError('run_not_found', `run ${run} has no rollout ${given}; ${hint}`)
 }
 

@@ -30,7 +30,7 @@ export function runsRoot(flag: string | undefined, { cwd, env }: RunsContext): s
 
 /** The folder of runs in a message that says it holds none: it may be the name of the folder that is wrong. */
 export function emptyRootText(root: string): string {
-  return existsSync(root) ? root : `${root}, which is not there`
+  return existsSync(root) ? root : `${root}, which does not exist`
 }
 
 /** The name of a run in a command: its plain name if it is in the default folder, else its path, which always works. */
@@ -70,7 +70,7 @@ export async function locateRun(
   )
   const isDefaultRoot = parent === resolve(cwd, defaultRunsRoot(env))
   const list = isDefaultRoot ? 'list' : `list --runs ${shellQuote([parent])}`
-  const hint = near.length > 0 ? `did you mean ${near.join(' or ')}?` : `${program} ${list} shows those there are`
+  const hint = near.length > 0 ? `did you mean ${near.join(' or ')}?` : `${program} ${list} shows all runs`
   throw new MillraceError('run_not_found', `there is no run ${name} in ${parent}; ${hint}`)
 }
 

@@ -156,7 +156,7 @@ describe('millrace list', () => {
     })
     expect(await run(runs.root, 'show', 'early', '0-0')).toMatchObject({
       code: 1,
-      stderr: expect.stringContaining('run early has no rollout 0-0; none has ended yet'),
+      stderr: expect.stringContaining('run early has no rollout 0-0; no rollout has ended yet'),
     })
     using _lock = holdLock(join(runs.root, 'early'))
     expect((await run(runs.root, 'list')).stdout).toMatch(/^early +running +arithmetic +sim +0 +– /m)
@@ -172,16 +172,16 @@ describe('millrace list', () => {
     const mistyped = join(runs.root, 'rnus')
     expect(await run(mistyped, 'list')).toMatchObject({
       code: 0,
-      stdout: `no runs in ${mistyped}, which is not there; npx millrace eval makes one\n`,
+      stdout: `no runs in ${mistyped}, which does not exist; npx millrace eval makes one\n`,
     })
     expect(await run(mistyped, 'list', '--json')).toEqual({
       code: 0,
       stdout: '',
-      stderr: `no runs in ${mistyped}, which is not there; npx millrace eval makes one\n`,
+      stderr: `no runs in ${mistyped}, which does not exist; npx millrace eval makes one\n`,
     })
     expect(await run(mistyped, 'prune')).toMatchObject({
       code: 0,
-      stdout: `nothing to delete in ${mistyped}, which is not there\n`,
+      stdout: `nothing to delete in ${mistyped}, which does not exist\n`,
     })
   })
 })
@@ -257,7 +257,7 @@ describe('millrace prune', () => {
     expect(['a', 'b'].map((name) => existsSync(join(runs.root, name)))).toEqual([false, true])
     expect(await prune('unfinished', '--yes')).toMatchObject({
       code: 2,
-      stderr: expect.stringContaining('run unfinished could be continued; --unfinished deletes it all the same'),
+      stderr: expect.stringContaining('run unfinished could be continued; add --unfinished to delete it'),
     })
     expect(await prune('unfinishd', '--yes')).toMatchObject({
       code: 1,

@@ -119,8 +119,8 @@ export class Output implements Disposable {
 function writeFailed(error: NodeJS.ErrnoException): MillraceError {
   const [code, message] =
     error.code === 'ENOSPC'
-      ? (['disk_full', 'the disk that the output goes to is full; free some room and run it again'] as const)
-      : (['folder_unwritable', `cannot write the output: ${error.message}; check where it goes`] as const)
+      ? (['disk_full', 'the disk of the output is full; free some space, then run the command again'] as const)
+      : (['folder_unwritable', `cannot write the output: ${error.message}; check its destination`] as const)
   return new MillraceError(code, message, { cause: error })
 }
 

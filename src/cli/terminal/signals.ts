@@ -88,7 +88,7 @@ export class UnhandledErrors implements Disposable {
     this.rejections += 1
     if (this.rejections > 1) return
     this.#actions.onFirstRejection(
-      `A promise was rejected and nobody handled it: ${message}${at(place)}. The run goes on; await it, or catch it.`,
+      `A rejected promise was not handled: ${message}${at(place)}. The run goes on; await it, or catch it.`,
     )
   }
 
@@ -137,7 +137,7 @@ export function exitNotice(io: Pick<CommandIo, 'events' | 'stderr'>, howToGoOn: 
   const exit = (code: unknown): void => {
     process.exitCode = exitCodes.failed
     void io.stderr.line(
-      `error: code of the environment, or something it uses, ended the process (process.exit, code ${String(code)}). ${howToGoOn}`,
+      `error: code of the environment, or a library it uses, ended the process (process.exit, code ${String(code)}). ${howToGoOn}`,
     )
   }
   return listen(io.events, { exit })

@@ -47,7 +47,7 @@ test('a link stays one, and what it leads to is replaced', async () => {
   await writeFile(join(folder.path, 'kept.jsonl'), 'yesterday')
   await symlink('kept.jsonl', join(folder.path, 'latest.jsonl'))
   const where = await writeOutputFile(lines(2), { name: 'latest.jsonl', flag: '-o', cwd: folder.path })
-  expect(where).toBe('latest.jsonl, over what it held before')
+  expect(where).toBe('latest.jsonl, replacing its former content')
   expect(await readlink(join(folder.path, 'latest.jsonl'))).toBe('kept.jsonl')
   expect(await readFile(join(folder.path, 'kept.jsonl'), 'utf8')).toMatch(/^(?:\.+\n){2}$/)
 })

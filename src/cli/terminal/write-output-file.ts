@@ -22,14 +22,18 @@ export async function writeOutputFile(
     // A device or a pipe is written to directly.
     if (before && !before.isFile()) await pipeline(checked, createWriteStream(file))
     else await replaceFile(checked, file, before)
-    const over = before?.isFile() && before.size > 0 ? ', over what it held before' : ''
+    const over = before?.isFile() && before.size > 0 ? ', replacing its former content' : ''
     return `${printableLine(name)}${over}`
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException
     // Errors of reading are reported by the reader.
     if (error instanceof MillraceError || code === 'ERR_SQLITE_ERROR') throw error
     if (code === 'ENOSPC')
-      throw new MillraceError('disk_full', `no room left to write ${file}; free some`, { cause: error })
+      throw new MillraceError(
+        'disk_full',
+        `the disk is full, so ${file} cannot be written; free some space, then run the command again`,
+        { cause: error },
+      )
     const message = `cannot write ${file} (${code ?? String(error)}); choose another with ${flag}`
     throw new MillraceError('folder_unwritable', message, { cause: error })
   }

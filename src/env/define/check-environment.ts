@@ -66,7 +66,7 @@ const toolShape = {
 export function checkEnvironment(value: unknown, where: string): asserts value is Environment {
   const problems = isFields(value)
     ? problemsOf(value)
-    : [`it is ${shortValue(value)}, where what defineEnvironment() returns should be`]
+    : [`expected the result of defineEnvironment(), not ${shortValue(value)}`]
   if (problems.length === 0) return
   throw new MillraceError('env_invalid', `${where} is not an environment: ${problems.join('; ')}`)
 }

@@ -25,7 +25,7 @@ test.each([
   [() => commandReward({ command: ['true'], maxConcurrency: 0 }), 'must be a whole number from 1 on, not 0'],
   [
     () => commandReward({ command: ['true'], timeoutMs: -1 }),
-    'commandReward(): timeoutMs: must be a number of more than 0, not -1',
+    'commandReward(): timeoutMs: must be a number above 0, not -1',
   ],
   [() => offload(() => 1, untyped({ timeout: 1 })), 'offload(): `timeout` is not known; did you mean `timeoutMs`?'],
   [() => csv('rows.csv', untyped({ delimeter: ';' })), 'csv(): `delimeter` is not known; did you mean `delimiter`?'],

@@ -27,7 +27,7 @@ export function wholeNumber(least: number): z.ZodType<number> {
 /** A time limit; Infinity is allowed. */
 export const timeoutSchema = z.custom<number>(
   (value) => typeof value === 'number' && value > 0,
-  mustBe('a number of more than 0'),
+  mustBe('a number above 0'),
 )
 
 export function isFunction(value: unknown): boolean {

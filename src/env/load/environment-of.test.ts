@@ -53,8 +53,10 @@ describe('the options of an environment', () => {
     expect(() => environmentOf(withOptions(schema), { siez: 3 })).toThrow(
       /plain has no option "siez"; did you mean "size"\? It takes: size, label, fast, weights, nested$/,
     )
-    expect(() => environmentOf(plain, { size: 3 })).toThrow(/plain has no option "size": it takes none/)
-    expect(() => environmentOf(withOptions(z.object({})), { size: 3 })).toThrow(/no option "size"\. It takes none/)
+    expect(() => environmentOf(plain, { size: 3 })).toThrow(/plain has no option "size": it takes no options/)
+    expect(() => environmentOf(withOptions(z.object({})), { size: 3 })).toThrow(
+      /no option "size"\. It takes no options/,
+    )
     expect(environmentOf(withOptions(z.looseObject({})), { any: 3 }).options).toEqual({ any: 3 })
   })
 
@@ -74,9 +76,9 @@ const toolWith = (more: object) => ({ ...plain, tools: { add: { parameters: z.ob
 
 describe('what is not an environment', () => {
   test.each([
-    [undefined, 'it is missing, where what defineEnvironment() returns should be'],
-    [[], 'it is an array'],
-    [() => plain, 'it is a value of type function'],
+    [undefined, 'expected the result of defineEnvironment(), not missing'],
+    [[], 'not an array'],
+    [() => plain, 'not a value of type function'],
     [{ ...plain, name: '' }, '`name` must be a text'],
     [{ ...plain, task: {} }, '`task` must be a schema'],
     [{ ...plain, tasks: [] }, '`tasks` must be a function that returns the tasks, not an array'],
@@ -105,13 +107,13 @@ describe('what is not an environment', () => {
       '`tools.add.timeoutMS` is not known; did you mean `timeoutMs`?',
     ],
     [toolWith({ resume: 're-run' }), '`tools.add.resume` must be "rerun", "reuse" or "restart"'],
-    [toolWith({ timeoutMs: 0 }), '`tools.add.timeoutMs` must be a number of more than 0'],
-    [toolWith({ timeoutMs: '5s' }), '`tools.add.timeoutMs` must be a number of more than 0'],
+    [toolWith({ timeoutMs: 0 }), '`tools.add.timeoutMs` must be a number above 0'],
+    [toolWith({ timeoutMs: '5s' }), '`tools.add.timeoutMs` must be a number above 0'],
     [toolWith({ exclusive: 'yes' }), '`tools.add.exclusive` must be true or false'],
     [toolWith({ description: 3 }), '`tools.add.description` must be a text'],
     [{ ...plain, toolOutput: { maxChars: 2_000, spil: true } }, '`toolOutput` must have `maxChars`'],
   ])('is refused: %#', (value, problem) => {
-    expect(() => environmentOf(value, {})).toThrow(/^\[env_invalid\] what was given is not an environment: /)
+    expect(() => environmentOf(value, {})).toThrow(/^\[env_invalid\] the given value is not an environment: /)
     expect(() => environmentOf(value, {})).toThrow(problem)
   })
 })

@@ -21,12 +21,12 @@ export interface LoadedEnvironment {
 
 /** Checks an environment and its options. Text is read as a number, a boolean or JSON where the schema asks for one. */
 export function environmentOf(environment: unknown, rawOptions: RawOptions, specifier?: string): LoadedEnvironment {
-  checkEnvironment(environment, specifier === undefined ? 'what was given' : fileURLToPath(specifier))
+  checkEnvironment(environment, specifier === undefined ? 'the given value' : fileURLToPath(specifier))
   const { name, options: schema } = environment
   if (!schema) {
     const [unknown] = Object.keys(rawOptions)
     if (unknown !== undefined) {
-      throw new MillraceError('config_invalid', `${name} has no option "${unknown}": it takes none; leave it out`)
+      throw new MillraceError('config_invalid', `${name} has no option "${unknown}": it takes no options; leave it out`)
     }
     return { name, environment, options: {}, rawOptions, specifier }
   }
@@ -49,7 +49,10 @@ export function environmentOf(environment: unknown, rawOptions: RawOptions, spec
 function validateNow(name: string, schema: StandardSchema, value: unknown): Validated<unknown> {
   const validated = validate(schema, value)
   if (!(validated instanceof Promise)) return validated
-  throw new MillraceError('env_invalid', `the options of ${name} have an asynchronous schema; it must answer at once`)
+  throw new MillraceError(
+    'env_invalid',
+    `the options of ${name} have an asynchronous schema; the schema must be synchronous`,
+  )
 }
 
 function refuseUnknownNames(name: string, schema: StandardSchema, rawOptions: RawOptions): void {
@@ -57,7 +60,7 @@ function refuseUnknownNames(name: string, schema: StandardSchema, rawOptions: Ra
   const unknown = known && Object.keys(rawOptions).find((option) => !known.includes(option))
   if (!known || unknown === undefined) return
   const near = nearestName(unknown, known)
-  const list = known.length > 0 ? `It takes: ${known.join(', ')}` : 'It takes none'
+  const list = known.length > 0 ? `It takes: ${known.join(', ')}` : 'It takes no options'
   throw new MillraceError(
     'config_invalid',
     `${name} has no option "${unknown}"${near ? `; did you mean "${near}"?` : '.'} ${list}`,

@@ -261,12 +261,12 @@ import x from 'y'\`
       /^\/project\/typo.ts could not be loaded: .* \(at \/project\/typo.ts:1\)\. Correct that/,
       /^\/project\/typo.mjs could not be loaded: .*`node --check \/project\/typo.mjs` shows the place$/,
       /Cannot find module '\/project\/helper'.* Imports need the file's extension: write \.ts at the end$/,
-      /Cannot find module '\/project\/helper\.js'.* Imports name the file that is there: write helper\.ts$/,
+      /Cannot find module '\/project\/helper\.js'.* Imports must name the existing file: write helper\.ts$/,
       /Cannot find package 'not-a-package'.* Install it where the environment is: npm install not-a-package$/,
       /Cannot find package 'milrace'[^.]*\.ts\. Did you mean 'millrace'\?$/,
       /Cannot find package 'millrace-extras'.* npm install millrace-extras$/,
       /Unknown file extension ".txt".* An environment is a module in a \.ts, \.js or \.mjs file$/,
-      /Node runs no TypeScript from node_modules: the package must contain JavaScript/,
+      /Node does not run TypeScript from node_modules: use a package with JavaScript/,
     ]
     for (const [index, pattern] of expected.entries()) {
       const [code, ...rest] = (messages[index] ?? '').split(': ')

@@ -70,7 +70,7 @@ function hintFor(thrown: unknown, path: string, place: string | undefined): stri
     case 'ERR_UNSUPPORTED_TYPESCRIPT_SYNTAX':
       return 'Node runs TypeScript by leaving out the types, so enums, namespaces and parameter properties do not work: use plain JavaScript for them, such as a constant object'
     case 'ERR_UNSUPPORTED_NODE_MODULES_TYPE_STRIPPING':
-      return 'Node runs no TypeScript from node_modules: the package must contain JavaScript, or copy its environment out of there'
+      return 'Node does not run TypeScript from node_modules: use a package with JavaScript, or copy its environment out of node_modules'
     case 'ERR_UNKNOWN_FILE_EXTENSION':
       return 'An environment is a module in a .ts, .js or .mjs file'
     case 'ERR_MODULE_NOT_FOUND':
@@ -88,7 +88,7 @@ function missingModuleHint(message: string): string | undefined {
   // TypeScript's own habit, for a compiler that would write that file.
   const source = missing?.replace(/js$/, 'ts')
   if (source && source !== missing && existsSync(source)) {
-    return `Imports name the file that is there: write ${basename(source)}`
+    return `Imports must name the existing file: write ${basename(source)}`
   }
   const packageName = /^Cannot find package '([^']+)'/.exec(message)?.[1]
   if (packageName === undefined) return undefined
@@ -99,7 +99,7 @@ function missingModuleHint(message: string): string | undefined {
 }
 
 const neverCame =
-  'an await outside of any function, there or in what it imports, waits for something that never comes; give it a limit of time, or move it into `tasks` or `setup`'
+  'an await outside of any function, in this module or one of its imports, never resolves; give it a time limit, or move it into `tasks` or `setup`'
 
 /** The imports under way share one listener: Node warns of a leak from the eleventh on. */
 const pending = new Set<() => void>()

@@ -96,7 +96,7 @@ describe('judge', () => {
   test('gives up after that', async () => {
     await expect(decideOn('x', ['Fine.', 'I said fine.'])).rejects.toMatchObject({
       code: 'reward_failed',
-      rawMessage: expect.stringContaining('it said: I said fine.'),
+      rawMessage: expect.stringContaining('the last reply ends with: I said fine.'),
     })
   })
 

@@ -75,7 +75,7 @@ export function judge<Task, State, Options>(
     if (score === undefined) {
       throw new MillraceError(
         'reward_failed',
-        `the judge was asked twice and gave no line ${scoreFormat}; it said: ${text.slice(-200)}`,
+        `two replies of the judge have no line ${scoreFormat}; the last reply ends with: ${text.slice(-200)}`,
       )
     }
     return threshold === undefined ? score : score >= threshold

@@ -63,7 +63,7 @@ test('it is never run on the loop by mistake, and a limit that is none is refuse
     /reward "double": an offloaded reward cannot be called/,
   )
   for (const timeoutMs of [0, -1, Number.NaN]) {
-    expect(() => offload(() => 1, { timeoutMs })).toThrow(/must be a number of more than 0/)
+    expect(() => offload(() => 1, { timeoutMs })).toThrow(/must be a number above 0/)
   }
   expect(offload(() => 1, { timeoutMs: Infinity })).toBeTypeOf('function')
 })

@@ -95,7 +95,7 @@ describe('csv', () => {
       { at: 'people.csv row 2', value: { a: 'one', b: '1' } },
       {
         at: 'people.csv row 3',
-        problem: expect.stringMatching(/^a quote is opened and not closed .* begins: "two,2$/),
+        problem: expect.stringMatching(/^an unclosed quote merged several rows into one; .* begins: "two,2$/),
       },
       { at: 'people.csv row 4', value: { a: 'four', b: '4' } },
     ])

@@ -65,7 +65,7 @@ class RecordReader {
       yield this.#take()
     } catch (error) {
       if (!(error instanceof CsvError)) throw error
-      yield [...this.#take(), this.#problem(`${readable(error)}; what follows in the file cannot be read`)]
+      yield [...this.#take(), this.#problem(`${readable(error)}; the rest of the file cannot be read`)]
     } finally {
       this.#parser.destroy()
     }
@@ -74,7 +74,7 @@ class RecordReader {
   readonly #onRecord = (parsed: unknown): null => {
     const { record, raw } = parsed as { readonly record: Readonly<Record<string, string>>; readonly raw: string }
     if (Object.values(record).some((value) => isTorn(value, raw))) {
-      const problem = `a quote is opened and not closed before another one, so that rows became one; write "" for a quote that is text; it begins: ${beginning(raw)}`
+      const problem = `an unclosed quote merged several rows into one; write "" for a quote in the text; the merged row begins: ${beginning(raw)}`
       this.#rows.push(this.#problem(problem))
     } else this.#rows.push({ at: this.#nextRow(), value: record })
     return null

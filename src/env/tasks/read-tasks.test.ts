@@ -119,7 +119,7 @@ describe('readTasks', () => {
     )
     expect(await problemIn('question;answer\nhow many?;7\n')).toContain(
       'there is no "question", "answer" among the columns "question;answer"; ' +
-        "if that is more than one column, write csv(path, { delimiter: ';' }) (",
+        "if this is more than one column, write csv(path, { delimiter: ';' }) (",
     )
     expect(await problemIn('question\tanswer\nhow many?\t7\n')).toContain(String.raw`{ delimiter: '\t' }`)
     const many = Array.from({ length: 40 }, (_, column) => `c${column}`).join(',')
@@ -286,7 +286,9 @@ describe('readTasks', () => {
     expect(await all(once, 1)).toHaveLength(1)
     await expect(readTasks(once, {})).rejects.toMatchObject({
       code: 'env_invalid',
-      rawMessage: expect.stringMatching(/^`tasks` returned the same generator again, .* only once\. Make it where/),
+      rawMessage: expect.stringMatching(
+        /^`tasks` returned the same generator again, .* only once\. Create the generator inside the function/,
+      ),
     })
     const set = new Set(rows(2))
     const often = environmentWith(() => set)

@@ -51,7 +51,7 @@ function requireUnread(iterator: object): void {
   if (handedOut.has(iterator)) {
     throw new MillraceError(
       'env_invalid',
-      '`tasks` returned the same generator again, which can be read only once. Make it where it is returned, so that each call has one of its own: `tasks: function* () { … }`.',
+      '`tasks` returned the same generator again, which can be read only once. Create the generator inside the function, so that each call returns a new one: `tasks: function* () { … }`.',
     )
   }
   handedOut.add(iterator)

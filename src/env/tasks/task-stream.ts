@@ -29,7 +29,7 @@ export interface InvalidTask extends AnyTask {
 const momentMs = 5_000
 
 /** A file with one line that holds all tasks reads as one task. */
-const listHint = " It is a list: if that is the list of tasks, give each a row of its own (a file: jq -c '.[]')."
+const listHint = " It is a list: if it is the list of tasks, put each task in its own row (a file: jq -c '.[]')."
 
 type ReadRow = Extract<TaskRow, { readonly value: unknown }>
 
@@ -78,7 +78,7 @@ export class TaskStream implements AsyncIterable<TaskItem> {
     const { name } = this.#environment
     throw new MillraceError(
       'tasks_failed',
-      `${name} has no tasks: its source (${this.label}) gave none. Check what \`tasks\` returns, and the file it reads.`,
+      `${name} has no tasks: its source (${this.label}) is empty. Check the result of \`tasks\`, and the file it reads.`,
     )
   }
 
@@ -192,7 +192,7 @@ function missingColumns(row: unknown, issues: readonly ValidationIssue[]): strin
   if (missing.size === 0) return undefined
   const columns = Object.keys(row).filter((name) => name !== '')
   const delimiter = columns.length === 1 ? /[;\t]/.exec(columns[0] ?? '')?.[0].replace('\t', String.raw`\t`) : undefined
-  const hint = delimiter ? `; if that is more than one column, write csv(path, { delimiter: '${delimiter}' })` : ''
+  const hint = delimiter ? `; if this is more than one column, write csv(path, { delimiter: '${delimiter}' })` : ''
   return `there is no ${named([...missing])} among the columns ${named(columns)}${hint}`
 }
 

@@ -74,7 +74,7 @@ export async function forkRollout(reader: RunReader, options: ForkOptions): Prom
   if (config.isServed) {
     throw new MillraceError(
       'run_mismatch',
-      `run ${config.name} belongs to a server, and its rollouts cannot be forked: their sampling came with requests. Replay or rescore them, or ask the server again`,
+      `run ${config.name} belongs to a server, and its rollouts cannot be forked, because their sampling came with requests. Replay or rescore them, or send new requests to the server`,
     )
   }
   const recording = readRollout(reader, options.rollout)
@@ -140,12 +140,12 @@ function keptSessions({ record, sessions }: RecordedRollout, turn: number): Stor
   const replies = nodes.filter(isReply)
   if (!Number.isInteger(turn) || turn < 0 || turn >= replies.length) {
     const range =
-      replies.length === 1 ? '0, which repeats nothing' : `0, which repeats nothing, to ${replies.length - 1}`
+      replies.length === 1 ? '0, which repeats no turn' : `0, which repeats no turn, to ${replies.length - 1}`
     const turns = `${replies.length} turn${replies.length === 1 ? '' : 's'}`
     throw new MillraceError(
       'usage',
       replies.length === 0
-        ? `rollout ${record.id} has no turn to go on from: it ended as ${record.outcome}`
+        ? `rollout ${record.id} has no turn to continue from: it ended as ${record.outcome}`
         : `rollout ${record.id} has ${turns} and cannot be forked after turn ${turn}: --turn (turn) takes ${range}`,
     )
   }
@@ -170,9 +170,9 @@ function askedModels(
 function unrepeatable({ function: { name: tool } }: ParsedToolCall, turn: number): MillraceError {
   return new MillraceError(
     'config_invalid',
-    `tool ${tool} was called in the first ${turn} turn${turn === 1 ? '' : 's'}, and does not say that its calls can be ` +
-      'repeated (`resume`): what they had done would be missing from the fork. Fork before that call with a smaller ' +
-      '--turn (turn), or say with --reuse-tools (reusesTools) that the recorded answers are enough.',
+    `tool ${tool} was called in the first ${turn} turn${turn === 1 ? '' : 's'}, and does not declare its calls ` +
+      'repeatable (`resume`): the effects of these calls would be missing in the fork. Fork before that call with a smaller ' +
+      '--turn (turn), or accept the recorded answers with --reuse-tools (reusesTools).',
     { data: { tool } },
   )
 }

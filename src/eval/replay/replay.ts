@@ -96,9 +96,9 @@ function whyNot({ record, sessions }: RecordedRollout): string | undefined {
   if (record.error?.code === 'task_invalid') {
     return `nothing ran: it was not a valid task when the run was made (${record.error.message})`
   }
-  if (lostEnds.has(record.outcome)) return `it ended as ${record.outcome}: its own end is not known`
+  if (lostEnds.has(record.outcome)) return `it ended as ${record.outcome}, so its own end was not recorded`
   if (sessions[0]?.nodes.length === 0 && record.outcome !== 'env_error') {
-    return `it ended as ${record.outcome} before anything was said`
+    return `it ended as ${record.outcome} before its first message`
   }
   return undefined
 }
@@ -235,14 +235,15 @@ function recalledToolHints({ sessions }: RecordedRollout, { loaded, config }: St
   }
   if (recalled.size === 0) return []
   return [
-    `${[...recalled].join(', ')} did not run: the recorded answers were taken. A tool that changes the rollout's state must ` +
-      "say so with resume: 'rerun', or what looks at that state sees another one",
+    `${[...recalled].join(', ')} did not run: the recorded answers were used. A tool that changes the rollout's state must ` +
+      "declare it with resume: 'rerun'; otherwise code that reads the state sees a different one",
   ]
 }
 
 /** Replaces every backend of a replay, which asks no model: a request is an error. */
 const refusingBackend: Backend = {
   name: 'recording',
-  send: () => Promise.reject(new MillraceError('replay_diverged', 'a model was to be asked, and a replay asks none')),
+  send: () =>
+    Promise.reject(new MillraceError('replay_diverged', 'the rollout called a model, but a replay has no models')),
   [Symbol.asyncDispose]: () => Promise.resolve(),
 }

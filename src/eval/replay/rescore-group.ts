@@ -32,7 +32,7 @@ export async function rescoreGroup(
 
 /** Fails the rewards of a group with an unreadable member: nobody can tell what the others are worth. Changes the records. */
 export function failGroup(members: readonly RolloutRecord[], unreadable: string): void {
-  const message = `its group cannot be scored again: rollout ${unreadable} of it cannot be read`
+  const message = `its group cannot be scored again: its rollout ${unreadable} cannot be read`
   const error = new MillraceError('store_failed', message).toWire()
   for (const record of members) {
     if (outcomes[record.outcome].scored) Object.assign(record, failedReward(record, error))

@@ -147,7 +147,7 @@ class RunningRescore implements Rescoring {
       while (window.length > 0) yield* this.#take(await window.shift())
     } finally {
       // A reader that leaves early waits for the scoring that still runs, which is told to stop.
-      stopping.abort(new MillraceError('cancelled', 'nobody reads the scores any more'))
+      stopping.abort(new MillraceError('cancelled', 'the reader of the scores has stopped'))
       await Promise.allSettled(window)
       this.#endedAt = performance.now()
       this.#hasReadState = scorer.hasReadState
@@ -255,7 +255,7 @@ function recordedServers(reader: RunReader, { id, attempt }: RolloutRecord): Ser
 
 const unopenedServers: ServerCalls = {
   call: (server, { tool }) => {
-    const message = `it calls ${tool} of the tool server "${server}", which was not called so when the run was made`
+    const message = `its call of ${tool} on tool server "${server}" is not in the recording`
     return Promise.reject(new MillraceError('reward_failed', message))
   },
 }
@@ -265,9 +265,9 @@ function stateNotices(environment: Environment): string[] {
   const { name, tools = {} } = environment
   if (!environment.update && Object.values(tools).every(({ resume }) => resume === 'reuse')) return []
   return [
-    `a reward of ${name} looks at the state, which here is what setup makes of it: neither tools nor updates have run. ` +
-      'If they change what it looks at, these scores are wrong: such a reward must look at the messages instead, or, if ' +
-      'it is offloaded or for a group, at what `note` kept',
+    `a reward of ${name} reads the state, which here is the state after setup: no tools or updates have run. ` +
+      'If they change the values it reads, these scores are wrong: the reward must read the messages instead, or, if ' +
+      'it is offloaded or for a group, the values kept by `note`',
   ]
 }
 
@@ -303,7 +303,7 @@ class RescoreJudge extends Resource {
     if (recorded) return Promise.resolve(recorded.reply)
     const models = this.#models
     if (!models) {
-      const message = `it asks the judge ${name} something that was not asked when the run was made; --judge live (judge: 'live') asks it now`
+      const message = `its call of the judge ${name} is not in the recording; --judge live (judge: 'live') calls the judge now`
       return Promise.reject(new MillraceError('reward_failed', message))
     }
     return askJudge(request, {

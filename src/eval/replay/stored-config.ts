@@ -101,14 +101,14 @@ export async function loadStoredEnvironment(
   if (specifier === null) {
     throw new MillraceError(
       'env_invalid',
-      `run ${config.name} was made with an environment that was given as an object, not as a module: say which one it was`,
+      `run ${config.name} was made with an environment that was given as an object, not as a module: name the module of that environment`,
     )
   }
   if (existsSync(new URL(specifier))) return await loadEnvironment(specifier, all)
   const path = fileURLToPath(specifier)
   throw new MillraceError(
     'file_not_found',
-    `run ${config.name} was made with the environment ${path}, which is not there any more; restore it, or say where it is now ` +
+    `run ${config.name} was made with the environment ${path}, which no longer exists; restore it, or give its new path ` +
       'with --environment (environment); rescore takes it after the name of the run',
     { data: { path } },
   )

@@ -5,7 +5,7 @@ import { isDamage, type RunReader, type StoredTask } from '../../store/index.ts'
 import type { StoredRunConfig } from './stored-config.ts'
 
 /** What to do about a task that has changed: tasks may depend on options, too. */
-const restoreTask = 'restore it, or leave out the --env (options) or --environment (environment) that made it another'
+const restoreTask = 'restore it, or leave out the --env (options) or --environment (environment) that changed it'
 
 /** A task of a run. `problem` says why its rollouts cannot use it. */
 export type KnownTask =
@@ -32,7 +32,7 @@ export async function* knownTasks(run: StoredTaskOptions): AsyncGenerator<KnownT
 
 export async function knownTask(run: StoredTaskOptions, index: number): Promise<ValidTask> {
   const stored = run.reader.task(index)
-  if (!stored) throw new MillraceError('run_mismatch', `the run knows no task ${index}; it may be damaged`)
+  if (!stored) throw new MillraceError('run_mismatch', `the run has no task ${index}; it may be damaged`)
   await using tasks = new StoredTaskReader(run)
   const task = await tasks.task(stored)
   if (task.problem === undefined) return task.item
@@ -64,7 +64,7 @@ class StoredTaskReader implements AsyncDisposable {
     const generated = isListed ? undefined : await this.#given(stored.index)
     const task = compared(generated, stored)
     if (task.problem === undefined) return task
-    return { ...task, problem: `${task.problem}, and the run does not keep its row: it is of an earlier Millrace` }
+    return { ...task, problem: `${task.problem}, and the run, made by an earlier Millrace, does not keep its row` }
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -105,9 +105,9 @@ class StoredTaskReader implements AsyncDisposable {
 }
 
 function compared(given: TaskItem | undefined, { index, id, digest }: StoredTask): KnownTask {
-  if (!given) return { index, problem: `task ${index} (${id}) is not among the environment's tasks any more` }
+  if (!given) return { index, problem: `task ${index} (${id}) is no longer among the environment's tasks` }
   if (given.digest !== digest) {
-    return { index, problem: `task ${index} (${id}) is not what it was when the run was made` }
+    return { index, problem: `task ${index} (${id}) has changed since the run was made` }
   }
   return given.problem ? { index, problem: given.problem.rawMessage } : { index, item: given, isStored: false }
 }

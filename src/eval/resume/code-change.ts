@@ -17,12 +17,12 @@ export function changedFiles(before: Json | undefined, now: EnvironmentCode): re
 
 export function codeChangeNotice(name: string, changed: readonly string[]): string | undefined {
   if (changed.length === 0) return undefined
-  return `warning: ${namesOf(changed)} changed since run ${name} began: what has ended is of other code than what runs now; ${newRunOption} starts one of this code alone`
+  return `warning: ${namesOf(changed)} changed since run ${name} began: its ended rollouts ran with the former code; ${newRunOption} starts a run with only the current code`
 }
 
 export function mixedCodeNotice(changed: readonly string[]): string | undefined {
   if (changed.length === 0) return undefined
-  return `${namesOf(changed)} changed between launches of this run: its results are not all of the same code; ${newRunOption} starts one of one code alone`
+  return `${namesOf(changed)} changed between launches of this run: its results mix versions of the code; ${newRunOption} starts a run with only one version`
 }
 
 export function recordedCodeChanges({ provenance }: Pick<RunFile, 'provenance'>): readonly string[] {

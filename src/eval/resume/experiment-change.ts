@@ -39,7 +39,7 @@ export function notContinuedNotice(runs: readonly FoundRun[], resolved: Resolved
     if (run.state !== 'unfinished') continue
     const { parts, text } = experimentChange(run, resolved)
     if (!parts.every((part) => partsOfModule.has(part))) continue
-    return `this is a new run: ${name} is unfinished and is not continued, because it began with other settings: ${text}. With the former ones the same command continues it.`
+    return `this is a new run: ${name} is unfinished and is not continued, because it began with other settings: ${text}. Use the former settings to continue it.`
   }
   return undefined
 }

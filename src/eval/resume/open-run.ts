@@ -103,7 +103,7 @@ async function othersBeside(
   const others = runs.filter(({ run }) => run.name !== name)
   const busy = others.find(({ run }) => run.configDigest === resolved.digest && run.state === 'running')
   return [
-    busy && `run ${busy.name} of the same experiment is at work already; this is another one, ${name}`,
+    busy && `run ${busy.name} of the same experiment is already in progress; this is a separate run, ${name}`,
     resume === 'never' ? undefined : notContinuedNotice(others, resolved),
   ].filter((notice) => notice !== undefined)
 }
@@ -155,7 +155,7 @@ function requireSameOrigin(name: string, existing: RunFile, { config }: Resolved
 
 function nothingToResume(root: string, name: string | undefined, nearest = ''): MillraceError {
   const what = name ? `run named ${name}` : 'unfinished run of this configuration'
-  const next = nearest === '' ? '`millrace list` shows what there is' : nearest
+  const next = nearest === '' ? '`millrace list` shows all runs' : nearest
   return new MillraceError('run_not_found', `there is no ${what} in ${root} to continue; ${next}`)
 }
 

@@ -100,7 +100,7 @@ function isNewTask(item: TaskItem, attempts: number, earlier: EarlierLaunch | un
   if (known === undefined || hasNoResults(item.index, attempts, earlier)) return true
   throw new MillraceError(
     'run_mismatch',
-    `task ${item.index} (${item.id}) is not what it was when this run began. Restore the tasks, or start a new run with ${newRunOption}.`,
+    `task ${item.index} (${item.id}) has changed since this run began. Restore the tasks, or start a new run with ${newRunOption}.`,
     { data: { task: item.index } },
   )
 }
@@ -109,7 +109,7 @@ function requireNoMore(count: number, limit: number | null, earlier: EarlierLaun
   if (count === limit || earlier?.taskDigest(count) === undefined) return
   throw new MillraceError(
     'run_mismatch',
-    `the source of tasks ends after ${count}, and this run has begun with more of them. Restore the tasks, do only these with --limit ${count} (limit), or start a new run with ${newRunOption}.`,
+    `the source of tasks ends after ${count}, but this run began with more tasks. Restore the tasks, do only these with --limit ${count} (limit), or start a new run with ${newRunOption}.`,
     { data: { task: count } },
   )
 }

@@ -50,7 +50,7 @@ function isUnderWay(reader: RunReader): boolean {
 async function runAgain(store: RunStore, name: string, config: RunConfig): Promise<string> {
   const { maxCostUsd } = config
   if (maxCostUsd !== null && (await RunSpending.soFar(store.reader)).costUsd >= maxCostUsd) {
-    return `run ${name} has spent its --max-cost (maxCostUsd) of ${maxCostUsd} dollars: nothing runs again until that is raised`
+    return `run ${name} has spent its --max-cost (maxCostUsd) of ${maxCostUsd} dollars: raise the limit to run more rollouts`
   }
   const failed = outcomeNames.filter((outcome) => !outcomes[outcome].scored)
   const count = await store.retryFailed({

@@ -104,7 +104,7 @@ export function narrowNotice(name: string, taskLimit: TaskLimit, limit: TaskLimi
   const here = limit === 1 ? 'the first one' : `the first ${count(limit)}`
   const next =
     taskLimit === null ? 'leave out --limit (limit) to finish it' : `--limit ${taskLimit} (limit) finishes it`
-  return `run ${name} is of ${begun}: this launch does ${here} and leaves it open; ${next}, ${newRunOption} starts another`
+  return `run ${name} covers ${begun}: this launch runs ${here} and leaves the run open; ${next}, ${newRunOption} starts another run`
 }
 
 /** A run that had as many tasks as it asked for does not say how many there were. */
@@ -117,11 +117,11 @@ function addedNotice(
   if (tasks === undefined || taskLimit === undefined || !total?.exact) return undefined
   if (taskLimit !== null && tasks >= taskLimit) return undefined
   if (total.count <= tasks) return undefined
-  return `run ${name} was of ${count(tasks)} tasks and their source has ${count(total.count)} now: those that were added run too; --limit ${tasks} (limit) leaves them out`
+  return `run ${name} began with ${count(tasks)} tasks and their source now has ${count(total.count)}: the added tasks run too; --limit ${tasks} (limit) leaves them out`
 }
 
 function missingNotice(name: string, missing: number, total: TaskTotal): string | undefined {
   if (missing === 0 || !total) return undefined
   const now = total.count + missing
-  return `warning: run ${name} is of ${count(now)} tasks and their source has ${count(total.count)} now: the run stays open; restore the tasks to finish it, ${newRunOption} starts one of these alone`
+  return `warning: run ${name} has ${count(now)} tasks and their source now has ${count(total.count)}: the run stays open; restore the tasks to finish it, ${newRunOption} starts a run of only the current tasks`
 }

@@ -33,19 +33,19 @@ export const exportQuerySchema = closedObject({
     .enum(['longest', 'first', 'all'])
     .exactOptional()
     .describe(
-      "Which tree of messages gets a session's reward: replies outside of it are side calls. longest if not given.",
+      "Which tree of messages gets a session's reward. Replies outside of it are side calls. Default: longest.",
     ),
   trees: z
     .enum(['all', 'main'])
     .exactOptional()
-    .describe('Also the rows of side calls, or only those of the main tree. all if not given.'),
+    .describe('Include the rows of side calls, or only the rows of the main tree. Default: all.'),
   discount: z.coerce
     .number()
     .min(0)
     .max(1)
     .exactOptional()
-    .describe('How much of the return of a reply goes to the one before it. 1 if not given.'),
-  include: z.enum(['discarded']).exactOptional().describe('Also samples that were lost.'),
+    .describe('The share of a reply’s return that is added to the return of the reply before it. Default: 1.'),
+  include: z.enum(['discarded']).exactOptional().describe('Include lost samples.'),
   skipWithoutTokens: z
     .enum(['true', 'false'])
     .transform((text) => text === 'true')
@@ -194,7 +194,7 @@ async function checkSessions(reader: SessionReader, options: ExportSessionsOptio
   const { session, group } = options
   if (count > 0 || (session === undefined && group === undefined)) return
   const what = session === undefined ? `group ${group}` : `session ${session}`
-  throw new MillraceError('session_not_found', `there is no ${what}; leave it out to export all there are`, {
+  throw new MillraceError('session_not_found', `there is no ${what}; leave it out to export all sessions`, {
     data: { status: 404 },
   })
 }

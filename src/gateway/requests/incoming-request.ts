@@ -98,7 +98,7 @@ export class IncomingRequest {
   get counting(): CountingDialect {
     const { api, counting } = this.dialect
     if (counting) return counting
-    const message = `tokens cannot be counted in ${api}; ask in messages or in responses`
+    const message = `the ${api} API cannot count tokens; use the messages or the responses API`
     throw new MillraceError('usage', message, { data: { status: 400 } })
   }
 
@@ -148,7 +148,7 @@ export function parsedMembers(api: ClientApi, text: string): JsonObject {
     body = parseBody(api, text)
   } catch (error) {
     const why = error instanceof Error ? error.message : String(error)
-    throw new MillraceError('model_rejected', `the body is no JSON: ${why}`, { data: { status: 400 }, cause: error })
+    throw new MillraceError('model_rejected', `the body is not JSON: ${why}`, { data: { status: 400 }, cause: error })
   }
   if (isJsonObject(body)) return body
   throw new MillraceError('model_rejected', 'the body must be a JSON object', { data: { status: 400 } })
@@ -177,7 +177,7 @@ export function refuseUnsupportedEarlier(earlier: readonly Message[], model: Gat
   for (const message of earlier) {
     const { content } = message
     const others = message.role === 'assistant' ? message.others : typeof content === 'string' ? undefined : content
-    for (const part of others ?? []) if (part.type === 'other') lost.add(`${kindOf(part.value)} said before`)
+    for (const part of others ?? []) if (part.type === 'other') lost.add(`${kindOf(part.value)} in an earlier message`)
   }
   refuse([...lost], model, api)
 }
@@ -190,20 +190,20 @@ function refuseProviderContent({ providerContent = [], body }: DialectRequest): 
   const names = body[engineSession] ? [...providerContent, engineSession] : providerContent
   const [param] = names
   if (param === undefined) return
-  const message = `a session records whole conversations, and only the provider has what these stand for: ${names.join(', ')}. Send what was said instead, or ask without a session.`
+  const message = `a session records whole conversations, but only the provider has the content of: ${names.join(', ')}. Send the content itself, or send the request without a session.`
   throw new MillraceError('model_rejected', message, { data: { status: 400, param } })
 }
 
 function kindOf(value: Json): string {
   const type = isJsonObject(value) ? value['type'] : undefined
-  return typeof type === 'string' ? type.slice(0, 80) : 'what only one API knows,'
+  return typeof type === 'string' ? type.slice(0, 80) : 'content of one API only'
 }
 
 function refuse(lost: readonly string[], model: GatewayModel, api: ApiName): void {
   const [param] = lost
   if (param === undefined) return
   const names = lost.slice(0, maxNames).join(', ')
-  const message = `model ${model.name} uses the ${model.api} API, which does not support: ${names}. Leave it out, or ask a model that is served in ${api}.`
+  const message = `model ${model.name} uses the ${model.api} API, which does not support: ${names}. Leave it out, or use a model with the ${api} API.`
   throw new MillraceError('model_rejected', message, { data: { status: 400, param } })
 }
 
@@ -295,6 +295,6 @@ export function choicesAfter({ choice }: InteractionCall): number {
 
 function refuseChoices({ choices = 1 }: DialectRequest): void {
   if (choices === 1) return
-  const message = `\`seed\` is out of range for \`n\` choices: choice i is sent seed + i, an integer of at most ${Number.MAX_SAFE_INTEGER} in size. Send a seed nearer to 0, or none.`
+  const message = `\`seed\` is out of range for \`n\` choices: choice i is sent seed + i, an integer of at most ${Number.MAX_SAFE_INTEGER} in size. Send a seed nearer to 0, or leave it out.`
   throw new MillraceError('model_rejected', message, { data: { status: 400, param: 'seed' } })
 }

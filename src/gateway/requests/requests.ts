@@ -130,7 +130,7 @@ export class Requests {
     if (this.#drained) throw draining()
     if (this.#underWay + choicesAfter(call) > this.#parts.bounds.maxRunning) {
       throw tooManyError(
-        `${this.#parts.bounds.maxRunning} requests are under way, and no more may be; try again in a moment`,
+        `${this.#parts.bounds.maxRunning} requests are running, which is the limit; try again in a moment`,
       )
     }
   }
@@ -373,5 +373,5 @@ function outcomeOf({ answer, status }: RequestEnd): InteractionOutcome {
 
 function requireDisk({ failure, pressure }: Pick<JournalClient, 'failure' | 'pressure'>): void {
   if (failure.aborted) throw failure.reason
-  if (pressure >= 1) throw tooManyError('the disk does not keep up; try again in a moment')
+  if (pressure >= 1) throw tooManyError('the disk is too slow for the requests; try again in a moment')
 }

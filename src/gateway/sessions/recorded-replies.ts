@@ -92,14 +92,14 @@ export function refersToItems({ input }: JsonObject): boolean {
 export function unknownReply(replyId: string, lost?: DiscardRecord): MillraceError {
   const name = replyId.slice(0, 80)
   const why = lost
-    ? `reply ${name} did not end (${lost.why}), so that nothing goes on from it`
-    : `there is no reply ${name} to go on from in this session`
+    ? `reply ${name} did not end (${lost.why}), so no request can continue from it`
+    : `this session has no reply ${name} to continue from`
   const message = `${why}. Send the conversation in input instead.`
   return new MillraceError('model_rejected', message, { data: { status: 404, param: 'previous_response_id' } })
 }
 
 export function replyOutside(replyId: string): MillraceError {
-  const message = `previous_response_id (${replyId.slice(0, 80)}) needs a session, whose replies are recorded, and this request has none: POST /v1/sessions starts one, and its key goes with its requests. Or send the conversation in input instead.`
+  const message = `previous_response_id (${replyId.slice(0, 80)}) needs a session, which records its replies, but this request has no session. Start one with POST /v1/sessions and send its key with the request, or send the conversation in input instead.`
   return new MillraceError('model_rejected', message, { data: { status: 404, param: 'previous_response_id' } })
 }
 

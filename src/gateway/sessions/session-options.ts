@@ -13,7 +13,7 @@ const plainName = z.string().regex(/^[\w.-]{1,64}$/, 'has 1 to 64 letters, digit
 
 export const sessionLimitsSchema = closedObject({
   maxRequests: z.int().positive().exactOptional(),
-  maxTokens: z.int().positive().exactOptional().describe('Sampled ones.'),
+  maxTokens: z.int().positive().exactOptional().describe('Sampled tokens.'),
   maxCost: z.number().positive().exactOptional().describe('US dollars.'),
   maxConcurrent: z.int().positive().exactOptional(),
 })
@@ -21,27 +21,35 @@ export const sessionLimitsSchema = closedObject({
 export type SessionLimits = z.infer<typeof sessionLimitsSchema>
 
 export const sessionOptionsSchema = closedObject({
-  taskId: z.string().max(maxNameChars).exactOptional().describe('What it is about: in every exported row.'),
-  groupSize: z.int().min(1).max(maxGroupSize).default(1).describe('How many sessions to start, all alike.'),
-  groupId: plainName.exactOptional().describe('That of an existing group adds to it; without one the group is new.'),
+  taskId: z
+    .string()
+    .max(maxNameChars)
+    .exactOptional()
+    .describe('The task of the session, included in every exported row.'),
+  groupSize: z.int().min(1).max(maxGroupSize).default(1).describe('How many sessions to start with these options.'),
+  groupId: plainName
+    .exactOptional()
+    .describe('The id of an existing group adds the sessions to it. Default: a new group.'),
   ttlSeconds: z
     .number()
     .positive()
     .max(maxTtlSeconds)
     .default(3600)
-    .describe('A session that is not used for so long ends by itself.'),
+    .describe('A session ends after this time without a request.'),
   metadata: jsonObjectSchema
     .refine(
       (metadata) => JSON.stringify(metadata).length <= maxMetadataChars,
       `has at most ${maxMetadataChars} characters`,
     )
     .default({})
-    .describe('Shown with the session, but not to its own key.'),
+    .describe('Shown with the session, but not to the session’s own key.'),
   limits: sessionLimitsSchema.default({}).describe('What each session may use up.'),
   selfManaged: z
     .boolean()
     .default(false)
-    .describe('Whether its own key may also reward and end it. An agent that has the key could then reward itself.'),
+    .describe(
+      'Whether the session’s own key may also reward and end it. An agent with the key could then reward itself.',
+    ),
 })
 
 export type SessionOptions = z.infer<typeof sessionOptionsSchema>

@@ -13,17 +13,17 @@ const summaryFields = {
   tenant: z.string(),
   taskId: z.string().nullable(),
   state: z.enum(['open', 'ended', 'expired']),
-  startedAt: z.number().describe('Milliseconds since 1970, as all times.'),
+  startedAt: z.number().describe('Milliseconds since 1970, like all times.'),
   endedAt: z.number().nullable(),
   ttlSeconds: z.number(),
-  metadata: jsonObjectSchema.exactOptional().describe('Only to an admin.'),
+  metadata: jsonObjectSchema.exactOptional().describe('Shown only to an admin.'),
   limits: sessionLimitsSchema,
-  selfManaged: z.boolean().describe('Whether its own key may reward and end it.'),
+  selfManaged: z.boolean().describe('Whether the session’s own key may reward and end it.'),
   damage: z
     .string()
     .exactOptional()
     .describe(
-      'What of the record cannot be read, if anything: numbers are of what can be. A list says it where somebody came upon it.',
+      'The damage of the record, if any. Figures cover the readable part only. Lists include it once the damage has been found.',
     ),
 }
 
@@ -35,7 +35,7 @@ export const sessionViewSchema = sessionSummarySchema.extend({
   used: z.strictObject({
     requests: z.number(),
     tokens: z.number(),
-    cost: z.number().nullable().describe('US dollars. Null if one of its replies has no known price.'),
+    cost: z.number().nullable().describe('US dollars. Null if a reply has no known price.'),
     concurrent: z.number(),
   }),
   remaining: z
@@ -46,13 +46,13 @@ export const sessionViewSchema = sessionSummarySchema.extend({
     .enum(['all', 'some', 'none'])
     .nullable()
     .describe(
-      'How many of them have prompt ids, ids and log-probabilities, and can be trained on; null if there is none.',
+      'How many replies have prompt ids, ids and log-probabilities, and can be trained on; null if there is no reply.',
     ),
-  discarded: z.number().describe('Samples that were lost.'),
+  discarded: z.number().describe('Lost samples.'),
   reward: z.number().nullable(),
   alarms: z
     .array(z.enum(['nothing_captured', 'tokens_missing', 'record_damaged']))
-    .describe('What makes the record useless, if anything.'),
+    .describe('The problems that make the record unusable, if any.'),
 })
 
 export type SessionSummary = z.infer<typeof sessionSummarySchema>

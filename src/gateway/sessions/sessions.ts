@@ -143,7 +143,7 @@ export class Sessions {
     if (caller.kind !== 'admin') throw adminKeyRequired('listing sessions')
     const { after } = query
     if (after !== undefined && !this.#parts.openSessions.find(caller, after)) {
-      const message = `there is no session ${after.slice(0, 64)} to go on after; give the \`after\` of the list before`
+      const message = `there is no session ${after.slice(0, 64)} to continue after; give the \`after\` of the previous page`
       throw new MillraceError('usage', message, { data: { status: 400, param: 'after' } })
     }
     const found = this.#parts.store.reader.sessions.sessions({ ...query, tenant: caller.tenant })
@@ -195,14 +195,14 @@ export class Sessions {
     const { id } = session
     const { journal, reader } = this.#parts.store
     if (node !== undefined && interactionId !== undefined) {
-      throw new MillraceError('usage', 'name the reply by its interactionId or by its node, not both')
+      throw new MillraceError('usage', 'give either the interactionId or the node of the reply, not both')
     }
     if (node !== undefined) {
       await journal.durable()
       const found = reader.sessions.bareNode(id, node)
       if (found?.call) return node
       if (found?.discarded) throw discardedReply(`the reply at node ${node}`, id, found.discarded)
-      throw noSuchReply(`session ${id} has no complete reply at node ${node}; an export says the node of each`)
+      throw noSuchReply(`session ${id} has no complete reply at node ${node}; exports show the node of each reply`)
     }
     if (interactionId === undefined) return null
     const named = await this.#replyNamed(session, interactionId)
@@ -211,7 +211,7 @@ export class Sessions {
     await journal.durable()
     const discarded = await discardedNamed(reader.sessions, id, interactionId)
     if (discarded) throw discardedReply(`reply ${called}`, id, discarded)
-    const which = '`interactionId` is the `id` of a reply as its client got it, which an export has as `interaction`'
+    const which = '`interactionId` is the `id` of a reply as the client received it; exports show it as `interaction`'
     throw noSuchReply(`session ${id} has no reply ${called}; ${which}`)
   }
 
@@ -311,7 +311,7 @@ export class Sessions {
 }
 
 function discardedReply(which: string, id: string, { why }: DiscardRecord): MillraceError {
-  const fate = `was discarded (${why}): nobody got all of it, so nothing is trained on it and it takes no reward`
+  const fate = `was discarded (${why}): no client received all of it, so it is not trained on and cannot have a reward`
   return noSuchReply(`${which} of session ${id} ${fate}`)
 }
 

@@ -332,7 +332,7 @@ export class BackendExchange implements Dispatcher.DispatchHandler {
 }
 
 /** The reason undici gets when an exchange is abandoned; the caller has its own. One error for all, so no stack is captured. */
-const abandoned = new MillraceError('cancelled', 'the request was given up')
+const abandoned = new MillraceError('cancelled', 'the request was aborted')
 
 /** Whether a body begins like an event stream, as no JSON does. */
 function looksLikeEvents(chunk: Buffer): boolean {
@@ -431,8 +431,10 @@ function timeoutError(
 ): MillraceError {
   const data = { backend: source.backend }
   if (limit === 'stall') {
-    const message = `nobody took the reply of ${source.url} for ${requestTimeoutMs} ms (requestTimeoutMs)`
-    return new MillraceError('cancelled', `${message}: it was given up. Read it faster, or raise the limit.`, { data })
+    const message = `the client did not read the reply of ${source.url} for ${requestTimeoutMs} ms (requestTimeoutMs)`
+    return new MillraceError('cancelled', `${message}, so the reply was aborted. Read it faster, or raise the limit.`, {
+      data,
+    })
   }
   const what =
     limit === 'idle'

@@ -239,7 +239,8 @@ describe('what goes wrong', () => {
       response.writeHead(200, { 'content-type': type, 'content-encoding': 'gzip' }).end(packed)
     })
     await using backend = openBackend(server.url)
-    const said = 'is compressed (content-encoding: gzip), which was not asked for. Turn compression off'
+    const said =
+      'is compressed (content-encoding: gzip), but the request did not accept compression. Turn compression off'
     expect(await failureOf(() => backend.send(ask()))).toMatchObject({
       code: 'model_malformed',
       message: expect.stringContaining(said),
@@ -282,7 +283,7 @@ describe('what goes wrong', () => {
         // Node 26 answers a write to a client that is gone without a turn of the loop, in which it would be told of that.
         for (; !response.destroyed; await nextTurn()) await new Promise((resolve) => response.write(piece, resolve))
       }, setting)
-    const said = 'is larger than 67108864 bytes, and was given up. Ask for less at once'
+    const said = 'is larger than 67108864 bytes and was aborted. Request a shorter reply'
     expect(await failureOf(send)).toMatchObject({ code: 'model_malformed', message: expect.stringContaining(said) })
   })
 

@@ -232,7 +232,7 @@ export class CircuitBreaker {
 }
 
 function shutError(): MillraceError {
-  return new MillraceError('closed', 'the model was closed while requests were parked')
+  return new MillraceError('closed', 'the model was closed while requests waited for its backends')
 }
 
 export interface LimitFeedback {
@@ -285,7 +285,7 @@ export class AdaptiveLimit implements LimitFeedback {
     this.#credit += 1
     if (this.#credit < Math.max(limit, minRound)) return
     const raised = Math.min(maxConcurrency, limit + Math.min(this.#step, limit))
-    this.#move(raised, `${this.#credit} replies in its favour since the last change`)
+    this.#move(raised, `${this.#credit} replies without overload since the last change`)
   }
 
   onRateLimited(retryAfterMs = 0): void {

@@ -239,5 +239,5 @@ export function shapeOf({ name, maxConcurrency, adaptive, simulator, backends }:
 function known<Limit>(limits: ReadonlyMap<string, Limit>, name: string): Limit {
   const limit = limits.get(name)
   if (limit !== undefined) return limit
-  throw new MillraceError('internal', `no limit is named ${name}. Name it where the shared limits are created.`)
+  throw new MillraceError('internal', `there is no limit named ${name}. Add it where the shared limits are created.`)
 }

@@ -375,12 +375,12 @@ export function routeTo(backend: Backend, routes: BackendRoutes, options: Backen
     maxConcurrency,
     random,
     onOpen: (failures) => {
-      const found = `${backend.name} failed ${failures} times in a row: requests park, one at a time probes it`
-      const why = route.lastFailure ? `${found}. The last time: ${route.lastFailure.rawMessage}` : found
+      const found = `${backend.name} failed ${failures} times in a row: requests wait, and one at a time probes it`
+      const why = route.lastFailure ? `${found}. The last failure: ${route.lastFailure.rawMessage}` : found
       report('parked', { from: permits.limit, to: 1, why })
     },
     onRecover: (openMs, parked) => {
-      const why = `${backend.name} answers again after ${(openMs / 1000).toFixed(1)} s: ${parked} parked requests go on`
+      const why = `${backend.name} answers again after ${(openMs / 1000).toFixed(1)} s: ${parked} waiting requests continue`
       report('released', { from: 1, to: permits.limit, why })
     },
     onRecovering: () => {

@@ -129,7 +129,7 @@ test.each([
   expect(await failureOver((response) => sendJson(response, { message }, status))).toMatchObject({
     code: 'model_rejected',
     message: expect.stringContaining('/tokenize answered') as string,
-    data: { status: 400, said: expect.stringMatching(/counting tokens .* vLLM and SGLang/) as string },
+    data: { status: 400, said: expect.stringMatching(/cannot count tokens: .* vLLM and SGLang/) as string },
   })
 })
 
@@ -200,7 +200,7 @@ test('another backend is asked at once, and one that cannot count is never', asy
   await using without = modelOver([unable], { name: 'plain' })
   expect(await failureOf(() => without.countTokens(plainRequest, { signal }))).toMatchObject({
     code: 'model_rejected',
-    message: expect.stringMatching(/counting tokens .* model plain/) as string,
+    message: expect.stringMatching(/model plain cannot count tokens: /) as string,
     data: { status: 400, param: 'model' },
   })
 })

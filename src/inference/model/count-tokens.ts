@@ -86,11 +86,11 @@ async function pause(ms: number, hooks: CallHooks, wait: CallWait): Promise<void
 }
 
 const whoCan =
-  'Those that can: vLLM and SGLang; servers of Responses such as OpenAI’s, if the model is configured with api: responses; servers of Messages such as Anthropic’s, with api: messages; and the simulator.'
+  'Token counting works with vLLM and SGLang; servers of Responses such as OpenAI’s, if the model is configured with api: responses; servers of Messages such as Anthropic’s, with api: messages; and the simulator.'
 
 /** The error if no backend of the model is of a kind that counts. An estimate would be taken for a count, so none is made. */
 function cannotCount(model: string): MillraceError {
-  const message = `counting tokens is not possible with model ${model}: none of its backends is known to count them. ${whoCan}`
+  const message = `model ${model} cannot count tokens: no backend of the model is known to support it. ${whoCan}`
   return new MillraceError('model_rejected', message, { data: { status: 400, param: 'model' } })
 }
 
@@ -105,8 +105,8 @@ export function countFailure(thrown: unknown, { backend, url, model }: Source): 
   // A server that does not know the model also answers 404, but names the model.
   const lacksPath = isMissing(status) && !said.includes(model)
   if (!lacksPath && !missesPrompt.test(said)) return thrown
-  const advice = `counting tokens is not possible with this model: its server has no way to be asked. ${whoCan}`
-  const message = `${url} answered ${String(status)}: it cannot be asked how many tokens a prompt has. ${whoCan}`
+  const advice = `this model cannot count tokens: its server does not support it. ${whoCan}`
+  const message = `${url} answered ${String(status)}: the server cannot count the tokens of a prompt. ${whoCan}`
   return new MillraceError('model_rejected', message, {
     data: { backend, status: 400, param: 'model', said: advice },
     cause: thrown,

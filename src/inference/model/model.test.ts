@@ -186,7 +186,11 @@ describe("somebody's own backend", () => {
     ['a message of parts', { ...goodReply, message: { role: 'assistant', content: [] } }, /neither text nor null/],
     ['no usage', { ...goodReply, usage: undefined }, /usage has no number for each/],
     ['half of a usage', { ...goodReply, usage: { input: 1, output: 1 } }, /usage has no number for each/],
-    ['a usage that is no number', { ...goodReply, usage: { ...usage, output: NaN } }, /usage has no number for each/],
+    [
+      'a usage that is not a number',
+      { ...goodReply, usage: { ...usage, output: NaN } },
+      /usage has no number for each/,
+    ],
   ])('that resolves with %s has sent a malformed reply', async (_, reply, why) => {
     using clock = new FakeClock()
     const backend = script()
@@ -543,7 +547,7 @@ describe('a backend that refuses everything for minutes', () => {
     const pending = [model.call(ask, first)]
     await clock.pass(5000)
     expect(changes).toMatchObject([
-      { kind: 'parked', why: expect.stringMatching(/^b failed 2 times .* The last time: as the test says$/) },
+      { kind: 'parked', why: expect.stringMatching(/^b failed 2 times .* The last failure: as the test says$/) },
     ])
     // This one made no try of its own.
     const late = new Hooks()

@@ -51,7 +51,7 @@ export const retryTable: Readonly<Record<ModelErrorCode, RetryRule>> = {
   },
   model_timeout: {
     ...tryAgain,
-    cause: '408, 504, 524, or no complete reply within requestTimeoutMs, or silence for idleTimeoutMs in a stream',
+    cause: '408, 504, 524, or no complete reply within requestTimeoutMs, or no data for idleTimeoutMs in a stream',
     evidence: 'overloaded',
   },
   model_conflict: { ...tryAgain, cause: '409' },
@@ -65,7 +65,7 @@ export const retryTable: Readonly<Record<ModelErrorCode, RetryRule>> = {
   },
   model_server_error: {
     ...tryAgain,
-    cause: '500 and other 5xx, 424, 499, or whatever a backend of your own threw without a code',
+    cause: '500 and other 5xx, 424, 499, or an error without a code from a custom backend',
   },
   model_overloaded: {
     ...tryAgain,
@@ -85,7 +85,10 @@ export const retryTable: Readonly<Record<ModelErrorCode, RetryRule>> = {
   },
   model_auth: { ...final, cause: '401, 403' },
   model_not_found: { ...final, cause: '404' },
-  model_rejected: { ...final, cause: 'other 4xx, no quota left, an untrusted certificate, a proxy that wants a name' },
+  model_rejected: {
+    ...final,
+    cause: 'other 4xx, no quota left, an untrusted certificate, a proxy that requires authentication',
+  },
   context_length: { ...final, cause: '400, 413 or 422 that says the conversation is too long' },
 }
 

@@ -124,7 +124,7 @@ test('a server that refuses requests for tokens, and answers others, is refused 
   expect(await preflight(model, never)).toEqual([])
   const error = await failureOf(() => preflight(model, never, { captureTokens: true }))
   expect(error).toMatchObject({ code: 'model_rejected' })
-  expect(String(error)).toMatch(/refuses requests for token ids .*leave out --tokens \(captureTokens\).* answered 422/)
+  expect(String(error)).toMatch(/rejects requests for token ids .*leave out --tokens \(captureTokens\).* answered 422/)
   // Without a preflight, a rollout's error names the flag, too.
   const asked = { messages: [], tools: [], sampling: {}, sessionId: 's', captureTokens: true }
   const reply = await model.call(asked, { signal: never })

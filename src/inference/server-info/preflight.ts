@@ -112,7 +112,7 @@ async function tryOnce(backend: Backend, asked: BackendRequest, { signal, tryTim
   using scope = new AbortScope(signal, tryTimeoutMs, () => {
     const message =
       `${backend.name} did not answer a tiny request in ${maxTries} tries of up to ${tryTimeoutMs / 1000} s each. Is the ` +
-      'model loaded? If it needs longer than that, --no-preflight (preflight: false) starts without asking.'
+      'model loaded? If it needs longer than that, --no-preflight (preflight: false) skips this check.'
     return new MillraceError('model_timeout', message, { data: { backend: backend.name } })
   })
   try {
@@ -126,7 +126,7 @@ async function tryOnce(backend: Backend, asked: BackendRequest, { signal, tryTim
 }
 
 function refusedTokens({ name }: Backend, failure: MillraceError): MillraceError {
-  const hint = `${name} refuses requests for token ids and log-probabilities, and answers others: leave out --tokens (captureTokens), or use a server that returns them.`
+  const hint = `${name} rejects requests for token ids and log-probabilities, but answers other requests: leave out --tokens (captureTokens), or use a server that returns them.`
   return reworded(failure, `${hint} ${failure.rawMessage}`)
 }
 

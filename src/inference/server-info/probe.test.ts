@@ -268,7 +268,7 @@ describe('a server that', () => {
     const failure = await failureOf(() => probe(server.url))
     expect(failure).toMatchObject({
       code: 'config_invalid',
-      message: expect.stringContaining('it is no JSON: <!doctype html> <title>Hello</title>; check the url') as string,
+      message: expect.stringContaining('it is not JSON: <!doctype html> <title>Hello</title>; check the url') as string,
     })
   })
 

@@ -220,7 +220,7 @@ function throwIfUnfit(source: Source, answer: ShortAnswer): void {
 
 /** A server that wants this header for a list of models wants it for all requests, and would refuse every other API. */
 function messagesOnly({ url, backend }: Source): MillraceError {
-  const message = `${url} asks for the header anthropic-version: it knows Messages only, so say api: messages in the model's config`
+  const message = `${url} requires the header anthropic-version, so it supports only the Messages API: set api: messages in the model's config`
   return new MillraceError('config_invalid', message, { data: { backend, api: 'messages' } })
 }
 
@@ -231,8 +231,8 @@ function isPage({ status, document }: ShortAnswer): boolean {
 
 function noApi({ url, backend, redaction }: Source, page: string): MillraceError {
   const start = redaction.text(page.trim().replaceAll(/\s+/g, ' '), maxQuotedChars)
-  const problem = start === '' ? 'it is empty' : `it is no JSON: ${start}`
-  const message = `the list of models at ${url}/models cannot be read: ${problem}; check the url, which goes up to and including the version: http://localhost:8000/v1`
+  const problem = start === '' ? 'it is empty' : `it is not JSON: ${start}`
+  const message = `the list of models at ${url}/models cannot be read: ${problem}; check the url, which must end with the version: http://localhost:8000/v1`
   return new MillraceError('config_invalid', message, { data: { backend } })
 }
 
@@ -242,7 +242,7 @@ function failureIn(source: Source, { status, document }: ShortAnswer): MillraceE
 
 function tooSlow(source: Source): MillraceError {
   const step = 'Is it loading its model? Try again when it answers.'
-  const message = `${source.url} did not say what it is within ${probeTimeoutMs} ms. ${step}`
+  const message = `${source.url} did not answer the probe within ${probeTimeoutMs} ms. ${step}`
   return new MillraceError('model_timeout', message, { data: { backend: source.backend } })
 }
 

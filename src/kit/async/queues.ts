@@ -75,12 +75,12 @@ export class AsyncQueue<T> implements AsyncIterable<T> {
   /** Written by hand, because a generator takes twice as long for an item. */
   [Symbol.asyncIterator](): QueueReader<T> {
     if (this.#reader === 'reading' || this.#reader === 'gone') {
-      throw new MillraceError('usage', 'these results are being read already; they can be read once')
+      throw new MillraceError('usage', 'these results are already being read; they can be read only once')
     }
     if (this.#reader === 'missed') {
       throw new MillraceError(
         'usage',
-        'results that nobody read were dropped after the summary was asked for; start to read them before, or read them from where they are stored',
+        'unread results were dropped when the summary was requested; start to read them before that, or read them from the run folder',
       )
     }
     this.#reader = 'reading'

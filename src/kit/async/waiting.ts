@@ -117,7 +117,9 @@ export class Semaphore {
     if (signal?.aborted) return Promise.reject(signal.reason)
     if (this.tryAcquire()) return Promise.resolve()
     if (this.#waiters.size >= this.#maxWaiting) {
-      return Promise.reject(new MillraceError('overloaded', `more than ${this.#maxWaiting} are waiting already`))
+      return Promise.reject(
+        new MillraceError('overloaded', `more than ${this.#maxWaiting} callers are already waiting`),
+      )
     }
     const granted = this.#waiters.wait(signal)
     this.#listener.onWait?.()

@@ -23,7 +23,7 @@ export class HostCheck {
       return `this server has no key, so it answers only requests whose Host is ${names}, not ${quoted(host)}; use one of these, or give the server a key`
     }
     if (origin === undefined || origin.toLowerCase() === `http://${host.toLowerCase()}`) return undefined
-    return `this server has no key, so it refuses requests of web pages, such as those of ${quoted(origin)}; leave out Origin, or give the server a key`
+    return `this server has no key, so it rejects requests from web pages, such as ${quoted(origin)}; leave out Origin, or give the server a key`
   }
 }
 

@@ -40,7 +40,7 @@ export async function serveJobs<Work, Value, Output = never>({
   errorCode,
   onClose,
 }: ServedJobs<Work, Value, Output>): Promise<void> {
-  if (!parentPort) throw new MillraceError('internal', 'this file is the entry of a thread')
+  if (!parentPort) throw new MillraceError('internal', 'this file must be started as a thread')
   const port = parentPort
   const send = (message: FromPoolThread<Value, Output>, transfer: readonly Transferable[] = []): void =>
     port.postMessage(message, transfer)
@@ -107,7 +107,7 @@ export class JobOutputs<Output> {
       this.#resume = resolve
       await promise
     }
-    if (this.#isCancelled) throw new MillraceError('cancelled', 'nobody waits for this job any more')
+    if (this.#isCancelled) throw new MillraceError('cancelled', 'the caller no longer waits for this job')
     this.#credits -= 1
     this.#send(output, transfer)
   }

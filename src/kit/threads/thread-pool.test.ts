@@ -94,7 +94,7 @@ test('a full queue refuses further jobs and says what to do', async () => {
   for (const job of running) job.catch(() => {})
   await expect(pool.run({ word: 'yes' })).rejects.toMatchObject({
     code: 'overloaded',
-    rawMessage: '1 jobs wait for a thread (test) already; wait a moment',
+    rawMessage: '1 jobs already wait for a thread (test); wait a moment',
   })
 })
 

@@ -92,7 +92,7 @@ export class ThreadPool<Work, Value, Output = never> extends Resource {
       }
       return await job.result
     } finally {
-      this.#abort(job, new MillraceError('cancelled', 'nobody waits for this job any more'))
+      this.#abort(job, new MillraceError('cancelled', 'the caller no longer waits for this job'))
     }
   }
 
@@ -119,7 +119,7 @@ export class ThreadPool<Work, Value, Output = never> extends Resource {
     this.#lastJob += 1
     const job = new PoolJob<Work, Value, Output>(this.#lastJob, work, options)
     if (this.#queue.size >= maxQueued) {
-      job.reject(new MillraceError('overloaded', `${maxQueued} jobs wait for a thread (${name}) already; ${whenFull}`))
+      job.reject(new MillraceError('overloaded', `${maxQueued} jobs already wait for a thread (${name}); ${whenFull}`))
       return job
     }
     job.listen((reason) => this.#abort(job, reason))

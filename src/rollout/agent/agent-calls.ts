@@ -174,11 +174,14 @@ export class AgentCalls implements AgentTools {
     const recalled = this.style.recall((offset) => this.#host.session.recall(offset), index)
     if (!recalled) {
       if (!this.#isClosed) return undefined
-      throw new MillraceError('replay_diverged', `tool ${name} is called, and the recording has no answer of it`)
+      throw new MillraceError('replay_diverged', `the recording has no answer for the call of tool ${name}`)
     }
     // Answers are found by place, which may be another tool's.
     if (recalled.record.name !== name) {
-      throw new MillraceError('replay_diverged', `tool ${name} is called where ${recalled.record.name} had been`)
+      throw new MillraceError(
+        'replay_diverged',
+        `tool ${name} is called where the recording has tool ${recalled.record.name}`,
+      )
     }
     this.#recallChildren(call)
     return this.#isClosed ? withRepairs(recalled, this.#toolBox.planned(call).repairs) : recalled
@@ -327,7 +330,7 @@ export function whyNotResumable(
   if (recording?.purpose !== 'resume') return undefined
   const journalled = Object.values(recording.sessions).map(({ nodes, journalled: count = 0 }) => nodes.slice(0, count))
   const call = unresumableCall(journalled, tools, callStyleOf(settings))
-  return call && `its tool ${call.function.name} does not say what to do on resume`
+  return call && `its tool ${call.function.name} does not declare how to resume its calls`
 }
 
 /** The first call in these conversations that can be neither made again nor answered from the journal. */

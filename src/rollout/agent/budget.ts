@@ -131,7 +131,7 @@ export class BudgetMeter implements Budget {
 }
 
 export function agentEndedError(): MillraceError {
-  return new MillraceError('cancelled', 'the agent has ended: what it asks for comes too late')
+  return new MillraceError('cancelled', 'the agent has ended, so its calls are refused')
 }
 
 export function spent(limit: ExhaustedLimit, message: string): MillraceError {
@@ -274,16 +274,16 @@ export function timeoutError(
   if (what === 'wall') {
     const why = waitsBecauseOf
       ? ` because a backend had failed: ${waitsBecauseOf.rawMessage}`
-      : ': for a limit, or for a backend that is overloaded or gone'
+      : ': for a limit, or for an overloaded or unreachable backend'
     const forModel = waitsForModel ? `, while it waited for the model${why}` : ''
     const waiting = serverAway ? `, while it waited for a tool server that is away: ${serverAway.rawMessage}` : forModel
     return spent('wall', `the wall-clock limit is reached${where}${waiting}`)
   }
   if (!lastSent?.isSilent) return spent('time', `its working time is used up${where}`)
   const silentS = ((performance.now() - lastSent.sentAt) / 1000).toFixed(1)
-  const found = `its working time ran out while ${lastSent.backend} had answered nothing for ${silentS} s`
+  const found = `its working time ran out after ${lastSent.backend} had sent nothing for ${silentS} s`
   const next =
-    'if the model needs that long, raise --timeout (limits.timeoutMs); with "stream": true its first token shows that it is at work'
+    'if the model needs that long, raise --timeout (limits.timeoutMs); with "stream": true its first token shows that it is working'
   return spent('silence', `${found}. See whether the server hangs; ${next}.`)
 }
 

@@ -65,7 +65,7 @@ export function checkUpdate(update: unknown): Update {
     const found = typeof update === 'boolean' ? update : `a value of type ${typeof update}`
     throw new MillraceError(
       'agent_failed',
-      `update: it must return nothing or { messages, end }, not ${found}: { end: true } ends the rollout, { messages } lets it go on, and nothing lets it go on if the reply had tool calls`,
+      `update: it must return nothing or { messages, end }, not ${found}: { end: true } ends the rollout, { messages } continues it, and undefined continues it if the reply had tool calls`,
     )
   }
   const problem = problemWith(updateSchema, update)

@@ -211,5 +211,5 @@ export class PendingRequests {
 }
 
 function abandonedError(): MillraceError {
-  return new MillraceError('cancelled', 'the one who asked for it has ended')
+  return new MillraceError('cancelled', 'its caller has ended')
 }

@@ -32,7 +32,7 @@ export class ModelSet extends Resource {
     const unknown = unknownField(options.backends ?? {}, names, 'backends.')
     // A misspelt name would leave the model on its configured backend, which may cost money.
     if (unknown !== undefined)
-      throw new MillraceError('config_invalid', `backends go by the name of a model: ${unknown}`)
+      throw new MillraceError('config_invalid', `each key of backends must be the name of a model: ${unknown}`)
     const shares = {
       workers: limits?.workers ?? 1,
       backends: options.configs.reduce((sum, config) => sum + config.backends.length, 0),
@@ -66,7 +66,7 @@ export class ModelSet extends Resource {
     const model = this.#models.get(name)
     if (model) return model
     const known = [...this.#models.keys()].join(', ')
-    throw new MillraceError('env_invalid', `no model is named ${name}; this run has ${known}. Name it in models.`)
+    throw new MillraceError('env_invalid', `there is no model named ${name}; this run has ${known}. Add it to models.`)
   }
 
   all(): readonly Model[] {

@@ -39,7 +39,7 @@ export interface RolloutTools {
 /** Takes the place of tool servers in a replay. */
 const unopenedServers: ServerCalls = {
   call: (server) => {
-    const message = `tool server "${server}" was to be called, which a replay does not open`
+    const message = `the rollout calls tool server "${server}", which a replay does not open`
     return Promise.reject(new MillraceError('replay_diverged', message))
   },
 }
@@ -190,7 +190,7 @@ class EnvironmentTools {
     if (toolOutput?.spill && tools && Object.hasOwn(tools, readOutputToolName)) {
       throw new MillraceError(
         'env_invalid',
-        `\`${readOutputToolName}\` reads long outputs here: name the environment's tool otherwise`,
+        `\`${readOutputToolName}\` is reserved for the tool that reads long outputs: rename the environment's tool`,
       )
     }
     this.#tools = { ...tools, ...(toolOutput?.spill && { [readOutputToolName]: readOutputTool }) }

@@ -101,7 +101,7 @@ function byKey(
 function unrecorded(id: string): WireError {
   return {
     code: 'replay_diverged',
-    message: `rollout ${id} asks for something that is not in its recording: a turn, a tool's answer, a child or a verdict`,
+    message: `rollout ${id} needs a turn, a tool's answer, a child or a verdict that is not in its recording`,
   }
 }
 

@@ -70,7 +70,7 @@ export class RewardPool extends Resource {
       )
     } catch (error) {
       if (!(error instanceof DOMException) || error.name !== 'DataCloneError') throw error
-      const why = `it is offloaded, and what it looks at cannot go to another thread: ${error.message}`
+      const why = `it is offloaded, but the values it reads cannot be sent to another thread: ${error.message}`
       throw new MillraceError('reward_failed', `${why}; tasks must be plain values`, { cause: error })
     }
   }
@@ -84,7 +84,7 @@ function late(timeoutMs: number, place: string | undefined): MillraceError {
   const where = place === undefined ? '' : ` in ${place}`
   return new MillraceError(
     'reward_failed',
-    `it took longer than its ${timeoutMs} ms and was stopped${where}; offload(…, { timeoutMs }) gives it more`,
+    `it took longer than its ${timeoutMs} ms and was stopped${where}; raise timeoutMs in offload(…, { timeoutMs })`,
     { data: { timeoutMs, ...(place !== undefined && { blockedBy: place }) } },
   )
 }

@@ -96,5 +96,5 @@ function late(what: ExhaustedClock, { tailMs, wallTimeoutMs }: Limits): Millrace
 
 /** It names the limit, because that has no flag. */
 function lateReward(what: 'the reward' | 'the group reward', tailMs: number): MillraceError {
-  return new MillraceError('reward_failed', `${what} took longer than the ${tailMs} ms kept for it (limits.tailMs)`)
+  return new MillraceError('reward_failed', `${what} took longer than the ${tailMs} ms reserved for it (limits.tailMs)`)
 }

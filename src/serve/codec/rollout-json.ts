@@ -19,7 +19,7 @@ const maxListCharacters = 512 * 1024
 export function decodeBody(bytes: Uint8Array): DecodedBody {
   const decoded = takeApart(parseJson(bytes, maxJsonDepth))
   if ((JSON.stringify(decoded.head) ?? '').length > maxHeadCharacters) {
-    throw new MillraceError('usage', `a request has at most ${maxHeadCharacters} characters beside its tasks`)
+    throw new MillraceError('usage', `a request has at most ${maxHeadCharacters} characters without its tasks`)
   }
   return decoded
 }

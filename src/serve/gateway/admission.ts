@@ -91,7 +91,7 @@ const full = plainError(
   503,
   {
     code: 'overloaded',
-    message: 'the gateway has as many connections as it has file descriptors for; try again in a moment',
+    message: 'the gateway has no file descriptor for another connection; try again in a moment',
   },
   { 'retry-after': '1' },
 )
@@ -143,10 +143,10 @@ export function unusedKeyNotice(folder: string, keys: readonly TenantKey[]): str
   if (keys.length === 0 || !existsSync(path)) return undefined
   const ofDefault = keys.filter(({ tenant }) => tenant === defaultTenant)
   if (ofDefault.length === 0) {
-    return `the key in ${path} is not taken any more, because other keys are given and none is of tenant ${defaultTenant}, whose sessions nobody can manage now; to keep it, start with MILLRACE_ADMIN_KEY=$(cat ${path})`
+    return `the key in ${path} is no longer valid, because other keys are configured. No key belongs to tenant ${defaultTenant}, so nobody can manage its sessions; to keep the key, start with MILLRACE_ADMIN_KEY=$(cat ${path})`
   }
   if (ofDefault.some(({ key }) => mayBeKept(path, key))) return undefined
-  return `the key in ${path} is not taken: tenant ${defaultTenant} has another one; remove the file, so that nobody tries it`
+  return `the key in ${path} is not valid, because tenant ${defaultTenant} has another key; remove the file`
 }
 
 /** Of a file that cannot be read nothing is known, and a gateway that was given its keys starts without it. */
@@ -170,7 +170,7 @@ function readKept(path: string): string | undefined {
 /** Another user's, for instance, who ran the gateway here before. */
 function unusable(path: string, error: unknown): MillraceError {
   const why = error instanceof Error ? error.message : String(error)
-  const message = `the admin key cannot be kept in ${path}: ${why}. Make the file yours, or set MILLRACE_ADMIN_KEY`
+  const message = `the admin key cannot be kept in ${path}: ${why}. Make yourself the owner of the file, or set MILLRACE_ADMIN_KEY`
   return new MillraceError('folder_unwritable', message, { cause: error })
 }
 
@@ -203,13 +203,13 @@ export function unauthorized(headers: IncomingHttpHeaders): MillraceError {
 function keyWanted({ bearer, apiKey }: RequestKeys): string {
   return bearer === undefined && apiKey === undefined
     ? 'send a key of this gateway, as authorization: Bearer <key> or x-api-key: <key>'
-    : 'this gateway does not know the key that was sent: it takes an admin key, or that of a session'
+    : 'this gateway does not know the key of the request: send an admin key, or the key of a session'
 }
 
 /** Behind `requireCaller` there always is one. */
 export function callerOf({ caller }: FastifyRequest): Caller {
   if (caller) return caller
-  throw new MillraceError('internal', 'a route that needs a key has not asked for one')
+  throw new MillraceError('internal', 'a route that needs a key did not check it')
 }
 
 export function adminOf(request: FastifyRequest): Caller & { readonly kind: 'admin' } {

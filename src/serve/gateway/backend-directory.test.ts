@@ -227,15 +227,15 @@ test('one that knows Messages only is asked in that, with the key of that', asyn
     probeResults: [{ serves: { name: 'claude', api: 'messages' } }],
   })
   const inChat = { policy: { api: 'chat' as const, backends: [{ url: server.url }] } }
-  await expect(find({ models: inChat, env })).rejects.toThrow('say api: messages')
+  await expect(find({ models: inChat, env })).rejects.toThrow('set api: messages')
 })
 
 test('one that answers with pages for people is refused, also if its model was named', async () => {
   await using server = createServer((_request, response) => response.end('<html>Welcome'))
   await once(server.listen(0, '127.0.0.1'), 'listening')
   const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/v1`
-  await expect(find({ backends: [url] })).rejects.toThrow('it is no JSON: <html>Welcome; check the url')
-  await expect(find({ backends: [url], model: 'm' })).rejects.toThrow('it is no JSON')
+  await expect(find({ backends: [url] })).rejects.toThrow('it is not JSON: <html>Welcome; check the url')
+  await expect(find({ backends: [url], model: 'm' })).rejects.toThrow('it is not JSON')
 })
 
 test('one model does not speak for another of the same server', async () => {
@@ -327,7 +327,7 @@ describe('backends of one model that speak different APIs', () => {
     await using inMessages = await SimulatorServer.start({ imitate: 'anthropic', models: 'm' })
     late.put(inMessages.url)
     const { problem } = (await directory.askAgain(0, new AbortController().signal)) ?? {}
-    expect(problem?.rawMessage).toContain('one model has one API')
+    expect(problem?.rawMessage).toContain('a model can have only one API')
     expect(directory.models).toMatchObject([{ name: 'm', api: 'chat', backends: [{ url: inChat.url }] }])
   })
 })
@@ -351,7 +351,9 @@ test('a url where somebody else answers is refused, whether its model was named 
   for (const options of [{ backends: [url] }, { backends: ['sim', url], model: 'm' }]) {
     await expect(find(options)).rejects.toMatchObject({
       code: 'config_invalid',
-      message: expect.stringContaining(`${url} lists no models and answers in no API; check its path`) as string,
+      message: expect.stringContaining(
+        `${url} has no list of models and supports no known API; check its path`,
+      ) as string,
     })
   }
 })
@@ -370,8 +372,8 @@ test('a key that is missing or refused is told of in words that a gateway has', 
     expect(String(failure)).not.toContain('--api-key-env')
     return String(failure)
   }
-  expect(await told({})).toContain('it wants a key, and OPENAI_API_KEY is not set')
-  expect(await told({ OPENAI_API_KEY: 'wrong' })).toContain('it refuses the key in OPENAI_API_KEY')
+  expect(await told({})).toContain('it requires a key, but OPENAI_API_KEY is not set')
+  expect(await told({ OPENAI_API_KEY: 'wrong' })).toContain('it rejects the key in OPENAI_API_KEY')
   const claude = { api: 'messages' as const, backends: [{ url: 'https://api.anthropic.com/v1' }] }
   await expect(find({ models: { claude } })).rejects.toMatchObject({
     code: 'model_auth',

@@ -62,7 +62,7 @@ export function apiConflict(probeResults: readonly ProbeResult[], naming: Naming
     const other = first && answered.find((result) => apiOf([result]) !== apiOf([first]))
     if (!other) continue
     const [one, another] = [first, other].map((result) => `in ${apiOf([result])} by ${shownUrl(result.backend)}`)
-    const message = `model ${name} is served ${one} and ${another}, and one model has one API. Name two models in --config (models), each with its backends and their \`api\`.`
+    const message = `model ${name} is served ${one} and ${another}, but a model can have only one API. Name two models in --config (models), each with its backends and their \`api\`.`
     return new MillraceError('config_invalid', message)
   }
   return undefined
@@ -222,10 +222,10 @@ async function refuseWrongPath(
   const step =
     below && below.models.length > 0
       ? `did you mean ${shownUrl(url, secrets)}?`
-      : 'check its path, which goes up to and including the version: http://localhost:8000/v1'
+      : 'check its path, which must end with the version: http://localhost:8000/v1'
   throw new MillraceError(
     'config_invalid',
-    `${shownUrl(backend.url, secrets)} lists no models and answers in no API; ${step}`,
+    `${shownUrl(backend.url, secrets)} has no list of models and supports no known API; ${step}`,
   )
 }
 
@@ -234,9 +234,9 @@ function keyRefused(url: string, problem: MillraceError, env: Asking['env']): Mi
   const { apiKeyEnv } = apiAccessOfUrl(url)
   const { status = 401, said = '' } = problem.data
   const answer = said === '' ? `answered ${status}` : `answered ${status}: ${String(said).slice(0, maxQuotedChars)}`
-  const step = env[apiKeyEnv] ? `it refuses the key in ${apiKeyEnv}` : `it wants a key, and ${apiKeyEnv} is not set`
+  const step = env[apiKeyEnv] ? `it rejects the key in ${apiKeyEnv}` : `it requires a key, but ${apiKeyEnv} is not set`
   const other =
-    'A backend with a key of its own, or that knows Messages only, goes into --config (models): apiKeyEnv, api: messages.'
+    'Configure a backend with its own key, or with the Messages API only, in --config (models): apiKeyEnv, api: messages.'
   const message = `${shownUrl(url)} ${answer}; ${step}. ${other}`
   return new MillraceError(problem.code, message, { data: problem.data, cause: problem })
 }

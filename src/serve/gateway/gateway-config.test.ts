@@ -14,6 +14,6 @@ test.each(['', 'gateway.example.com', 'gateway:8787', 'ftp://a', 'https://a:b@c'
 
 test('a password is not repeated', () => {
   expect(() => checkedPublicUrl('https://me:hunter2@gateway.example.com')).toThrow(
-    /what was given is not a valid public URL(?!.*hunter2)/,
+    /the given value is not a valid public URL(?!.*hunter2)/,
   )
 })

@@ -70,7 +70,7 @@ export function parseGatewayConfig(written: unknown, { hasOtherBackends }: Gatew
 function refuseHiddenModels(aliases: GatewayConfig['aliases'], models: object): void {
   for (const [alias, name] of Object.entries(aliases)) {
     if (alias === name || !Object.hasOwn(models, alias)) continue
-    const message = `aliases.${alias}: a model has that name, and no client could ask for it; rename one of them`
+    const message = `aliases.${alias}: a model has the same name, so clients could not request that model; rename one of them`
     throw new MillraceError('config_invalid', message)
   }
 }
@@ -126,7 +126,7 @@ export function checkedPublicUrl(text: string): string {
   const isPlain = url !== null && !url.username && !url.password && !/[?#]/.test(text)
   if (isPlain && (url.protocol === 'http:' || url.protocol === 'https:')) return url.href.replace(/\/+$/, '')
   // It may be a password that is wrong with it.
-  const shown = text.includes('@') ? 'what was given' : `"${text}"`
+  const shown = text.includes('@') ? 'the given value' : `"${text}"`
   throw new MillraceError(
     'config_invalid',
     `${shown} is not a valid public URL: write it like https://gateway.example.com, without a query, a fragment or a password`,

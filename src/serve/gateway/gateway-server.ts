@@ -245,13 +245,13 @@ function metricsOf(
 }
 
 function readinessOf(store: RunStore, gateway: Gateway, directory: BackendDirectory | undefined): Readiness {
-  if (store.failure.aborted) return { isReady: false, why: 'the store takes nothing more' }
+  if (store.failure.aborted) return { isReady: false, why: 'the store accepts no more records' }
   const { state, models } = gateway.status()
   if (state !== 'open') return { isReady: false, why: `the gateway is ${state}` }
   // Those without a limit are not offered any more.
   const offered = models.filter(({ limit }) => limit > 0)
   if (offered.length > 0 && offered.every(({ isShut }) => isShut)) {
-    return { isReady: false, why: 'its backends are overloaded or gone: requests wait until one answers' }
+    return { isReady: false, why: 'its backends are overloaded or unreachable: requests wait until one answers' }
   }
   if (!directory || directory.isReachable((backend) => gateway.isActive(backend, activeMs))) return { isReady: true }
   const usable = new Set(directory.usable.flatMap(({ backends }) => backends.map(({ url }) => url)))
@@ -260,7 +260,7 @@ function readinessOf(store: RunStore, gateway: Gateway, directory: BackendDirect
   const codes = new Set(directory.unusable.map(({ code }) => code))
   const awaited = directory.awaited.length
   if (codes.size === 0) return { isReady: false, why: `no backend could be used since the start (${awaited})` }
-  const why = `none of its backends can be used (${awaited}): ${[...codes].join(', ')}; the log says more`
+  const why = `none of its backends can be used (${awaited}): ${[...codes].join(', ')}; see the log`
   return { isReady: false, why }
 }
 

@@ -125,7 +125,7 @@ export class GatewayHttpServer extends HttpServer {
 
 function requireMetricsTenant(tenant: string, metricsTenant: string | undefined): void {
   if (metricsTenant === undefined || tenant === metricsTenant) return
-  const message = `the metrics are those of all tenants together: ask with an admin key of tenant ${metricsTenant}, as MILLRACE_ADMIN_KEY is`
+  const message = `the metrics cover all tenants: send an admin key of tenant ${metricsTenant}, such as MILLRACE_ADMIN_KEY`
   throw new MillraceError('usage', message, { data: { status: 403 } })
 }
 
@@ -187,5 +187,5 @@ function pathHint(method: string, path: string, routes: RouteRegistry): string {
   const name = plain.slice(plain.lastIndexOf('/') + 1)
   const ending = nearestName(name, routes.endings(method, plain))
   if (ending !== undefined) return `did you mean ${method} ${plain.slice(0, -name.length)}${ending}?`
-  return 'GET /openapi.json lists what there is'
+  return 'GET /openapi.json lists the routes'
 }

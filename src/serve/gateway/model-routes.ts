@@ -44,21 +44,21 @@ const routes: readonly ModelRoute[] = [
   {
     path: '/generate',
     dialect: generateServer,
-    summary: 'SGLang’s own API, of a model that SGLang serves.',
+    summary: 'SGLang’s own API, for models that SGLang serves.',
     vendorDocs: 'https://docs.sglang.ai/basic_usage/native_api.html',
   },
   {
     path: `/v1${countPaths.responses}`,
     dialect: responsesServer,
     countsOnly: true,
-    summary: 'How many tokens a request of OpenAI’s Responses would have; nothing is sampled.',
+    summary: 'Counts the tokens of a request of OpenAI’s Responses; nothing is sampled.',
     vendorDocs: `${openAiDocs}/responses/input-tokens`,
   },
   {
     path: `/v1${countPaths.messages}`,
     dialect: messagesServer,
     countsOnly: true,
-    summary: 'How many tokens a request of Anthropic’s Messages would have; nothing is sampled.',
+    summary: 'Counts the tokens of a request of Anthropic’s Messages; nothing is sampled.',
     vendorDocs: `${anthropicDocs}/messages-count-tokens`,
   },
 ]

@@ -83,7 +83,7 @@ export function sessionRoutes(app: FastifyInstance, parts: SessionRouteParts): v
   })
 
   const end = {
-    summary: 'Ends a session. Nothing is added to it any more.',
+    summary: 'Ends a session. It accepts no more requests.',
     key: keys.manager,
     replies: { 200: sessionViewSchema },
   }
@@ -92,7 +92,7 @@ export function sessionRoutes(app: FastifyInstance, parts: SessionRouteParts): v
   })
 
   const reward = {
-    summary: 'Sets the reward of a session, or of one reply in it. The last one said counts.',
+    summary: 'Sets the reward of a session, or of one reply in it. A later reward replaces it.',
     key: keys.manager,
     body: rewardSchema,
     replies: { 200: rewardedSessionSchema },
@@ -106,7 +106,7 @@ export function sessionRoutes(app: FastifyInstance, parts: SessionRouteParts): v
   })
 
   const exported = {
-    summary: 'What was said, as rows for training: of one session, of one group, or of all.',
+    summary: 'Exports conversations as rows for training: of one session, of one group, or of all.',
     key: keys.admin,
     query: exportQuerySchema,
     replies: { 200: { types: ['application/x-ndjson', 'application/octet-stream'] } },
@@ -141,7 +141,7 @@ async function* reportingDamage(
   try {
     yield* exportSessions(reader, { ...options, onDamaged })
   } finally {
-    const message = `an export came upon ${damaged} damaged sessions; its rows of kind "damaged" name them all`
+    const message = `an export found ${damaged} damaged sessions; its rows of kind "damaged" name them all`
     if (damaged > 1) onFault?.(new MillraceError('store_failed', message))
   }
 }
@@ -185,7 +185,7 @@ export class ExportTurns {
   }
 
   #full(): MillraceError {
-    const message = `${this.#turns.limit} exports are running, which is the most; try again in a moment`
+    const message = `${this.#turns.limit} exports are running, which is the limit; try again in a moment`
     return new MillraceError('overloaded', message, { data: { status: 503, retryAfterMs: 1000 } })
   }
 }

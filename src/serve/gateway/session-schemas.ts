@@ -34,7 +34,7 @@ export const rewardedSessionSchema = sessionViewSchema
           .describe('The reply, by its number in the session; null for the session as a whole.'),
         reward: z.number(),
       })
-      .describe('What this request has set. `reward` beside it is that of the session as a whole.'),
+      .describe('The reward that this request has set. `reward` is the reward of the session as a whole.'),
   })
   .register(namedSchemas, { id: 'RewardedSession' })
 
@@ -45,16 +45,19 @@ export const sessionListSchema = z
       .array(z.string())
       .exactOptional()
       .describe(
-        'The ids of those whose record is damaged at its start, if there are any. One by one they can be looked at and ended.',
+        'The ids of sessions whose record is damaged at its start, if there are any. Each can be shown and ended by its id.',
       ),
-    after: z.string().nullable().describe('Give it as `after` for what follows; null if nothing does.'),
+    after: z.string().nullable().describe('Give it as `after` to get the next page; null on the last page.'),
   })
   .register(namedSchemas, { id: 'SessionList' })
 
 export const sessionQuerySchema = closedObject({
-  group: z.string().exactOptional().describe('Those of this group only.'),
-  state: z.enum(['open', 'ended']).exactOptional().describe('Those that are so. Expired ones have ended.'),
-  after: z.string().exactOptional().describe('The `after` of the list before.'),
+  group: z.string().exactOptional().describe('The sessions of this group only.'),
+  state: z
+    .enum(['open', 'ended'])
+    .exactOptional()
+    .describe('The sessions in this state only. Expired sessions count as ended.'),
+  after: z.string().exactOptional().describe('The `after` of the previous page.'),
   limit: pageSchemas.limit,
 })
 
@@ -69,16 +72,16 @@ export const rewardSchema = closedObject({
 
 export const keys = {
   admin: 'Needs an admin key.',
-  manager: 'Needs an admin key; a session’s own will do if it was started with selfManaged: true.',
-  session: 'A session’s own key will do.',
+  manager: 'Needs an admin key; the session’s own key is accepted if the session was started with selfManaged: true.',
+  session: 'A session’s own key is accepted.',
 }
 
 export const gatewayInfo: ApiInfo = {
   title: 'Millrace gateway',
-  description: 'Serves models to agents, and records what they say.',
+  description: 'Serves models to agents, and records the conversations.',
   securitySchemes: {
     bearer: { type: 'http', scheme: 'bearer' },
     apiKey: { type: 'apiKey', in: 'header', name: 'x-api-key' },
   },
-  parameters: { id: 'The session.', model: 'As the list names it.' },
+  parameters: { id: 'The session.', model: 'A name from the list of models.' },
 }

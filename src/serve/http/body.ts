@@ -54,7 +54,7 @@ export class BodyIntake {
       })
     }
     if (this.#bufferedBytes + bytes > maxBodiesBytes) {
-      const full = `requests of ${this.#bufferedBytes} bytes are being worked on, and ${maxBodiesBytes} is the most; try again in a moment`
+      const full = `the server holds ${this.#bufferedBytes} bytes of running requests, and the limit is ${maxBodiesBytes}; try again in a moment`
       return new MillraceError('overloaded', full, { data: { status: fullStatus, retryAfterMs: 1000 } })
     }
     return undefined
@@ -166,7 +166,7 @@ class Upload implements BufferedBody {
 /** Clients do not pack their requests unless told to, but some proxies and middlewares can. */
 function packed({ headers: { 'content-encoding': encoding } }: IncomingMessage): MillraceError | undefined {
   if (encoding === undefined || encoding.toLowerCase() === 'identity') return undefined
-  return new MillraceError('usage', 'a body is read as it is: send it without content-encoding', {
+  return new MillraceError('usage', 'encoded bodies are not supported: send the body without content-encoding', {
     data: { status: 415 },
   })
 }

@@ -80,7 +80,7 @@ function refusalOf(thrown: unknown): { code: HttpErrorCode | 'usage'; message: s
     case 'FST_ERR_BAD_URL':
       return { code: 'usage', message: 'the path is not a valid URL: a % begins two hexadecimal digits' }
     case 'FST_ERR_MAX_PARAM_LENGTH':
-      return { code: 'not_found', message: 'no id is that long' }
+      return { code: 'not_found', message: 'the id is too long' }
     default:
       return undefined
   }
@@ -113,7 +113,7 @@ export function clientErrorAnswers(
   const refusals = new Map<string | undefined, Refusal>([
     [
       'HPE_INVALID_EOF_STATE',
-      { status: 400, code: 'usage', message: 'the request ended before all of it had come; send it again' },
+      { status: 400, code: 'usage', message: 'the request ended before it was complete; send it again' },
     ],
     [
       'HPE_HEADER_OVERFLOW',

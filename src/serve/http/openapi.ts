@@ -83,7 +83,7 @@ function responsesOf({ key, replies = {}, vendorDocs }: ApiRoute): JsonObject {
   if (vendorDocs !== undefined) return { default: { description: `as ${vendorDocs} says` } }
   const responses = Object.entries(replies).map(([status, reply]): [string, JsonObject] => [
     status,
-    { description: Number(status) < 300 ? 'done' : 'not now', content: contentOf(reply) },
+    { description: Number(status) < 300 ? 'done' : 'not available now', content: contentOf(reply) },
   ])
   if (key !== undefined) {
     responses.push(['default', { description: 'refused, or failed', content: contentOf(errorSchema) }])

@@ -95,8 +95,8 @@ const defaultPage = 100
 const maxPage = 1_000
 
 export const pageSchemas = {
-  cursor: z.string().exactOptional().describe('The `cursor` of the page before.'),
-  limit: z.coerce.number().int().min(1).max(maxPage).default(defaultPage).describe('How many at most.'),
+  cursor: z.string().exactOptional().describe('The `cursor` of the previous page.'),
+  limit: z.coerce.number().int().min(1).max(maxPage).default(defaultPage).describe('The maximum number of entries.'),
 }
 
 export function parseQuery<Schema extends z.ZodType>(schema: Schema, request: FastifyRequest): z.output<Schema> {

@@ -78,7 +78,7 @@ export abstract class HttpServer extends Resource {
       return void reply.code(refusal.status).type('application/json').send(body(refusal))
     })
     this.app.server.on('checkExpectation', (_request: IncomingMessage, response: ServerResponse) => {
-      const refusal: Refusal = { status: 417, code: 'usage', message: 'the only Expect that is known is 100-continue' }
+      const refusal: Refusal = { status: 417, code: 'usage', message: 'the only supported Expect is 100-continue' }
       const text = body(refusal)
       const headers = { 'content-type': 'application/json', 'content-length': Buffer.byteLength(text) }
       response.writeHead(refusal.status, { ...headers, connection: 'close' }).end(text)
@@ -219,7 +219,7 @@ export function requireKeys(host: string, keys: readonly ServerKey[], missing: s
   if (unsendable) {
     throw new MillraceError(
       'config_invalid',
-      `${unsendable.name} begins or ends with white space, or has characters other than plain ASCII, so that no client can send it: look where it comes from`,
+      `${unsendable.name} begins or ends with white space, or has characters other than plain ASCII, so clients cannot send it: correct it at its source`,
     )
   }
   // Only this machine can reach it.

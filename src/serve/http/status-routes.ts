@@ -16,7 +16,7 @@ const notReady = z
   .register(namedSchemas, { id: 'NotReady' })
 
 export function healthRoutes(app: FastifyInstance, ...paths: readonly string[]): void {
-  const config = { api: { summary: 'Whether the process lives.', replies: { 200: health } } }
+  const config = { api: { summary: 'Whether the process is alive.', replies: { 200: health } } }
   for (const path of paths) app.get(path, { config }, async (_request, reply) => await reply.send({ status: 'ok' }))
 }
 

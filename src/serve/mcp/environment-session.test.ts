@@ -132,7 +132,7 @@ describe('EnvironmentSession', () => {
   it('has no model for children', async () => {
     const { tools } = await counter()
     await using session = await EnvironmentSession.open(tools, { id: 'one', signal })
-    expect(await contentOf(call(session, 'delegate'))).toContain('there is no model to start a child rollout with')
+    expect(await contentOf(call(session, 'delegate'))).toContain('a child rollout needs a model')
   })
 })
 

@@ -101,7 +101,7 @@ export class EnvironmentSession extends Resource {
       const run = (): Promise<ToolResult[]> =>
         this.#served.box.call([call], { context: this.#context, signal: scope.signal })
       const [result] = await this.#order.run(run, { isExclusive, signal: scope.signal })
-      if (!result) throw new MillraceError('internal', `${name} came to no result`)
+      if (!result) throw new MillraceError('internal', `${name} returned no result`)
       return result
     } finally {
       this.#running.delete(scope)
@@ -186,7 +186,7 @@ function sessionContext(parts: Pick<Context, 'task' | 'options' | 'rollout' | 's
       wallMsLeft: Infinity,
     },
     child() {
-      const why = 'there is no model to start a child rollout with: tools are served by themselves'
+      const why = 'a child rollout needs a model, but tools are served without a model'
       return Promise.reject(new MillraceError('tool_failed', why))
     },
     metric() {},

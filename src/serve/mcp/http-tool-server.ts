@@ -104,13 +104,17 @@ export class HttpToolServer extends HttpServer {
 
   #opened(body: unknown, reply: FastifyReply): Response | Promise<HttpSession | Response> {
     if (!isInitializeRequest(body)) {
-      return refusal(400, refused, 'begin with `initialize`, and send the mcp-session-id you are given from then on')
+      return refusal(
+        400,
+        refused,
+        'begin with `initialize`, and then send the mcp-session-id of its reply with each request',
+      )
     }
     if (this.#sessions.size + this.#opening.size >= this.#maxSessions) {
       return refusal(
         503,
         refused,
-        `there are ${this.#maxSessions} sessions, which is the limit; end one, or come again`,
+        `there are ${this.#maxSessions} sessions, which is the limit; end one, or try again later`,
       )
     }
     const opening = this.#open(reply).finally(() => this.#opening.delete(opening))

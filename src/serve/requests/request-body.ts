@@ -23,13 +23,13 @@ export const rolloutBodySchema = closedObject({
   requestId: z
     .string()
     .exactOptional()
-    .describe('1 to 128 letters, digits, `.` `_` `:` `-`. The same id stands for the same rollouts.'),
+    .describe('1 to 128 letters, digits, `.` `_` `:` `-`. The same id names the same rollouts.'),
   task: z.unknown().optional().describe('A task of the environment. Send either `task` or `tasks`.'),
   tasks: z.array(z.unknown()).exactOptional().describe('Several tasks.'),
-  attempts: z.number().exactOptional().describe('Rollouts per task. Default: that of the server.'),
-  sampling: samplingSchema.exactOptional().describe('Replaces fields of the sampling of the server.'),
+  attempts: z.number().exactOptional().describe('Rollouts per task. Default: the number set for the server.'),
+  sampling: samplingSchema.exactOptional().describe('Overrides fields of the server’s sampling.'),
   include: recordFormSchema.exactOptional(),
-  detached: z.boolean().exactOptional().describe('Answers 202 at once; the rollouts belong to no connection.'),
+  detached: z.boolean().exactOptional().describe('Answers 202 at once; the rollouts run without the connection.'),
 }).register(namedSchemas, { id: 'RolloutRequest' })
 
 export interface ParsedRolloutRequest {
@@ -64,7 +64,7 @@ export async function parseRolloutRequest(body: BufferedBody, codec: CodecPool):
 }
 
 function misfit(problem: string): MillraceError {
-  return new MillraceError('usage', `the request does not fit (docs/serve.md shows what does): ${problem}`)
+  return new MillraceError('usage', `the request is not valid (docs/serve.md describes the fields): ${problem}`)
 }
 
 /** What is asked of a service: rollouts of one task or of many. */
@@ -107,7 +107,7 @@ export function checkRequest(
   }
   if (attempts !== undefined && rules.groupSize !== undefined && attempts !== rules.groupSize) {
     throw usage(
-      `this environment settles the ${rules.groupSize} attempts at a task together; ask for that many, or start the server with --attempts ${attempts} (attempts)`,
+      `this environment scores the ${rules.groupSize} attempts at a task together; request that many, or start the server with --attempts ${attempts} (attempts)`,
     )
   }
   if (sampling === undefined) return

@@ -140,7 +140,7 @@ export class RequestIntake {
 function otherBody(id: string): MillraceError {
   return new MillraceError(
     'run_mismatch',
-    `request ${id} was made before with another body; the same id stands for the same tasks, attempts and sampling`,
+    `request ${id} was made before with another body; an id belongs to one set of tasks, attempts and sampling`,
     { data: { requestId: id } },
   )
 }

@@ -121,8 +121,8 @@ function readSampling(stored: unknown): Pick<JournalledRequest, 'sampling' | 'pr
   if (stored === undefined) return {}
   const { success, data: sampling, error } = safeParse(samplingSchema, stored)
   if (success) return { sampling }
-  const why = `its sampling is of another version of Millrace: ${describeIssues(error.issues)}`
-  return { problem: new MillraceError('store_version', `${why}; ask again under another id, or of that version`) }
+  const why = `its sampling was recorded by another version of Millrace: ${describeIssues(error.issues)}`
+  return { problem: new MillraceError('store_version', `${why}; send it again with another id, or to that version`) }
 }
 
 function readEvent<Schema extends z.ZodType>(schema: Schema, data: unknown): z.output<Schema> {

@@ -100,6 +100,7 @@ function* newestFirst(
 
 function parseCursor(cursor: string): { task: number; sample: number } {
   const [, task, sample] = /^(\d+)-(\d+)$/.exec(cursor) ?? []
-  if (task === undefined) throw new MillraceError('usage', `${cursor} is no cursor; give back the one of the last page`)
+  if (task === undefined)
+    throw new MillraceError('usage', `${cursor} is not a cursor of this list; send the cursor of the last page`)
   return { task: Number(task), sample: Number(sample) }
 }

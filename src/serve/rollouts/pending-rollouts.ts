@@ -178,7 +178,7 @@ export class UnsettledRollouts {
     if (waiting + rollouts <= maxQueuedRollouts && this.#waitingBytes + bytes <= maxQueuedBytes) return
     throw new MillraceError(
       'overloaded',
-      `${waiting} rollouts wait already, and at most ${maxQueuedRollouts} may; try again later, or in smaller parts`,
+      `${waiting} rollouts already wait, and the limit is ${maxQueuedRollouts}; try again later, or in smaller parts`,
       { data: { queued: waiting, maxQueued: maxQueuedRollouts } },
     )
   }

@@ -15,7 +15,7 @@ const count = z.int().min(0)
 const state = z.enum(rolloutStates)
 const outcome = z.enum(outcomeNames)
 const task = z.object({ index: count, id: z.string() })
-const at = z.number().describe('Milliseconds since 1970, as all times.')
+const at = z.number().describe('Milliseconds since 1970, like all times.')
 
 /** A record may get fields in later versions, so this is not strict. */
 export const recordSchema: z.ZodType<RolloutRecord> = z

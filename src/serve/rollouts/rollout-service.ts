@@ -65,9 +65,7 @@ export class RolloutService extends Resource {
     this.bounds = bounds
     this.#parts = parts
     this.#onResult = onResult
-    this.#requests = new KnownRequests(bounds, (request) =>
-      this.cancelRequest(request, 'whoever asked for it has gone'),
-    )
+    this.#requests = new KnownRequests(bounds, (request) => this.cancelRequest(request, 'its client has disconnected'))
     this.#due = dueRollouts(parts, {
       onAttemptStart: (rollout) => this.#onAttemptStart(rollout),
       onSettled: (record) => this.#onSettled(record),
@@ -244,7 +242,10 @@ export class RolloutService extends Resource {
   #throwUnlessOpen(): void {
     if (this.#state === 'open') return
     if (this.failure.aborted) throw MillraceError.from(this.failure.reason, 'internal')
-    throw new MillraceError('closed', `the server is ${this.#state} and takes no more requests; try another, or later`)
+    throw new MillraceError(
+      'closed',
+      `the server is ${this.#state} and accepts no more requests; try another server, or try again later`,
+    )
   }
 
   #onAttemptStart(rollout: string): MillraceError | undefined {

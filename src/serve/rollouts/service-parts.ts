@@ -99,7 +99,7 @@ async function requireNobodyAtWork({ digest, env }: ResolvedRun, { run }: Servic
   if (!busy) return
   throw new MillraceError(
     'run_in_use',
-    `a server with these settings is at work already, on run ${busy.name}; stop it, or give this one a run of its own with --run <name> (run.name)`,
+    `another server with these settings already uses run ${busy.name}; stop it, or choose another run for this server with --run <name> (run.name)`,
     { data: { run: busy.name } },
   )
 }
@@ -150,7 +150,7 @@ export function readinessOf(parts: {
   readonly workers: readonly WorkerStatus[]
 }): Readiness {
   const { state, hasStoreFailed, takesWork, workers } = parts
-  if (hasStoreFailed) return { isReady: false, why: 'the store takes nothing more' }
+  if (hasStoreFailed) return { isReady: false, why: 'the store accepts no more records' }
   if (state !== 'open') return { isReady: false, why: `the server is ${state}` }
   if (takesWork) return { isReady: true }
   // Those in quarantine, below zero, are not for what is sent now.

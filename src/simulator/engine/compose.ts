@@ -111,7 +111,7 @@ export function decide(request: SimulatorRequest, base: number, skill: number): 
   const tools = allowedTools(request)
   if (mustCall && tools.length === 0) {
     const wanted = typeof toolChoice === 'object' ? `the tool ${toolChoice.name}` : 'a tool'
-    return new MillraceError('model_rejected', `tool_choice asks for ${wanted}, but the request does not offer it`, {
+    return new MillraceError('model_rejected', `tool_choice requires ${wanted}, but the request does not offer it`, {
       data: { status: 400 },
     })
   }

@@ -47,9 +47,13 @@ export function faultError(fault: keyof typeof errors): MillraceError {
 
 /** The error that a client reports for a reply that the engine ended (`finish_reason: abort`). */
 export function abortedError(): MillraceError {
-  return new MillraceError('model_truncated', 'the engine aborted the reply: it was paused or told to; ask again', {
-    data: { status: 200 },
-  })
+  return new MillraceError(
+    'model_truncated',
+    'the engine aborted the reply, because it was paused or received an abort; try again',
+    {
+      data: { status: 200 },
+    },
+  )
 }
 
 /** The faults that exclude each other: a new one goes to the end, so that a seed keeps the faults it had. */

@@ -39,7 +39,7 @@ const roles: ReadonlySet<unknown> = new Set<Message['role']>(['system', 'develop
 /** A message from its JSON. It was valid when it was written; only what readers rely on is checked: an object that has a role. */
 export function storedMessage(text: string): Message {
   const value: unknown = JSON.parse(text)
-  if (!isMessage(value)) throw new Error('it is no message')
+  if (!isMessage(value)) throw new Error('it is not a message')
   return value
 }
 

@@ -7,7 +7,7 @@ export function missingMessage(id: string, seq: number): MillraceError {
 }
 
 export function damagedSession(session: string, cause?: unknown): MillraceError {
-  return damaged(`what was said about session ${session} at its start`, cause, { session })
+  return damaged(`the start record of session ${session}`, cause, { session })
 }
 
 /** The rest of the run may be whole. Clients see this, so files are in its cause only. */

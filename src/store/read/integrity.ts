@@ -99,7 +99,7 @@ const rowChecks: readonly RowCheck[] = [
                                           AND base.seq = ${fromMeta('node', 'promptAfter')} AND base.position < node.position
                                           AND base.prompt_ids IS NOT NULL AND ${fromMeta('base', 'discarded')} IS NULL)`,
     describe: (row) =>
-      `rollout ${row['rollout']} attempt ${row['attempt']}: the prompt of message ${row['seq']} has lost what it builds on`,
+      `rollout ${row['rollout']} attempt ${row['attempt']}: the prompt of message ${row['seq']} has lost the message it builds on`,
   },
   {
     sql: `SELECT id, min(seq) AS seq FROM session JOIN node ON node.rollout = session.id AND node.attempt = 0
@@ -114,7 +114,7 @@ const rowChecks: readonly RowCheck[] = [
     sql: `SELECT session, node FROM reward WHERE node <> ${wholeSession} AND NOT EXISTS
             (SELECT 1 FROM node AS rewarded WHERE rewarded.rollout = reward.session AND rewarded.attempt = 0
                                               AND rewarded.seq = reward.node AND rewarded.sampled = 1)`,
-    describe: (row) => `session ${row['session']} has a reward for message ${row['node']}, which is no sampled one`,
+    describe: (row) => `session ${row['session']} has a reward for message ${row['node']}, which was not sampled`,
   },
 ]
 
@@ -187,7 +187,7 @@ function* lineProblems(database: DatabaseSync, path: string): Generator<string, 
       const expected = ids.next().value?.['id']
       const found = idOf(line)
       if (found === expected) continue
-      yield `${path} line ${number} is of rollout ${String(found)} and should be of ${String(expected)}`
+      yield `${path} line ${number} belongs to rollout ${String(found)}, expected ${String(expected)}`
     }
   } catch (error) {
     if (isCorrupt(error)) throw error

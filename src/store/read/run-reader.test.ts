@@ -219,7 +219,7 @@ test('integrity names what is wrong', () => {
     'messages of rollout 2-0 attempt 1, which never started',
   )
   expect(afterwards("DELETE FROM rollout WHERE id = '1-0'").join()).toMatch(
-    /line 1 is of rollout 1-0 and should be of 2-0/,
+    /line 1 belongs to rollout 1-0, expected 2-0/,
   )
   appendFileSync(join(folder.path, runFiles.lines), 'more than was committed is not looked at')
   expect(afterwards("UPDATE rollout SET lines_length = 10 WHERE id = '3-0'").join()).toMatch(/not JSON/)

@@ -158,14 +158,13 @@ test('integrity finds what a session must not have', () => {
   expect(problems({ ...reward, node: null })).toEqual(['a reward for session s, which never started'])
   // The message was said, but not sampled.
   expect(problems(start('s'), node('s', 0), { ...reward, node: 0 })).toEqual([
-    'session s has a reward for message 0, which is no sampled one',
+    'session s has a reward for message 0, which was not sampled',
   ])
 })
 
 test.each(['{', '5', 'null', '[]', '"x"'])('%s is nothing that was said about a session', (data) => {
   using run = written([start('s', { data }), start('t')])
-  const damaged =
-    'what was said about session s at its start cannot be read; if it matters, restore the run from a copy'
+  const damaged = 'the start record of session s cannot be read; if it matters, restore the run from a copy'
   expect(() => run.sessions.session('s')?.data).toThrow(damaged)
   expect(run.sessions.session('t')?.data).toEqual({})
   expect(run.reader.integrity()).toEqual([damaged])

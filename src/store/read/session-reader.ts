@@ -148,7 +148,7 @@ export class SessionReader {
     try {
       return this.#rewards.all(session)
     } catch (error) {
-      throw isCorrupt(error) ? damaged(`what session ${session} was rewarded with`, error) : error
+      throw isCorrupt(error) ? damaged(`the rewards of session ${session}`, error) : error
     }
   }
 
@@ -176,7 +176,7 @@ export class SessionReader {
   #sessionData(id: string, position: number): JsonObject {
     try {
       const value: unknown = JSON.parse(this.#blobs.text(this.#data.get(position)?.['data']))
-      if (!isJsonObject(value)) throw new Error('it is no object')
+      if (!isJsonObject(value)) throw new Error('it is not an object')
       return value
     } catch (error) {
       throw isDamage(error) || isUnavailable(error) ? error : damagedSession(id, error)

@@ -163,7 +163,7 @@ function baseNamed(bases: PromptBases, seq: number): PromptBase {
   if (base) return base
   throw new MillraceError(
     'store_failed',
-    `a prompt builds on message ${seq}, which is not where it should be; the run is damaged: restore it from a copy`,
+    `a prompt builds on message ${seq}, which is missing or out of order; the run is damaged: restore it from a copy`,
   )
 }
 

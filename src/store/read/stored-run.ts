@@ -206,7 +206,7 @@ const counts = Object.keys(emptyUsage())
 export function storedRecord(rollout: string, text: string): BareRecord {
   return decoded(`the result of rollout ${rollout}`, () => {
     const value: unknown = JSON.parse(text)
-    if (!isRecordOf(rollout, value)) throw new Error('it is no record of that rollout')
+    if (!isRecordOf(rollout, value)) throw new Error('it is not a record of that rollout')
     return value
   })
 }

@@ -37,7 +37,7 @@ export async function pruneRuns(root: string, options: PruneOptions): Promise<Pr
   if (wanted === undefined && olderThanMs === undefined && keep === undefined) {
     throw new MillraceError(
       'usage',
-      'say which runs may go: one by its name, those older than some age, or all but the newest few',
+      'name the runs to delete: one run by its name, runs older than a given age, or all but the newest few',
     )
   }
   const { runs } = await findRuns(root)

@@ -71,7 +71,7 @@ export function createRunFolder(folder: string): void {
 }
 
 export function noRun(folder: string): MillraceError {
-  return new MillraceError('run_not_found', `there is no run in ${folder}; \`millrace list\` shows those there are`, {
+  return new MillraceError('run_not_found', `there is no run in ${folder}; \`millrace list\` shows all runs`, {
     data: { folder },
   })
 }

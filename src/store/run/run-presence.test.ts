@@ -30,13 +30,13 @@ const lossWays: {
   {
     what: 'a folder that is deleted',
     lose: (folder: string) => rmSync(folder, { recursive: true }),
-    message: /run was deleted while the run was under way: nothing of the run is kept$/,
+    message: /run was deleted during the run: no results are kept$/,
     left: undefined,
   },
   {
     what: 'a folder that is moved',
     lose: (folder: string) => renameSync(folder, `${folder}-moved`),
-    message: /run was moved to .*run-moved while .*: put it back, then run the same again$/,
+    message: /run was moved to .*run-moved during the run; .*: put it back, then run the same again$/,
     left: undefined,
   },
   {
@@ -46,7 +46,7 @@ const lossWays: {
       mkdirSync(folder)
       for (const name of foreign) writeFileSync(join(folder, name), 'foreign')
     },
-    message: /run was deleted while the run was under way: nothing of the run is kept$/,
+    message: /run was deleted during the run: no results are kept$/,
     left: foreign,
     foreign,
   },
@@ -112,9 +112,7 @@ test.runIf(existsSync('/proc/self/fd'))('a folder of which the file system knows
   closeSync(descriptor)
   expect(presence.absence()).toMatchObject({
     code: 'run_gone',
-    rawMessage: expect.stringMatching(
-      /run was deleted or moved while the run was under way; if you have the folder, put/,
-    ),
+    rawMessage: expect.stringMatching(/run was deleted or moved during the run; if you have the folder, put/),
   })
 })
 

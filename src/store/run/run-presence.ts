@@ -41,7 +41,7 @@ export class RunPresence implements Disposable {
   }
 
   #describe(): string {
-    if (this.#descriptor === undefined) throw new MillraceError('internal', 'the watch over the run has ended')
+    if (this.#descriptor === undefined) throw new MillraceError('internal', 'the run is no longer watched')
     const folder = this.#folder
     // A folder is deleted file by file, and this may be in the middle of it. Blocks its thread, which has nothing else to do.
     if (isSame(statsOf(folder), this.#folderStats)) {
@@ -50,15 +50,15 @@ export class RunPresence implements Disposable {
     const next = 'put it back, then run the same again'
     const links = linksOf(this.#descriptor)
     if (links === undefined) {
-      return `${folder} was deleted or moved while the run was under way; if you have the folder, ${next}`
+      return `${folder} was deleted or moved during the run; if you have the folder, ${next}`
     }
-    if (links === 0) return `${folder} was deleted while the run was under way: nothing of the run is kept`
+    if (links === 0) return `${folder} was deleted during the run: no results are kept`
     if (isSame(statsOf(folder), this.#folderStats)) return this.#describeFiles()
     const movedTo = pathOf(this.#descriptor)
     if (movedTo !== undefined && isSame(statsOf(movedTo), this.#folderStats)) {
-      return `${folder} was moved to ${movedTo} while the run was under way; everything reported until then is there: ${next}`
+      return `${folder} was moved to ${movedTo} during the run; everything reported until then is there: ${next}`
     }
-    return `${folder} was moved away, or replaced by another folder, while the run was under way; if you have the folder, ${next}`
+    return `${folder} was moved away, or replaced by another folder, during the run; if you have the folder, ${next}`
   }
 
   /** The database was deleted or replaced, and the folder was not. */
@@ -68,7 +68,7 @@ export class RunPresence implements Disposable {
     const kept = statsOf(join(this.#folder, lines))
       ? `${lines} still has the results up to then, but the run cannot be continued`
       : 'no results are kept'
-    return `${database} in ${this.#folder} was ${what} while the run was under way: ${kept}; restore ${database} from a copy, or start another run with --run <name> (run.name)`
+    return `${database} in ${this.#folder} was ${what} during the run: ${kept}; restore ${database} from a copy, or start another run with --run <name> (run.name)`
   }
 }
 

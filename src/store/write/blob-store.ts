@@ -37,7 +37,7 @@ export class BlobStore {
 
   /** Checks the type, since another program may have written anything into the column. */
   text(stored: unknown): string {
-    if (typeof stored !== 'string') throw new Error('it is no text')
+    if (typeof stored !== 'string') throw new Error('it is not text')
     return isReference(stored) ? this.#read(stored).toString() : stored
   }
 
@@ -71,7 +71,7 @@ export class BlobStore {
       if (existsSync(dirname(this.#folder))) throw error
       // The database is open and can still be read. Its missing blobs are not damaged. Clients see this message, so the path is
       // in the cause only.
-      const message = 'the run was moved or deleted while it was read; `millrace list` shows those there are'
+      const message = 'the run was moved or deleted while it was read; `millrace list` shows all runs'
       throw new MillraceError('run_not_found', message, { cause: error })
     }
   }

@@ -90,7 +90,7 @@ function unreadLog(folder: string): MillraceError {
   const { database } = runFiles
   return new MillraceError(
     'store_failed',
-    `the run in ${folder} was not closed: its last records are in ${database}-wal, which SQLite cannot read where nothing can be written; copy the folder to a place that you can write to, and read the copy`,
+    `the run in ${folder} was not closed: its last records are in ${database}-wal, which SQLite cannot read in a read-only folder; copy the folder to a writable place, and read the copy`,
     { data: { folder } },
   )
 }

@@ -150,7 +150,9 @@ test('a prompt that lost what it builds on is reported, and not made up', () => 
     using database = new DatabaseSync(join(run.path, runFiles.database))
     database.exec('UPDATE node SET prompt_ids = NULL WHERE seq = 0')
   }
-  expect(run.reader.integrity()).toEqual(['rollout r attempt 1: the prompt of message 1 has lost what it builds on'])
+  expect(run.reader.integrity()).toEqual([
+    'rollout r attempt 1: the prompt of message 1 has lost the message it builds on',
+  ])
   expect(() => run.reader.nodes('r', 1)).toThrow(expect.objectContaining({ code: 'store_failed' }))
 })
 

@@ -186,6 +186,6 @@ function unknownResults(path: string): MillraceError {
   const { database, lines } = runFiles
   return new MillraceError(
     'store_failed',
-    `${path} holds more results than ${database} knows of; restore the ${database} that belongs to it, or remove ${lines} to go on with what ${database} has`,
+    `${path} holds more results than ${database} knows of; restore the ${database} that belongs to it, or remove ${lines} to continue with the results in ${database}`,
   )
 }

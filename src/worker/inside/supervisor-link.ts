@@ -36,7 +36,7 @@ export interface ThreadData {
 
 export function threadLink(): SupervisorLink {
   const port = parentPort
-  if (!port) throw new MillraceError('internal', 'this file is the entry of a worker')
+  if (!port) throw new MillraceError('internal', 'this file must be started as a worker')
   const { id, start, journal, limits: handle } = workerData as ThreadData
   const send = (message: FromThread): void => port.postMessage(message)
   const limits = new WorkerLimits(handle, (lease) => send({ kind: 'limits', lease }))
@@ -71,7 +71,8 @@ export async function processLink(): Promise<SupervisorLink> {
   settleHeapForRollouts()
   endWithSupervisor()
   const [first] = (await once(process, 'message')) as [ToProcess]
-  if (first.kind !== 'start') throw new MillraceError('internal', `a worker process was told ${first.kind} first`)
+  if (first.kind !== 'start')
+    throw new MillraceError('internal', `the first message to a worker process was ${first.kind}`)
   const journal = new PipedJournalPort()
   const limits = new WorkerLimits(first.limits, (lease) => tell({ kind: 'limits', lease }))
   return {

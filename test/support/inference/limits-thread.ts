@@ -46,7 +46,7 @@ export type LimitsThreadTask =
   | { readonly kind: 'take'; readonly times: number; readonly requestsPerMinute: number }
 
 const port = parentPort
-if (!port) throw new Error('this file is the entry of a thread')
+if (!port) throw new Error('this file must be started as a thread')
 const start = workerData as LimitsThreadStart
 const gauge = new Gauge(start.gauge)
 const send = (message: FromLimitsThread): void => port.postMessage(message)

@@ -45,7 +45,7 @@ const blockedSchema = z.object({
 
 /** The functions of the environment that blocked an event loop, and with it all rollouts there; the worst first. */
 function blockingFunctions(events: Iterable<StoredEvent>) {
-  const unnamed = 'something that could not be named'
+  const unnamed = 'an unknown function'
   // The line differs from one sample to the next, but the function is the same.
   const functions = Map.groupBy(dataOf(events, blockedSchema), ({ blockedBy = unnamed }) =>
     blockedBy.replace(/:\d+\)$/, ')'),

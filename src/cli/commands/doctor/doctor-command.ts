@@ -11,17 +11,17 @@ export const doctorFlags = {
 export const command = defineCommand({
   name: 'doctor',
   description:
-    'Shows what this machine offers and what will limit a run on it. Given a run, shows what held that one up: functions ' +
+    'Shows the resources of this machine and the limits of a run on it. Given a run, shows what slowed it down: functions ' +
     'of the environment that blocked a loop, limits that moved, and failures that the policy did not cause.',
   arguments: [{ ...runArgument, required: false }],
   flags: doctorFlags,
   examples: {
     'millrace doctor': 'processors, memory, open files, disk and timers',
-    'millrace doctor nightly': 'what held up the run "nightly"',
+    'millrace doctor nightly': 'what slowed down the run "nightly"',
     [`millrace doctor nightly --json | jq '.blocked[].blockedBy'`]: 'the functions to look at',
   },
   exitCodes: {
-    ok: 'shown, also where something will limit',
+    ok: 'shown, with or without warnings',
     failed: 'there is no such run, or it cannot be read',
     usage: 'the command line is wrong',
   },

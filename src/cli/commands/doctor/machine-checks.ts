@@ -29,7 +29,7 @@ function processors(): Check {
     shown: `${usable}${of}, load ${load.toFixed(1)}`,
     facts: { usable, present, load },
     ...(load > usable && {
-      advice: 'More is running here than there are processors: figures will be worse than they need be.',
+      advice: 'The load is higher than the number of processors: runs will be slower than necessary.',
     }),
   }
 }
@@ -45,7 +45,7 @@ function memory(): Check {
     shown: `${formatBytes(total)}, ${formatBytes(available)} available`,
     facts: { totalBytes: total, availableBytes: available },
     ...(available < littleMemory && {
-      advice: 'Little is left: run fewer rollouts at once (-c), or fewer workers (--workers).',
+      advice: 'Little memory is available: run fewer rollouts at once (-c), or fewer workers (--workers).',
     }),
   }
 }
@@ -64,7 +64,7 @@ function descriptors(): Check {
     ...(typeof soft === 'number' &&
       soft < fewDescriptors && {
         advice:
-          'Half of them are for connections to backends, and requests beyond wait: raise the hard limit (ulimit -n 65536).',
+          'Half of them are for connections to backends, and further requests wait: raise the hard limit (ulimit -n 65536).',
       }),
   }
 }
@@ -109,9 +109,9 @@ export async function diskCheck(root: string): Promise<Check> {
 }
 
 function adviceFor(medianMs: number, freeBytes: number): string | undefined {
-  if (freeBytes < littleRoom) return 'There is little room: millrace prune deletes old runs.'
+  if (freeBytes < littleRoom) return 'Little space is left: millrace prune deletes old runs.'
   if (medianMs < slowMs) return undefined
-  return 'Every turn waits for a sync: keep runs on a local disk (--runs), not on a network or a busy one.'
+  return 'Every turn waits for a sync: keep runs on a local disk that is not busy (--runs), not on a network disk.'
 }
 
 function nearestFolder(path: string): string {
@@ -151,7 +151,7 @@ export async function lagCheck(): Promise<Check> {
     shown: `${formatDuration(p99Ms)} p99, ${formatDuration(maxMs)} at worst, at rest`,
     facts: { p99Ms, maxMs },
     ...(p99Ms > lateMs && {
-      advice: 'This process does not get the processor when it needs it: look for what else runs here.',
+      advice: 'This process waits for a processor: check which other processes run on this machine.',
     }),
   }
 }

@@ -106,7 +106,7 @@ function blockedLines({ blocked }: RunDiagnosis, frame: Frame): readonly string[
   return [
     ...lines,
     ...(more > 0 ? [`${formatCount(more)} more; --json has them`] : []),
-    'A function that computes holds up every rollout beside it: make a reward offload(…), a tool asynchronous.',
+    'A long computation delays every rollout on the same loop: wrap a reward in offload(…), make a tool asynchronous.',
   ]
 }
 

@@ -245,7 +245,7 @@ describe('millrace eval: how it ends', () => {
     await until(() => stdout.text.includes('run brisk-otter'))
     events.emit(signal)
     expect(evaluation.calls).toEqual(['drain'])
-    expect(stderr.text).toContain(`Draining: 64 running rollouts may end, nothing new starts. ${again} stops them.`)
+    expect(stderr.text).toContain(`Draining: 64 running rollouts may end, no new one starts. ${again} stops them.`)
     evaluation.endDrained()
     expect(await ended).toBe(code)
     expect(stderr.text).toContain(`Continue with:\n  npx millrace eval './my env.ts' -m sim -n 4 --run brisk-otter`)

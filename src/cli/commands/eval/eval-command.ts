@@ -5,12 +5,12 @@ export const evalFlags = {
   ...flagGroup('Model', {
     model: flag.text(
       '<name>',
-      'The policy: sim (the built-in simulator), a name from --models, or one that the endpoint serves.',
+      'The policy: sim (the built-in simulator), a name from --models, or a model that the endpoint serves.',
       { short: 'm' },
     ),
     judge: flag.text(
       '<name>',
-      'The model that judges, named as for --model. Endpoint, prices and rates below are of the policy, not of another judge. [default: the policy itself]',
+      'The judge model, named as for --model. Endpoint, prices and rates below apply to the policy, not to another judge. [default: the policy itself]',
     ),
     models: flag.text(
       '<file.json>',
@@ -32,23 +32,23 @@ export const evalFlags = {
     stream: flag.switch('Ask for streamed replies.'),
     'tool-format': flag.choice(
       ['native', 'mcp-xml', 'hermes', 'llama', 'pythonic'],
-      'How the model writes tool calls, where its server does not parse them. [default: as the environment says, or native]',
+      'How the model writes tool calls, if its server does not parse them. [default: that of the environment, or native]',
     ),
     'price.input': flag.number(
       '<usd>',
       'US dollars per million input tokens; overrides the built-in table. Goes with --price.output.',
     ),
     'price.output': flag.number('<usd>', 'US dollars per million output tokens.'),
-    rpm: flag.number('<count>', 'Requests per minute, at most.', { min: 1 }),
-    tpm: flag.number('<count>', 'Tokens per minute, at most.', { min: 1 }),
+    rpm: flag.number('<count>', 'Maximum requests per minute.', { min: 1 }),
+    tpm: flag.number('<count>', 'Maximum tokens per minute.', { min: 1 }),
     'max-wait': flag.duration(
-      'How long one call may wait in all for a backend to take it, as while the backend is away. [default: as long as --wall-timeout allows]',
+      'How long one call may wait in total until a backend accepts it, for example while the backend is down. [default: as long as --wall-timeout allows]',
     ),
   }),
   ...flagGroup('Sampling', {
     temperature: flag.number('<number>', 'Sampling temperature.'),
     'top-p': flag.number('<number>', 'Nucleus sampling.'),
-    'max-tokens': flag.integer('<count>', 'Tokens per reply, at most.', { min: 1 }),
+    'max-tokens': flag.integer('<count>', 'Maximum tokens per reply.', { min: 1 }),
     stop: flag.texts('<text>', 'End a reply at this text; may be repeated.'),
     'reasoning-effort': flag.text('<level>', 'How long a reasoning model thinks.'),
   }),
@@ -59,7 +59,7 @@ export const evalFlags = {
       min: 1,
     }),
     limit: flag.integer('<count>', 'Only the first tasks. [default: all]', { min: 1 }),
-    seed: flag.integer('<number>', 'Makes a run repeatable, as far as the backend honours it.', {
+    seed: flag.integer('<number>', 'Makes a run repeatable, if the backend supports seeds.', {
       min: Number.NEGATIVE_INFINITY,
     }),
     tokens: flag.switch('Keep token ids and log-probabilities of every turn.'),
@@ -67,17 +67,20 @@ export const evalFlags = {
       '<count|auto>',
       'Run rollouts in so many workers, one per core with auto. [default: on the main thread]',
     ),
-    'worker-timeout': flag.duration('Replace a worker that has not been heard of for so long: something blocks it.', {
-      default: '30s',
-    }),
-    'max-worker-age': flag.duration('Replace a worker that is older; it finishes what it runs. [default: never]'),
+    'worker-timeout': flag.duration(
+      'Replace a worker that sends no heartbeat for this long, because something blocks it.',
+      {
+        default: '30s',
+      },
+    ),
+    'max-worker-age': flag.duration('Replace a worker at this age; it finishes its rollouts first. [default: never]'),
     'max-worker-memory': flag.integer(
       '<MB>',
-      'Replace a worker that uses more; it finishes what it runs. [default: never]',
+      'Replace a worker that uses more memory; it finishes its rollouts first. [default: never]',
       { min: 1 },
     ),
-    'no-preflight': flag.switch('Do not ask the model, and the judge, for one token before anything else.'),
-    'pass-threshold': flag.number('<reward>', 'The reward from which a rollout passes, for pass@k.', {
+    'no-preflight': flag.switch('Skip the initial check of the model and the judge with one token.'),
+    'pass-threshold': flag.number('<reward>', 'The lowest reward with which a rollout passes, for pass@k.', {
       min: Number.NEGATIVE_INFINITY,
       default: '1',
     }),
@@ -90,14 +93,14 @@ export const evalFlags = {
     'max-rollout-cost': flag.number('<usd>', 'US dollars per rollout.'),
     'max-cost': flag.number(
       '<usd>',
-      'US dollars for the whole run; once spent, nothing new starts. Needs a model whose price is known.',
+      'US dollars for the whole run; once spent, no new rollout starts. Needs a model with a known price.',
     ),
     timeout: flag.duration(
       'Working time per rollout: 90 (seconds), 90s, 5m, 1h. Waiting for a limit or a broken backend does not count.',
       { default: '30m' },
     ),
-    'wall-timeout': flag.duration('Time per rollout by the clock on the wall, waiting included.', { default: '6h' }),
-    retries: flag.integer('<count>', 'How often a rollout may start over after the infrastructure failed it.', {
+    'wall-timeout': flag.duration('Wall-clock time per rollout, waiting included.', { default: '6h' }),
+    retries: flag.integer('<count>', 'How often a rollout may start over after an infrastructure failure.', {
       default: '2',
     }),
   }),
@@ -108,9 +111,9 @@ export const evalFlags = {
       'name',
       'Continue an unfinished run, and fail if there is none. Without this flag the same command continues its own unfinished run, or starts one.',
     ),
-    new: flag.switch('Start a new run, also where one could be continued.'),
+    new: flag.switch('Start a new run, even if an unfinished run could be continued.'),
     'retry-failed': flag.switch(
-      'Run again what ended without a score, in the run of that name, or in the newest of this configuration.',
+      'Run again the rollouts without a score, in the run of that name, or in the newest run of this configuration.',
     ),
   }),
   ...flagGroup('Output', {
@@ -123,12 +126,12 @@ export const evalPrefixes = {
   sampling: {
     value: '<key>=<json>',
     group: 'Sampling',
-    help: 'Put into the request as it is, for what only one backend knows.',
+    help: 'Added to the request unchanged, for fields that only one backend knows.',
   },
   env: {
     value: '<option>=<value>',
     group: 'What to run',
-    help: 'An option of the environment. What reads as JSON is taken as JSON: 5 is a number, \'"5"\' is text.',
+    help: 'An option of the environment. Valid JSON is parsed: 5 is a number, \'"5"\' is text.',
   },
   sim: {
     value: '<option>=<value>',
@@ -141,8 +144,8 @@ export const command = defineCommand({
   name: 'eval',
   description:
     'Runs an environment against a model: every task, several attempts each, many at once; scores each rollout and ' +
-    'prints the mean reward with its interval, pass@k and what became of every rollout. Everything is kept in a run ' +
-    'folder as it happens. Stopped or killed, the same command continues where it was; Ctrl-C once lets running ' +
+    'prints the mean reward with its interval, pass@k and the outcome of every rollout. Everything is kept in a run ' +
+    'folder as it happens. After a stop or a kill, the same command continues the run; Ctrl-C once lets running ' +
     'rollouts end, twice stops them.',
   arguments: [
     {
@@ -166,7 +169,7 @@ export const command = defineCommand({
     ok: 'every rollout has ended and has a score, whatever the score is',
     failed: 'the run could not start or could not go on',
     usage: 'the command line or a configuration is wrong; nothing was run',
-    unscored: 'the run ended, but some rollouts have no score, tasks are gone, or --max-cost was spent',
+    unscored: 'the run ended, but some rollouts have no score, tasks are missing, or --max-cost was spent',
     hungUp: 'its terminal was closed (SIGHUP); the same command continues',
     interrupted: 'interrupted by Ctrl-C; the same command continues',
     terminated: 'ended by SIGTERM; the same command continues',

@@ -20,7 +20,7 @@ describe('progressLines', () => {
       '156 of 158 scored, 39 tasks',
       'completed 152 · max_turns 4 · model_error 2',
       '1.23M in (32.4% cached) · 210k out · $0.4212',
-      '61 of 64 in flight · 3 waiting · 320 calls · 331 tries',
+      '61 of 64 in flight · 3 waiting for a limit · 320 calls · 331 tries',
       'loop      lag p99 1.2ms · max 8.4ms · 34% busy',
       'store     lag p99 0.4ms · max 2.1ms · 12% busy',
       'Ctrl-C drains, twice stops',
@@ -87,7 +87,7 @@ describe('progressLines', () => {
     const [model] = sampleProgress().models
     const parked = sampleProgress({ state: 'draining', models: model ? [{ ...model, parked: 12 }] : [] })
     const text = progressLines(parked, { columns: 80, style }).join('\n')
-    expect(text).toContain('12 parked: the backend is overloaded or gone')
+    expect(text).toContain('12 waiting: backend overloaded or unreachable')
     expect(text).toContain('draining: 64 still running')
   })
 
@@ -97,7 +97,7 @@ describe('progressLines', () => {
     const parked = sampleProgress({ models: model ? [{ ...model, parked: 12, parkedBecause }] : [] })
     const reason = 'http://127.0.0.1:9/v1 cannot be reached: connect ECONNREFUSED'
     expect(progressLines(parked, { columns: 80, style })).toContain(`          ${reason}`)
-    expect(progressLine(parked)).toContain(`12 parked: the backend is overloaded or gone (${reason})`)
+    expect(progressLine(parked)).toContain(`12 waiting: backend overloaded or unreachable (${reason})`)
   })
 
   it('says which tool server rollouts wait for, and why', () => {

@@ -72,7 +72,7 @@ export function progressLine(progress: Progress): string {
   if (parked > 0) {
     const reason = progress.models.find(({ parkedBecause }) => parkedBecause !== undefined)?.parkedBecause
     const found = reason === undefined ? '' : ` (${printableLine(reason)})`
-    parts.push(`${formatCount(parked)} parked: the backend is overloaded or gone${found}`)
+    parts.push(`${formatCount(parked)} waiting: backend overloaded or unreachable${found}`)
   }
   for (const server of awayServers(progress.servers)) {
     const reason = server.awayBecause === undefined ? '' : ` (${printableLine(server.awayBecause)})`
@@ -160,8 +160,9 @@ function moreLines(count: number, what: string, frame: Frame): readonly string[]
 
 function modelParts(model: ModelStatus, style: Style): readonly string[] {
   const parts = [`${formatCount(model.inFlight)} of ${formatCount(model.limit)} in flight`]
-  if (model.parked > 0) parts.push(style.warn(`${formatCount(model.parked)} parked: the backend is overloaded or gone`))
-  if (model.waiting > 0) parts.push(`${formatCount(model.waiting)} waiting`)
+  if (model.parked > 0)
+    parts.push(style.warn(`${formatCount(model.parked)} waiting: backend overloaded or unreachable`))
+  if (model.waiting > 0) parts.push(`${formatCount(model.waiting)} waiting for a limit`)
   parts.push(`${formatCompactCount(model.calls)} calls`)
   if (model.tries > model.calls) parts.push(`${formatCompactCount(model.tries)} tries`)
   return parts
@@ -223,7 +224,7 @@ function stateHint({ state, active, models }: Progress, style: Style): string | 
   if (state === 'running') return style.dim('Ctrl-C drains, twice stops')
   if (state === 'draining') {
     const parked = parkedCount(models)
-    const where = parked > 0 ? `, ${formatCount(parked)} of them parked` : ''
+    const where = parked > 0 ? `, ${formatCount(parked)} of them waiting for a backend` : ''
     return style.warn(`draining: ${formatCount(active)} still running${where} · Ctrl-C stops them`)
   }
   return state === 'stopping' ? style.warn('stopping') : undefined

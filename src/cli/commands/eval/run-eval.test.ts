@@ -16,10 +16,10 @@ test('each function is told of once, with where and for how long, and only so ma
   }
   loopLag.publish({ worker: 1, lagMs: 2_000, blockedBy: 'late (/home/me/env.ts:1)' })
   expect(reported.slice(0, 3)).toEqual([
-    'parse (/home/me/env.ts:12) held up the loop of worker 1, and every rollout on it, for 2.1s or more. Make it asynchronous, or a offload(…) reward.',
-    'reward "tidy" of shop held up the loop, and every rollout on it, for 300ms or more. Make it offload(…).',
-    expect.stringMatching(/^something that could not be named held up the loop of quarantine worker 2/),
+    'parse (/home/me/env.ts:12) blocked the loop of worker 1, and every rollout on it, for 2.1s or more. Make it asynchronous, or an offload(…) reward.',
+    'reward "tidy" of shop blocked the loop, and every rollout on it, for 300ms or more. Make it offload(…).',
+    expect.stringMatching(/^an unknown function blocked the loop of quarantine worker 2/),
   ])
   expect(reported).toHaveLength(5)
-  expect(reported[4]).toMatch(/^step1 .* Others are not told of: see millrace doctor\.$/)
+  expect(reported[4]).toMatch(/^step1 .* Further functions are not reported here: see millrace doctor\.$/)
 })

@@ -23,7 +23,8 @@ export async function runEval(
   settleHeapForRollouts()
   const evaluation = start(await optionsFromFlags(invocation, io))
   using output = openOutput(invocation.flags, io, evaluation)
-  const howToGoOn = 'What has ended is kept, and the same command goes on; with --workers it costs one rollout.'
+  const howToGoOn =
+    'Ended rollouts are kept, and the same command continues the run; with --workers only one rollout is lost.'
   using _exit = exitNotice(io, howToGoOn)
   return await runEvaluation({ evaluation, output, io, args: invocation.args })
 }
@@ -65,11 +66,11 @@ export async function runEvaluation(options: {
       const again = interrupts.exitCode === exitCodes.hungUp ? 'SIGTERM' : 'Ctrl-C again'
       return output.note(drainNotice(evaluation.progress(), again))
     },
-    stop: () => stop('Stopping. What has ended is kept.'),
+    stop: () => stop('Stopping. Ended rollouts are kept.'),
   })
   using unhandled = new UnhandledErrors(io.events, {
     onFirstRejection: (text) => output.note(text),
-    onException: () => stop('Stopping because of an error outside of any rollout.'),
+    onException: () => stop('Stopping after an error outside of any rollout.'),
   })
   using _blocked = reportBlockedLoops((text) => output.note(text))
   const readerListener = { handleEvent: () => evaluation.stop() }
@@ -87,14 +88,14 @@ export async function runEvaluation(options: {
     if (unhandled.exception) throw unhandled.exception
     output.end(summary)
     if (unhandled.rejections > 1)
-      output.note(`${formatCount(unhandled.rejections)} rejected promises were handled by nobody.`)
+      output.note(`${formatCount(unhandled.rejections)} promise rejections were not handled.`)
     const next = nextStep(summary, options.args, resume)
     if (next !== undefined) output.note(next)
     return exitCode(summary, interrupts.exitCode)
   } catch (error) {
     output.quiet()
     if (info) {
-      if (isContinuable(error)) output.note(`What has ended is kept. Continue with:\n  ${resume(info.name)}`)
+      if (isContinuable(error)) output.note(`Ended rollouts are kept. Continue with:\n  ${resume(info.name)}`)
     } else if (interrupts.exitCode !== undefined && !unhandled.exception) {
       output.note('Stopped before the first rollout: nothing was run.')
       return interrupts.exitCode
@@ -122,9 +123,9 @@ function drainNotice({ active, models, servers }: Progress, again: string): stri
   const parked = parkedCount(models) + rolloutsWaiting(servers)
   const waiting =
     parked > 0
-      ? ` ${formatCount(parked)} wait for a backend or tool server that is overloaded or gone; if it stays so, they are left for later.`
+      ? ` ${formatCount(parked)} wait for an overloaded or unreachable backend or tool server; without its recovery they stay unfinished and can be continued later.`
       : ''
-  return `Draining: ${formatQuantity(active, 'running rollout')} may end, nothing new starts.${waiting} ${again} stops them.`
+  return `Draining: ${formatQuantity(active, 'running rollout')} may end, no new one starts.${waiting} ${again} stops them.`
 }
 
 const endings: Readonly<Record<Exclude<Summary['end'], 'complete'>, string>> = {
@@ -175,18 +176,20 @@ const maxReported = 5
 export function reportBlockedLoops(report: (text: string) => void): Disposable {
   const reported = new Set<string>()
   return loopLag.subscribe((blocked) => {
-    const { blockedBy = 'something that could not be named' } = blocked
+    const { blockedBy = 'an unknown function' } = blocked
     // The line depends on when the stack was taken; the function is the same.
     const key = blockedBy.replace(/:\d+\)$/, ')')
     if (reported.size === maxReported || reported.has(key)) return
     reported.add(key)
     const isLast = reported.size === maxReported
-    report(`${sentence(blockedBy, blocked)}${isLast ? ' Others are not told of: see millrace doctor.' : ''}`)
+    report(
+      `${sentence(blockedBy, blocked)}${isLast ? ' Further functions are not reported here: see millrace doctor.' : ''}`,
+    )
   })
 }
 
 function sentence(blockedBy: string, { worker, lagMs, component }: BlockedLoop): string {
   const where = worker === null ? 'the loop' : `the loop of ${workerName(worker)}`
-  const step = component === undefined ? 'Make it asynchronous, or a offload(…) reward.' : 'Make it offload(…).'
-  return `${printableLine(blockedBy)} held up ${where}, and every rollout on it, for ${formatDuration(lagMs)} or more. ${step}`
+  const step = component === undefined ? 'Make it asynchronous, or an offload(…) reward.' : 'Make it offload(…).'
+  return `${printableLine(blockedBy)} blocked ${where}, and every rollout on it, for ${formatDuration(lagMs)} or more. ${step}`
 }

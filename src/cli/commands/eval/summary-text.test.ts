@@ -17,7 +17,7 @@ describe('summaryText', () => {
       'pass: a reward of at least 1 ─',
       '75 of 75 tasks with all 4 attempts scored',
       '1.23M in (32.4% cached) · 210k out',
-      '600 · 12 more tries after a failure',
+      '600 · 12 retries after a failure',
       '$0.4212',
       '24.2 rollouts/s',
       'folder  runs/brisk-otter',
@@ -235,7 +235,7 @@ describe('summaryText', () => {
   it('names no model as the one without a price where others were asked as well', () => {
     const judgeUsage = { calls: 3, input: 100, cachedInput: 0, output: 20, reasoning: 0 }
     const text = summaryText(sampleSummary({ cost: null, costUnknown: 300, judgeUsage }), frame)
-    expect(text).toMatch(/cost +unknown: a model that was asked has no known price +│/)
+    expect(text).toMatch(/cost +unknown: a model in use has no known price +│/)
   })
 
   it.each([
@@ -291,7 +291,7 @@ describe('summaryText', () => {
     expect(open).toContain('unfinished, can be continued')
     const gone = sampleSummary({ state: 'unfinished', missingTasks: 2 })
     expect(summaryText(gone, frame)).toContain(
-      '2 tasks of this run are gone from its source: restore the tasks to finish it',
+      '2 tasks of this run are missing in its source: restore the tasks to finish it',
     )
   })
 })

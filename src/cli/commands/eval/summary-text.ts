@@ -249,7 +249,7 @@ function faultLines({ toolFaults }: ShownSummary, frame: Frame): readonly string
 function calls({ usage, judgeUsage, tries, discarded, unfinished }: ShownSummary): string {
   const count = usage.calls + judgeUsage.calls
   const again = tries.tries - tries.calls
-  if (again > 0) return `${formatCount(count)} · ${formatCount(again)} more tries after a failure`
+  if (again > 0) return `${formatCount(count)} · ${formatCount(again)} retries after a failure`
   // The tries of a launch that was cut off are not known. Those that are known are of all attempts.
   const knowsAll = tries.calls >= count + discarded.usage.calls + unfinished.usage.calls
   return knowsAll && count > 0 ? `${formatCount(count)}, all at the first try` : formatCount(count)
@@ -262,11 +262,11 @@ function cost(summary: ShownSummary): string {
     const isOneAlone = summary.judgeUsage.calls === 0 && summary.forkedFrom === undefined
     const why = isOneAlone
       ? `no price is known for ${printableLine(summary.model)}`
-      : 'a model that was asked has no known price'
+      : 'a model in use has no known price'
     return `unknown: ${why}`
   }
   const beside = discarded.costUsd + unfinished.costUsd
-  const inAll = beside === 0 ? '' : ` · ${formatMoney(usd + beside)} in all`
+  const inAll = beside === 0 ? '' : ` · ${formatMoney(usd + beside)} in total`
   return formatMoney(usd) + ofUnknownPrice(costUnknown, 'rollout') + inAll
 }
 
@@ -312,14 +312,14 @@ function notices(summary: ShownSummary, show: string): readonly string[] {
     lines.push(`${damaged}${others} cannot be read and ${isOne ? 'is' : 'are'} left out here; why:  ${show} ${damaged}`)
   }
   if (missingTasks > 0) {
-    const gone = `${formatQuantity(missingTasks, 'task')} of this run ${missingTasks === 1 ? 'is' : 'are'} gone from its source`
+    const gone = `${formatQuantity(missingTasks, 'task')} of this run ${missingTasks === 1 ? 'is' : 'are'} missing in its source`
     lines.push(`${gone}: restore the tasks to finish it, --new starts a run without them`)
   }
   const [repeated, ...others] = repeatedTaskIds
   if (repeated !== undefined) {
     const more = others.length === 0 ? '' : ', and other ids are not unique either'
     lines.push(
-      `several tasks have the id ${printableLine(repeated)}${more}: is one there twice? \`taskId\` should name each`,
+      `several tasks have the id ${printableLine(repeated)}${more}: remove duplicates, or give each task its own id with \`taskId\``,
     )
   }
   const mixed = mixedCodeNotice(changedCode)

@@ -114,7 +114,7 @@ test('of many damaged sessions twenty are named', async () => {
   expect(twenty).toHaveLength(20)
   expect(twenty.at(-1)).toMatch(/^session session-19 is damaged/)
   database.exec("UPDATE session SET data = '{'")
-  expect(await named()).toEqual([...twenty, 'more are not shown: see the rows of kind "damaged"'])
+  expect(await named()).toEqual([...twenty, 'further damage is not shown: see the rows of kind "damaged"'])
 })
 
 test('a damaged session costs itself only, and the end of the command says so', async () => {
@@ -170,7 +170,7 @@ test('flags that do not fit what the run holds are refused', async () => {
   writeGatewayRun(runs.root)
   writeRun({ root: runs.root, name: 'nightly', rollouts: [{ record: { id: '0-0' } }] })
   const gateway = await run(runs.root, 'gateway', '--tokens')
-  expect(gateway).toMatchObject({ code: 2, stderr: expect.stringContaining('--tokens is for rollouts') })
+  expect(gateway).toMatchObject({ code: 2, stderr: expect.stringContaining('--tokens applies to rollouts') })
   const nightly = await run(runs.root, 'nightly', '--rows', 'merged')
   expect(nightly).toMatchObject({ code: 2, stderr: expect.stringContaining('run nightly holds rollouts') })
   expect(await run(runs.root, 'nightly', '--format', 'binary')).toMatchObject({ code: 2 })
@@ -195,6 +195,6 @@ test('what was written to a file is counted, and said to have replaced what was 
   const { stdout } = await run(runs.root, 'nightly')
   expect(readFileSync(file, 'utf8')).toBe(stdout)
   const again = await run(runs.root, 'nightly', '-o', file)
-  expect(again.stderr).toBe(`wrote 1 rollout to ${file}, over what it held before\n`)
+  expect(again.stderr).toBe(`wrote 1 rollout to ${file}, replacing its former content\n`)
   expect(readFileSync(file, 'utf8')).toBe(stdout)
 })

@@ -5,7 +5,7 @@ export const rolloutFlags = flagGroup('Rollouts', {
   tokens: flag.switch(
     'Add token ids, log-probabilities and weight versions of every turn, for training (see eval --tokens).',
   ),
-  'no-task-rows': flag.switch('Leave out the rows of tasks, which each rollout of a task has again.'),
+  'no-task-rows': flag.switch('Leave out the task rows, which otherwise repeat in every rollout.'),
 })
 
 export const sessionFlags = flagGroup('Sessions of a gateway', {
@@ -21,11 +21,11 @@ export const sessionFlags = flagGroup('Sessions of a gateway', {
     "Which tree of messages gets a session's reward. Replies outside of it are side calls.",
     { default: 'longest' },
   ),
-  trees: flag.choice(['all', 'main'], 'Also the rows of side calls, or only those of the main tree.', {
+  trees: flag.choice(['all', 'main'], 'Include the rows of side calls, or only the rows of the main tree.', {
     default: 'all',
   }),
-  discount: flag.number('<0 to 1>', 'What a step later is worth now.', { default: '1' }),
-  'include-discarded': flag.switch('Also what was sampled and lost. It is never trained on.'),
+  discount: flag.number('<0 to 1>', 'The discount factor per step.', { default: '1' }),
+  'include-discarded': flag.switch('Include lost samples. They are never trained on.'),
   'skip-without-tokens': flag.switch('Leave replies without tokens out of training rows, instead of refusing them.'),
 })
 
@@ -33,7 +33,7 @@ export const exportFlags = {
   ...rolloutFlags,
   ...sessionFlags,
   ...flagGroup('Where to', {
-    output: flag.text('<file>', 'Write to a file, over what it holds. [default: stdout]', { short: 'o' }),
+    output: flag.text('<file>', 'Write to a file and replace its content. [default: stdout]', { short: 'o' }),
   }),
   runs: runsFlag,
 } as const satisfies FlagTable
@@ -53,9 +53,9 @@ export const command = defineCommand({
     'millrace export gateway --rows merged --format binary -o train.rows': 'training rows of all sessions',
   },
   exitCodes: {
-    ok: 'written, also when the reader has had enough',
+    ok: 'written, also if the reader closed the pipe early',
     failed:
-      'there is no such run, it could not be read or written, or rollouts or sessions in it are damaged, or lost before they were in its record: the others are there',
+      'the run does not exist, or could not be read or written; or some rollouts or sessions are damaged, or were lost before they were recorded: the others are written',
     usage: 'the command line is wrong, or does not fit the run',
   },
   run: async (invocation, io) => (await import('./run-export.ts')).runExport(invocation, io),

@@ -23,11 +23,11 @@ export async function runExport(
   const isGateway = isGatewayRun(found)
   refuseFlags(found, flags, isGateway ? rolloutFlags : sessionFlags)
   if (flags.format === 'binary' && flags.output === undefined && io.stdout.isTTY) {
-    throw usageError('--format binary is nothing for a terminal; write it to a file with -o')
+    throw usageError('--format binary cannot be shown in a terminal; write it to a file with -o')
   }
   if (flags.tokens && found.run.config['captureTokens'] !== true) {
     const remedy = '`eval --tokens` makes a run that has them'
-    void io.stderr.line(`run ${found.name} was made without --tokens, so its turns have none; ${remedy}`)
+    void io.stderr.line(`run ${found.name} was made without --tokens, so its turns have no tokens; ${remedy}`)
   }
   const damaged = new Damaged(isGateway ? 'session' : 'rollout', io.stderr)
   await readRun(found, async (reader) => {
@@ -69,7 +69,8 @@ class Damaged {
 
   readonly add = (id: string, { rawMessage, cause }: MillraceError): void => {
     this.count += 1
-    if (this.count === maxShownDamaged + 1) void this.#stderr.line('more are not shown: see the rows of kind "damaged"')
+    if (this.count === maxShownDamaged + 1)
+      void this.#stderr.line('further damage is not shown: see the rows of kind "damaged"')
     if (this.count > maxShownDamaged) return
     const detail = cause instanceof Error ? ` (${cause.message})` : ''
     const leftOut = this.#what === 'session' ? 'left out from there on' : 'left out'
@@ -129,7 +130,7 @@ async function* sessionChunks(
 
 function requireTenant({ sessions }: RunReader, tenant: string): void {
   if (sessions.sessions({ tenant, limit: 1 }).length > 0) return
-  throw usageError(`there is no session of tenant ${tenant}; leave --tenant out to export all there are`)
+  throw usageError(`there is no session of tenant ${tenant}; leave --tenant out to export the sessions of all tenants`)
 }
 
 /** Throws if several tenants have a group of this name: groups of different tenants must not be compared with each other. */
@@ -150,7 +151,7 @@ function refuseFlags(found: FoundRun, flags: Readonly<Record<string, unknown>>, 
   const { name } = found
   throw usageError(
     isGatewayRun(found)
-      ? `--${misplaced} is for rollouts, and run ${name} holds the sessions of a gateway, which have all of it; leave it out`
-      : `--${misplaced} is for the sessions of a gateway, and run ${name} holds rollouts; leave it out`,
+      ? `--${misplaced} applies to rollouts, but run ${name} holds the sessions of a gateway, whose rows are always complete; leave it out`
+      : `--${misplaced} applies to the sessions of a gateway, but run ${name} holds rollouts; leave it out`,
   )
 }

@@ -9,17 +9,20 @@ export const forkFlags = {
   ...flagGroup('Where to fork', {
     turn: flag.integer(
       '<count>',
-      'Turns to repeat from the recording, with the answers to their tool calls; the next one is asked for. 0 repeats none.',
+      'Turns to repeat from the recording, with the answers to their tool calls; the model makes the next turn. 0 repeats no turn.',
     ),
-    system: flag.text('<text>', 'Say this in place of the system message, or before everything if there was none.'),
-    prompt: flag.text('<text>', 'Say this in place of the first user message.'),
+    system: flag.text(
+      '<text>',
+      'Replace the system message with this text, or add one if the rollout had no system message.',
+    ),
+    prompt: flag.text('<text>', 'Replace the first user message with this text.'),
     'reuse-tools': flag.switch(
-      'Take recorded answers for enough of tools that do not say that their calls can be repeated.',
+      'Accept the recorded answers of tools that do not declare their calls repeatable (`resume`).',
     ),
-    environment: flag.text('<module>', 'The environment, if it is not where it was when the run was made.'),
-    samples: flag.integer('<count>', 'How often to go on from there.', { short: 'n', min: 1, default: '1' }),
+    environment: flag.text('<module>', 'The environment, if it has moved since the run was made.'),
+    samples: flag.integer('<count>', 'How many rollouts continue from there.', { short: 'n', min: 1, default: '1' }),
   }),
-  model: { ...model, help: `Who goes on. ${model.help} [default: the model that made the rollout]` },
+  model: { ...model, help: `The model that continues. ${model.help} [default: the model that made the rollout]` },
   models,
   'base-url': evalFlags['base-url'],
   'api-key-env': evalFlags['api-key-env'],
@@ -48,25 +51,25 @@ export const forkPrefixes = {
 export const command = defineCommand({
   name: 'fork',
   description:
-    'Starts a new run that begins as a stored rollout did and goes on from one of its turns, with another model, another ' +
-    'prompt or simply once more. The first turns are repeated from the recording, whatever the prompt says now; tools that ' +
-    'rebuild state run again and must answer as before. The new run holds the whole conversation, says in its run.json ' +
-    'what it was forked from, and can be shown, continued and replayed like any other.',
+    'Starts a new run that repeats a stored rollout up to one of its turns and continues from there, with another model, another ' +
+    'prompt, or unchanged. The first turns come from the recording, even if the prompt has changed; tools that ' +
+    'rebuild state run again and must answer as before. The new run holds the whole conversation, names its origin in its run.json, ' +
+    'and can be shown, continued and replayed like any other run.',
   arguments: [
     runArgument,
     {
       name: 'rollout',
       required: true,
-      help: 'the rollout to fork, such as 12-0 (task 12, first attempt), or a task that has one alone',
+      help: 'the rollout to fork, such as 12-0 (task 12, first attempt), or a task with only one rollout',
     },
   ],
   flags: forkFlags,
   prefixes: forkPrefixes,
   examples: {
-    'millrace fork nightly 12-0 --turn 3 -n 8': 'eight more ways to go on after the third turn',
+    'millrace fork nightly 12-0 --turn 3 -n 8': 'eight more continuations after the third turn',
     'millrace fork nightly 12-0 --turn 3 -m gpt-4.1 --run better-model':
-      'what another model makes of the same three turns',
-    "millrace fork nightly 12-0 --turn 0 --system 'Work step by step.'": 'the same task with other words',
+      'another model continues after the same three turns',
+    "millrace fork nightly 12-0 --turn 0 --system 'Work step by step.'": 'the same task with another system message',
   },
   exitCodes: {
     ok: 'every rollout has ended and has a score, whatever the score is',

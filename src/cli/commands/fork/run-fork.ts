@@ -25,7 +25,7 @@ export async function runFork(invocation: ForkInvocation, io: CommandIo): Promis
     return forkRollout(reader, { ...options, rollout })
   })
   using output = openOutput(invocation.flags, io, evaluation)
-  using _exit = exitNotice(io, 'What has ended is kept, and the same command goes on.')
+  using _exit = exitNotice(io, 'Ended rollouts are kept, and the same command continues the run.')
   return await runEvaluation({ evaluation, output, io, args: invocation.args, command: 'fork' })
 }
 
@@ -35,12 +35,12 @@ async function forkOptions(invocation: ForkInvocation, root: string, io: Command
   const { turn, system, prompt, samples, environment, concurrency } = flags
   if (flags.new && flags['retry-failed']) throw usageError('--retry-failed needs a run to continue; leave out --new')
   if (turn === undefined) {
-    throw usageError('after which turn? Add --turn <count>; --turn 0 repeats none and starts the task again')
+    throw usageError('after which turn? Add --turn <count>; --turn 0 repeats no turn and starts the task again')
   }
   const simulator = prefixed['sim'] ?? {}
   const [option] = Object.keys(simulator)
   if (flags.model === undefined && option !== undefined) {
-    throw usageError(`--sim.${option} is an option of the simulator; say that it is to go on with -m sim`)
+    throw usageError(`--sim.${option} is an option of the simulator; add -m sim to continue with the simulator`)
   }
   const models = flags.models === undefined ? {} : await readModelsFile(flags.models, io.cwd)
   return {

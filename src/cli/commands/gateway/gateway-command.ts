@@ -7,39 +7,41 @@ const gatewayFlags = {
   ...flagGroup('Backends', {
     backend: flag.texts(
       '<url>',
-      'Where models are served, up to and including the version: http://localhost:8000/v1. One that is not there yet is waited for. sim is built in. Several times for several.',
+      'The base URL of a backend, up to and including the version: http://localhost:8000/v1. The gateway waits for a backend that is not up yet. sim is built in. Repeat the flag for several backends.',
     ),
-    model: flag.text('<name>', 'The model that all of them serve. [default: every model they list]', { short: 'm' }),
+    model: flag.text('<name>', 'The model that all backends serve. [default: every model that they list]', {
+      short: 'm',
+    }),
     config: flag.text(
       '<file>',
-      'Models, aliases, keys and bounds: YAML, or a TypeScript module that exports the same. Flags come before it.',
+      'Models, aliases, keys and bounds: YAML, or a TypeScript module that exports the same. Flags override it.',
     ),
     'no-poll': flag.switch(
-      'Do not ask backends that have answered for their lists while no request goes to them, every 10 s. What they list, and that they can be reached, then holds until the gateway is started again.',
+      'Do not poll the model lists of idle backends every 10 s after their first answer. Their lists, and their state as reachable, then stay the same until the gateway restarts.',
     ),
     'max-wait': flag.duration(
-      'How long one request may wait in all for a backend to take it, as while the backend restarts. A model’s own maxWaitMs comes first. [default: 5m]',
+      'How long one request may wait in total until a backend accepts it, for example while the backend restarts. A model’s own maxWaitMs takes precedence. [default: 5m]',
     ),
   }),
   ...flagGroup('Server', {
     port: portFlag(defaultGatewayPort),
     host: flag.text(
       '<address>',
-      'The address to listen on; any but this machine’s own needs an admin key of at least 16 characters.',
+      'The address to listen on; an address that other machines can reach needs an admin key of at least 16 characters.',
       { default: '127.0.0.1' },
     ),
     'public-url': flag.text(
       '<url>',
-      'Where clients reach the gateway, for the urls of sessions: https://gateway.example.com behind a proxy. [default: http and the host that they ask for]',
+      'The base URL under which clients reach the gateway, for the urls of sessions: https://gateway.example.com behind a proxy. [default: http and the Host of the request]',
     ),
     'admin-key-env': flag.text(
       '<variable>',
-      'The environment variable with the admin key. On this machine alone, one is made if there is none.',
+      'The environment variable with the admin key. If it is not set and only this machine can reach the gateway, the gateway makes a key.',
       { default: 'MILLRACE_ADMIN_KEY' },
     ),
     'log-level': flag.choice(
       ['debug', 'info', 'warn', 'error', 'silent'],
-      'JSON lines on standard error: one per request at info, those that failed at warn.',
+      'JSON lines on standard error: one per request at info, failed requests at warn.',
       { default: 'info' },
     ),
   }),
@@ -56,9 +58,9 @@ export type GatewayFlags = typeof gatewayFlags
 export const command = defineCommand({
   name: 'gateway',
   description:
-    'Serves models to agents in any language, and records what they say: OpenAI Chat Completions and Responses and ' +
-    'Anthropic Messages, streams included, in front of vLLM, SGLang or any compatible server. What is said in a session is ' +
-    'kept exactly to the token, recorded before the reply has ended; killed and started again, the same command knows every ' +
+    'Serves models to agents in any language, and records the conversations: OpenAI Chat Completions and Responses and ' +
+    'Anthropic Messages, streams included, in front of vLLM, SGLang or any compatible server. The record of a session is ' +
+    'exact to the token, and a reply is recorded before it has ended; after a kill and a restart, the same command knows every ' +
     'session and every reply. Ctrl-C, SIGTERM or a closed terminal (SIGHUP) lets running requests end, a second Ctrl-C or SIGTERM stops them. docs/gateway.md describes every route.',
   arguments: [],
   flags: gatewayFlags,
@@ -67,7 +69,7 @@ export const command = defineCommand({
     'millrace gateway --backend http://gpu-1:8000/v1 --backend http://gpu-2:8000/v1':
       'two servers; a session stays with the one that holds its prefix',
     'MILLRACE_ADMIN_KEY=<key> millrace gateway --config gateway.yaml --host 0.0.0.0':
-      'for other machines, as a file says',
+      'for other machines, configured by a file',
   },
   exitCodes: {
     ok: 'ended by Ctrl-C, SIGTERM or SIGHUP, and everything that ran has ended',

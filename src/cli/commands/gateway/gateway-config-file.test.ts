@@ -22,12 +22,12 @@ test.each([
   [
     'an alias for a model that is not there',
     'models: { toy: { simulator: {} } }\naliases: { gpt-4o: toi }',
-    'gateway.yaml: alias gpt-4o stands for toi, which is no model of the gateway; it has toy; docs/gateway.md',
+    'gateway.yaml: alias gpt-4o refers to toi, which is not a model of the gateway; its models: toy; docs/gateway.md',
   ],
   [
     'an alias with the name of a model',
     'models: { toy: { simulator: {} }, other: { simulator: {} } }\naliases: { other: toy }',
-    'gateway.yaml: aliases.other: a model has that name, and no client could ask for it; rename one of them',
+    'gateway.yaml: aliases.other: a model has the same name, so clients could not request that model; rename one of them',
   ],
   [
     'a key of two tenants',

@@ -31,7 +31,9 @@ type Flags = FlagValues<GatewayFlags>
 export async function runGateway({ flags }: Invocation<GatewayFlags>, io: CommandIo): Promise<ExitCode> {
   settleHeapForGateway()
   if (flags.model !== undefined && !flags.backend) {
-    throw usageError('--model names what a --backend serves; add that, or leave it to the file')
+    throw usageError(
+      '--model names the model of a --backend; add --backend, or name the model in the file of --config instead',
+    )
   }
   const hasOtherBackends = flags.backend !== undefined
   const file = flags.config === undefined ? undefined : await readGatewayConfig(flags.config, io, { hasOtherBackends })
@@ -48,7 +50,7 @@ export async function runGateway({ flags }: Invocation<GatewayFlags>, io: Comman
   await using logger = new Logger({ level: flags['log-level'] })
   using lifetime = new ServerLifetime(io, logger, 'gateway')
   try {
-    const asking = setTimeout(() => logger.lines.info('asking the backends what they are'), slowMs)
+    const asking = setTimeout(() => logger.lines.info('probing the backends'), slowMs)
     const found = await findModels({
       backends: flags.backend ?? [],
       ...definedFields({ model: flags.model, models: config?.models }),
@@ -71,7 +73,7 @@ export async function runGateway({ flags }: Invocation<GatewayFlags>, io: Comman
       run,
       env: io.env,
       onRequest: (request) => logger.requestEnded(request),
-      onAlarm: (session, alarms) => logger.lines.warn({ session, alarms }, 'a session ended with a record of no use'),
+      onAlarm: (session, alarms) => logger.lines.warn({ session, alarms }, 'a session ended without a usable record'),
       onDrift: (drift) => logger.lines.warn(drift, 'prompts do not begin with the tokens of the turn before'),
       onBackend: (result) => logBackend(logger, result, secrets),
       onLimitChange: (change) => logLimitChange(logger, change),

@@ -18,11 +18,11 @@ export const command = defineCommand({
   flags: listFlags,
   examples: {
     'millrace list': 'the newest runs',
-    'millrace list --runs /data/runs --limit 100': 'more of them, from elsewhere',
-    [`millrace list --json | jq -r 'select(.state == "unfinished").run'`]: 'those to continue',
+    'millrace list --runs /data/runs --limit 100': 'more runs, from another folder',
+    [`millrace list --json | jq -r 'select(.state == "unfinished").run'`]: 'the runs that can be continued',
   },
   exitCodes: {
-    ok: 'listed, also where there are none',
+    ok: 'listed, also if there are no runs',
     failed: 'the folder cannot be read',
     usage: 'the command line is wrong',
   },

@@ -47,7 +47,7 @@ function whichRuns({ 'older-than': olderThan, keep }: PruneFlags): Pick<PruneOpt
 /** The run that was named. Throws if it may not go: whoever names a run is told why it stays. */
 async function namedRun(name: string, flags: PruneFlags, io: CommandIo): Promise<FoundRun> {
   if (flags['older-than'] !== undefined || flags.keep !== undefined) {
-    throw usageError('name a run, or say which with --older-than and --keep, but not both')
+    throw usageError('give either the name of a run, or --older-than and --keep, but not both')
   }
   const root = runsRoot(flags.runs, io)
   const found = await locateRun(name, root, io)
@@ -57,7 +57,7 @@ async function namedRun(name: string, flags: PruneFlags, io: CommandIo): Promise
   requireInside(root, found, io)
   if (found.run.state === 'running') throw inUse(found)
   if (found.run.state === 'unfinished' && !flags.unfinished) {
-    throw usageError(`run ${found.name} could be continued; --unfinished deletes it all the same`)
+    throw usageError(`run ${found.name} could be continued; add --unfinished to delete it`)
   }
   return found
 }

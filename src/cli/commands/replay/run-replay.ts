@@ -27,7 +27,9 @@ export async function runReplay(
   io: CommandIo,
 ): Promise<ExitCode> {
   if (rollout !== undefined && flags.all) {
-    throw usageError(`--all replays every rollout of the run and takes none: leave out --all, or ${rollout}`)
+    throw usageError(
+      `--all replays every rollout of the run, so no rollout can be named: leave out --all, or ${rollout}`,
+    )
   }
   if (rollout === undefined && !flags.all) {
     throw usageError('which rollout? Name one (millrace replay <run> 12-0), or give --all for every one of the run')
@@ -35,7 +37,7 @@ export async function runReplay(
   const found = await locateRun(name, runsRoot(flags.runs, io), io)
   const options = definedFields({ environment: flags.environment, options: prefixed['env'] })
   const asJson = flags.json === true
-  using _exit = exitNotice(io, 'The run is as it was.')
+  using _exit = exitNotice(io, 'The run is unchanged.')
   return await readRun(found, async (reader) => {
     if (rollout === undefined) return await replayAll(reader, { found, io, asJson, limit: flags.limit ?? 5, options })
     const id = findRolloutToRepeat(rollout, reader, { found, stderr: io.stderr })
@@ -96,7 +98,7 @@ function replayText(report: ReplayReport, width: number, style: Style): string[]
   const { rollout, verdict, why, differences, omitted, first, hints } = report
   const lines = [`${style.bold(rollout)}  ${verdictText(report, style)}`]
   if (why !== undefined && verdict !== 'skipped')
-    lines.push(style.warn(`It did not come to its end: ${printableLine(why)}`))
+    lines.push(style.warn(`It did not reach its end: ${printableLine(why)}`))
   if (differences.length > 0) {
     const rows = differences.map(({ session, what, recorded, replayed }) => [
       session === rollout ? what : `${session}: ${what}`,
@@ -117,7 +119,8 @@ function verdictText({ verdict, why, outcome, messages, children }: ReplayReport
   if (verdict === 'different') return style.bad('differs from its recording')
   const parts = [formatQuantity(messages, 'message')]
   if (children.replayed > 0) parts.push(`${childrenText(children.replayed)} run again`)
-  if (children.kept > 0) parts.push(`${childrenText(children.kept)} as recorded with the tools that asked them`)
+  if (children.kept > 0)
+    parts.push(`${childrenText(children.kept)} from the recording, like the tools that started them`)
   return `${style.good('identical')}: ${parts.join(', ')}, outcome ${outcome}, rewards and usage`
 }
 

@@ -7,7 +7,7 @@ export const rescoreFlags = {
     'no-setup': flag.switch('Do not run setup: rewards then see no state.'),
     judge: flag.choice(
       ['recorded', 'live'],
-      'Whether a question that was not asked when the run was made is asked now, or fails its reward.',
+      'For a judge call that is not in the recording: fail its reward (recorded), or call the judge now (live).',
       { default: 'recorded' },
     ),
   }),
@@ -15,7 +15,7 @@ export const rescoreFlags = {
   ...flagGroup('Output', {
     out: flag.text(
       '<file>',
-      'Write a JSON line for each rollout, over what the file holds: id, reward before and after, components, metrics.',
+      'Write a JSON line for each rollout and replace the content of the file: id, reward before and after, components, metrics.',
     ),
     json: flag.switch('The same lines to stdout, and the summary as the last one.'),
   }),
@@ -25,28 +25,28 @@ export const rescoreFlags = {
 export const command = defineCommand({
   name: 'rescore',
   description:
-    'Runs rewards over the rollouts that a run holds, without any model or tool, and compares the scores with those it had: ' +
-    'after a reward was changed, or with those of another environment. Tasks are read again and must be what they were. ' +
-    'Verdicts of judges are taken from the recording. The run itself stays as it is.',
+    'Runs rewards over the rollouts of a run, without any model or tool, and compares the new scores with the old ones: ' +
+    'after a reward was changed, or with the rewards of another environment. Tasks are read again and must be unchanged. ' +
+    'Verdicts of judges are taken from the recording. The run itself is not changed.',
   arguments: [
     runArgument,
     {
       name: 'environment',
       required: false,
-      help: 'whose rewards to use; those of the run’s own environment if not given',
+      help: 'the environment whose rewards to use; the run’s own environment if not given',
     },
   ],
   flags: rescoreFlags,
   prefixes: { env: storedOptionPrefix },
   examples: {
     'millrace rescore nightly': 'with the rewards as they are now',
-    'millrace rescore nightly ./stricter.ts --out stricter.jsonl': 'with those of another environment',
-    'millrace rescore nightly --judge live': 'asking the judge what it was not asked before',
+    'millrace rescore nightly ./stricter.ts --out stricter.jsonl': 'with the rewards of another environment',
+    'millrace rescore nightly --judge live': 'with judge calls that are not in the recording',
   },
   exitCodes: {
-    ok: 'every rollout that had a score, or failed to get one, has one',
+    ok: 'every rollout that had a score, or whose reward had failed, has a score',
     failed:
-      'there is no such run, it could not be read or written, or rollouts in it are damaged: the others are there',
+      'the run does not exist, or could not be read or written; or some rollouts are damaged: the others are written',
     usage: 'the command line or an option is wrong',
     unscored:
       'some rollouts could not be scored, as their task is gone or a reward failed; or the scores may be wrong, as a reward looked at a state that tools or updates change',

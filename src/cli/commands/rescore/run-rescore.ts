@@ -32,7 +32,7 @@ export async function runRescore(
   io: CommandIo,
 ): Promise<ExitCode> {
   const found = await locateRun(name, runsRoot(flags.runs, io), io)
-  using _exit = exitNotice(io, 'The run is as it was.')
+  using _exit = exitNotice(io, 'The run is unchanged.')
   return await readRun(found, async (reader) => {
     const rescoring = await rescoreRun(reader, {
       ...definedFields({ environment, options: prefixed['env'], judge: flags.judge, concurrency: flags.concurrency }),
@@ -125,7 +125,7 @@ function problemLines(
   }
   for (const { outcome, message, count } of unscorable) {
     const first = message === '' ? '' : `${count > 1 ? '; the first' : ''}: ${printableLine(message)}`
-    lines.push(`${formatQuantity(count, 'rollout')} had no score then either, having ended as ${outcome}${first}`)
+    lines.push(`${formatQuantity(count, 'rollout')} had no score before either, with outcome ${outcome}${first}`)
   }
   for (const { message, count } of failures) {
     lines.push(style.warn(`${formatQuantity(count, 'rollout')} not scored: ${printableLine(message)}`))

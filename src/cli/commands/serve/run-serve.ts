@@ -25,7 +25,7 @@ export async function runServe(invocation: Invocation<ServeFlags>, io: CommandIo
   using lifetime = new ServerLifetime(io, logger, 'server')
   using _exit = exitNotice(
     io,
-    'The same command finishes what was accepted, and would end the same way: with --workers it costs one rollout.',
+    'The same command resumes the accepted rollouts, and would end in the same way: with --workers only one rollout is lost.',
   )
   try {
     await using service = await RolloutService.open({

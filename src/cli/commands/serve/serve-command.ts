@@ -18,22 +18,22 @@ const {
 const serveFlags = {
   ...flagGroup('Server', {
     port: portFlag(defaultPort),
-    host: flag.text('<address>', 'The address to listen on; any but this machine’s own needs a key.', {
+    host: flag.text('<address>', 'The address to listen on; an address that other machines can reach needs a key.', {
       default: '127.0.0.1',
     }),
     'access-key-env': flag.text(
       '<variable>',
-      'The environment variable with the key that clients must send. Without a key, none is asked for.',
+      'The environment variable with the key that clients must send. If it is not set, clients send no key.',
       { default: 'MILLRACE_API_KEY' },
     ),
     'max-queued': flag.integer(
       '<count>',
-      'Rollouts that may wait for a place; past it, requests are refused with 429.',
+      'How many rollouts may wait to start; further requests are rejected with 429.',
       { min: 1, default: '16384' },
     ),
     'log-level': flag.choice(
       ['debug', 'info', 'warn', 'error', 'silent'],
-      'JSON lines on standard error: one per settled rollout at info, those without a score at warn.',
+      'JSON lines on standard error: one per settled rollout at info, rollouts without a score at warn.',
       { default: 'info' },
     ),
   }),
@@ -45,8 +45,8 @@ export const command = defineCommand({
   name: 'serve',
   description:
     'Serves rollouts of an environment over HTTP: POST /v1/rollouts with one task or many, and the results come as they ' +
-    'end. A request is on disk before it is accepted; killed and started again, the same command finishes what was ' +
-    'accepted, and answers a request id that it knows with the same rollouts. Ctrl-C or SIGTERM once lets running ' +
+    'end. A request is on disk before it is accepted; after a kill and a restart, the same command finishes the ' +
+    'accepted rollouts, and answers a known request id with the same rollouts. Ctrl-C or SIGTERM once lets running ' +
     'rollouts end, twice stops them. docs/serve.md describes every route.',
   arguments: [
     {
@@ -68,8 +68,8 @@ export const command = defineCommand({
     ok: 'ended by Ctrl-C or SIGTERM, and everything that ran has ended',
     failed: 'the server could not start or could not go on',
     usage: 'the command line or a configuration is wrong, or the port is taken',
-    interrupted: 'stopped by a second Ctrl-C; the same command finishes what was accepted',
-    terminated: 'stopped by a second SIGTERM; the same command finishes what was accepted',
+    interrupted: 'stopped by a second Ctrl-C; the same command finishes the accepted rollouts',
+    terminated: 'stopped by a second SIGTERM; the same command finishes the accepted rollouts',
   },
   run: async (invocation, io) => (await import('./run-serve.ts')).runServe(invocation, io),
 })

@@ -55,7 +55,7 @@ export class ServerLifetime implements Disposable {
   /** Resolves to how the server ended. Throws a failure that it could not survive. Meanwhile its event loops are watched. */
   async end(): Promise<'drained' | 'stopped'> {
     const served = this.#served
-    if (!served) throw new MillraceError('internal', 'nothing has begun')
+    if (!served) throw new MillraceError('internal', 'the server has not started')
     onAbort(served.failure, { handleEvent: () => this.#ended.resolve('stopped') })
     const { loops, workers } = served
     using _lag = new LagLogger({ logger: this.#logger, thresholdMs: lagThresholdMs, loops, workers })

@@ -45,12 +45,12 @@ export async function runShow(
     const limit = flags.limit ?? defaultLimit
     const unusedFlag = (['outcome', 'reward', 'turns', 'sort', 'reverse'] as const).find((flag) => flag in flags)
     if (isGatewayRun(found)) {
-      const why = `is for rollouts, and run ${found.name} holds the sessions of a gateway`
+      const why = `applies to rollouts, but run ${found.name} holds the sessions of a gateway`
       if (unusedFlag !== undefined) throw usageError(`--${unusedFlag} ${why}; leave it out`)
       await (rollout === undefined ? showSessions(limit, shown) : showSession(rollout, shown))
     } else if (rollout !== undefined) {
       if (unusedFlag !== undefined)
-        throw usageError(`--${unusedFlag} is for a list of rollouts; leave it out, or ${rollout}`)
+        throw usageError(`--${unusedFlag} applies to a list of rollouts; leave it out, or ${rollout}`)
       await showRollout(rollout, shown)
     } else if (unusedFlag === undefined) showSummary(shown)
     else await showRollouts(queryOf(flags, limit), shown)
@@ -85,7 +85,7 @@ async function showRollout(given: string, { found, reader, io, asJson }: ShownRu
   const attempts = reader.attempts(rollout)
   const accepted = reader.rollout(rollout)
   const shown = attempts.find(({ attempt }) => attempt === accepted?.attempt) ?? attempts.at(-1)
-  if (!shown) throw new MillraceError('internal', `${rollout} was found and is not there`)
+  if (!shown) throw new MillraceError('internal', `rollout ${rollout} was found but has no attempts`)
   const others = attempts.filter(({ attempt }) => attempt !== accepted?.attempt)
   const givenUp = abandonedAttempts(reader, others)
   const transcript: Transcript = {

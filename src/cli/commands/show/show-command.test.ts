@@ -132,7 +132,7 @@ describe('millrace show <run>', () => {
     [['--turns', '..'], '--turns takes a number, a range'],
     [['--reward', '1..0'], 'the range begins after its end'],
     [['--reverse'], '--reverse needs --sort'],
-    [['0-0', '--sort', 'turns'], '--sort is for a list of rollouts'],
+    [['0-0', '--sort', 'turns'], '--sort applies to a list of rollouts'],
   ])('refuses %j', async (args, message) => {
     await using runs = await temporaryRuns()
     writeRun({ root: runs.root, name: 'nightly', rollouts: [talk] })
@@ -148,7 +148,7 @@ describe('millrace show <run>', () => {
     const rollouts = [0, 1].map((index) => ({ record: { id: `${index}-0`, task: { index, id: 'same' } } }))
     writeRun({ root: runs.root, name: 'twice', rollouts })
     expect((await show(runs.root, 'twice')).stdout).toContain(
-      'notice  several tasks have the id same: is one there twice?',
+      'notice  several tasks have the id same: remove duplicates, or give each task its own id',
     )
     expect(JSON.parse((await show(runs.root, 'twice', '--json')).stdout)).toMatchObject({ repeatedTaskIds: ['same'] })
     writeRun({ root: runs.root, name: 'served', rollouts, isServed: true, end: 'drained' })
@@ -211,7 +211,7 @@ describe('millrace show <run>', () => {
     const { code, stderr } = await show(runs.root, 'nigthly')
     expect(code).toBe(1)
     expect(stderr).toContain(`there is no run nigthly in ${runs.root}; did you mean nightly? [run_not_found]`)
-    expect((await show(runs.root, 'other')).stderr).toContain('npx millrace list shows those there are')
+    expect((await show(runs.root, 'other')).stderr).toContain('npx millrace list shows all runs')
   })
 
   it('looks for a path where it leads, not for a run of that name', async () => {
@@ -221,7 +221,7 @@ describe('millrace show <run>', () => {
     expect(code).toBe(1)
     expect(stderr).toContain(`there is no run nigthly in ${runs.root}; did you mean nightly? [run_not_found]`)
     expect((await show('/nowhere', `${runs.root}/other`)).stderr).toContain(
-      `there is no run other in ${runs.root}; npx millrace list --runs ${runs.root} shows those there are`,
+      `there is no run other in ${runs.root}; npx millrace list --runs ${runs.root} shows all runs`,
     )
     const inFile = join(runs.root, 'nightly', 'run.json')
     expect((await show('/nowhere', `${inFile}/x`)).stderr).toContain(`there is no run x in ${inFile}; `)
@@ -390,7 +390,7 @@ describe('millrace show <run> <rollout>', () => {
     }
     const several = await show(runs.root, 'nightly', 'task-2')
     expect(several.code).toBe(1)
-    expect(several.stderr).toContain('task-2 stands for several rollouts of run nightly; name one: 2-0, 2-1')
+    expect(several.stderr).toContain('task-2 matches several rollouts of run nightly; name one: 2-0, 2-1')
     expect((await show(runs.root, 'nightly', 'task-2-1')).stdout).toContain('2-1  task task-2 · model_error')
     const none = await show(runs.root, 'nightly', 't7')
     expect(none.stderr).toContain(
@@ -410,9 +410,9 @@ describe('millrace show <run> <rollout>', () => {
       [
         '1-0',
         '1-0  task 2 ',
-        '1-0 is taken by the number of the task, counted from 0; by the task’s id it would be 0-0\n',
+        '1-0 is read as the number of a task, counted from 0; as the id of a task it would be 0-0\n',
       ],
-      ['1', '1-0  task 2 ', '1 is taken by the number of the task, counted from 0; by the task’s id it would be 0-0\n'],
+      ['1', '1-0  task 2 ', '1 is read as the number of a task, counted from 0; as the id of a task it would be 0-0\n'],
       ['0-0', '0-0  task 1 ', ''],
       ['3-1', '2-1  task 3 ', ''],
     ] as const) {
@@ -420,7 +420,7 @@ describe('millrace show <run> <rollout>', () => {
     }
     const several = await show(runs.root, 'rows', '2')
     expect(several.stderr).toContain(
-      '2 stands for several rollouts of run rows; name one: 2-0, 2-1 (2 is taken by the number of the task, counted from 0; by the task’s id it would be 1-0)',
+      '2 matches several rollouts of run rows; name one: 2-0, 2-1 (2 is read as the number of a task, counted from 0; as the id of a task it would be 1-0)',
     )
     expect((await show(runs.root, 'rows', '3')).stderr).toContain('several rollouts of run rows; name one: 2-0, 2-1 [')
   })
@@ -430,7 +430,7 @@ describe('millrace show <run> <rollout>', () => {
     const rollouts = [0, 1].map((index) => ({ record: { id: `${index}-0`, sample: 0, task: { index, id: 'same' } } }))
     writeRun({ root: runs.root, name: 'twice', rollouts })
     const { stderr } = await show(runs.root, 'twice', 'same-0')
-    expect(stderr).toContain('same-0 stands for several rollouts of run twice; name one: 0-0, 1-0')
+    expect(stderr).toContain('same-0 matches several rollouts of run twice; name one: 0-0, 1-0')
   })
 
   it('leaves out rollouts that cannot be read, and names them', async () => {

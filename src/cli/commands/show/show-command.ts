@@ -6,20 +6,20 @@ export const showFlags = {
   ...flagGroup('What to show', {
     outcome: flag.choice(
       [...outcomeNames, 'any'],
-      `List the rollouts that ended so: ${outcomeNames.join(', ')}, or any.`,
+      `List the rollouts with this outcome: ${outcomeNames.join(', ')}, or any.`,
       { value: '<outcome>' },
     ),
     reward: flag.text(
       '<range>',
-      'List the rollouts with such a reward: 1, 0..0.5, 0.5.., ..0.5, "<1", or none for those without one.',
+      'List the rollouts with this reward: 1, 0..0.5, 0.5.., ..0.5, "<1", or none for rollouts without a reward.',
     ),
-    turns: flag.text('<range>', 'List the rollouts with so many turns: 3, 10.., ..2.'),
+    turns: flag.text('<range>', 'List the rollouts with this number of turns: 3, 10.., ..2.'),
     sort: flag.choice(
       ['reward', 'outcome', 'turns'],
-      'List the rollouts by reward, outcome or turns, the least first. [default: as they ended]',
+      'List the rollouts by reward, outcome or turns, lowest first. [default: in the order they ended]',
       { value: '<what>' },
     ),
-    reverse: flag.switch('With --sort: the most first.'),
+    reverse: flag.switch('With --sort: highest first.'),
     limit: flag.integer('<count>', 'Rollouts or sessions to list.', { min: 1, default: '20' }),
     json: flag.switch('As JSON: the summary, the listed rollouts, or the rollout or session.'),
   }),
@@ -30,20 +30,20 @@ export const command = defineCommand({
   name: 'show',
   description:
     'Shows a run: its results so far, a list of its rollouts, filtered and sorted, or the transcript of a single rollout with ' +
-    'every message, tool call, reward and attempt. Of a gateway: its newest sessions, or what was said in one. Works while ' +
-    'the run goes on.',
+    'every message, tool call, reward and attempt. Of a gateway: its newest sessions, or the transcript of one. Works while ' +
+    'the run is in progress.',
   arguments: [
     runArgument,
     {
       name: 'rollout',
       required: false,
-      help: 'a rollout to read, such as 12-0 (task 12, first attempt), a task that has one alone, or a session of a gateway',
+      help: 'a rollout to read, such as 12-0 (task 12, first attempt), a task with only one rollout, or a session of a gateway',
     },
   ],
   flags: showFlags,
   examples: {
     'millrace show nightly': 'the results of the run "nightly"',
-    'millrace show nightly 12-0': 'what was said in the first attempt at task 12',
+    'millrace show nightly 12-0': 'the transcript of the first attempt at task 12',
     'millrace show nightly --outcome model_error': 'the rollouts that the backend failed',
     'millrace show latest --reward "<1" --sort turns --reverse':
       'the rollouts of the newest run that did not pass, the longest first',

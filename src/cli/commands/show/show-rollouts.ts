@@ -76,7 +76,7 @@ export async function showRollouts(query: RolloutQuery, { found, reader, io, asJ
   if (matches.length === 0) {
     const { outcome, reward, turns } = query
     const which = outcome === undefined ? '' : ` as ${outcome}`
-    const filters = [...(reward ? ['that reward'] : []), ...(turns ? ['those turns'] : [])]
+    const filters = [...(reward ? ['this reward'] : []), ...(turns ? ['this number of turns'] : [])]
     const filtered = filters.length > 0 ? ` with ${filters.join(' and ')}` : ''
     void io.stdout.line(`no rollout of ${found.name} has ended${which}${filtered}`)
     return

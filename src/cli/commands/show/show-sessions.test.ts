@@ -145,9 +145,9 @@ test('a session is shown branch by branch, with what was lost marked as such', a
     'What is 2+2?',
     'discarded: client_gone',
     'half an ans',
-    '── branch 2 of 3, goes on from #0 ──',
+    '── branch 2 of 3, continues from #0 ──',
     'It is 4.',
-    '── branch 3 of 3, starts anew ──',
+    '── branch 3 of 3, new conversation ──',
     'Be a pirate.',
     'Arr!',
     '2 complete ones, 1 discarded · 3 branches · not all with token ids',
@@ -181,12 +181,12 @@ test('what a gateway has none of is refused with a next step', async () => {
   expect(await run(runs.root, 'show', 'gateway', 'grp-1')).toMatchObject({
     code: 1,
     stderr: expect.stringMatching(
-      /run gateway has no session grp-1; that is a group, whose newest session is ses-1; .*millrace export gateway --group grp-1/,
+      /run gateway has no session grp-1; this is the id of a group, whose newest session is ses-1; .*millrace export gateway --group grp-1/,
     ),
   })
   expect(await run(runs.root, 'show', 'gateway', '--outcome', 'any')).toMatchObject({
     code: 2,
-    stderr: expect.stringContaining('--outcome is for rollouts'),
+    stderr: expect.stringContaining('--outcome applies to rollouts'),
   })
 })
 
@@ -218,7 +218,7 @@ test('a session whose record is damaged costs its own row', async () => {
   expect(stdout).toMatch(/^ses-1 cannot be read; why: .* show gateway ses-1$/m)
   expect(stdout).toMatch(/^ses-2 .*\nses-0 /m)
   expect((await run(runs.root, 'show', 'gateway', 'ses-1')).stderr).toContain(
-    'session ses-1 at its start cannot be read',
+    'the start record of session ses-1 cannot be read',
   )
   const { newest, unreadable } = JSON.parse((await run(runs.root, 'show', 'gateway', '--json')).stdout) as {
     newest: { id: string }[]

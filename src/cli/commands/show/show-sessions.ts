@@ -80,10 +80,10 @@ function noSession(id: string, { found, reader, io }: Omit<ShownRun, 'asJson'>):
   const { sessions } = reader
   const [newest] = sessions.sessions({ order: 'newest', limit: 1 })
   const [ofGroup] = sessions.sessions({ group: id, order: 'newest', limit: 1 })
-  let hint = newest ? `the newest is ${newest.id}` : 'there is none yet'
+  let hint = newest ? `the newest is ${newest.id}` : 'the run has no session yet'
   if (ofGroup) {
     const reference = runReference(found.folder, io)
-    hint = `that is a group, whose newest session is ${ofGroup.id}; ${io.program} export ${reference} --group ${id} has all of it`
+    hint = `this is the id of a group, whose newest session is ${ofGroup.id}; ${io.program} export ${reference} --group ${id} exports the whole group`
   }
   return new MillraceError('run_not_found', `run ${found.name} has no session ${id.slice(0, 64)}; ${hint}`)
 }
@@ -136,7 +136,7 @@ function* sessionLines(
     yield ''
     if (node.parent !== previous) {
       branch += 1
-      const from = node.parent === null ? 'starts anew' : `goes on from #${node.parent}`
+      const from = node.parent === null ? 'new conversation' : `continues from #${node.parent}`
       yield style.warn(`── branch ${branch} of ${branches}, ${from} ──`)
     }
     yield* nodeLines(node, nameMark(node, rewards.get(node.seq), style), style)

@@ -91,7 +91,7 @@ export function* nodeLines(node: MessageNode, mark: string, style: Style): Gener
 }
 
 const waiting = {
-  group: 'it has ended and waits for the others of its group; its reward is what it got by itself',
+  group: 'it has ended and waits for the rest of its group; its reward is without the group reward',
   score: 'it has ended and waits to be scored again',
 } as const
 
@@ -153,7 +153,7 @@ function repairText({ rule, at, applied }: ToolRepair): string {
 /** A mark for a message that does not follow the one above it: most conversations are linear, but some are trees. */
 function branchMark(node: MessageNode, previous: number | null, style: Style): string {
   if (node.parent === previous) return ''
-  return style.warn(node.parent === null ? '  starts anew' : `  goes on from message ${node.parent}`)
+  return style.warn(node.parent === null ? '  new conversation' : `  continues from message ${node.parent}`)
 }
 
 function* assistantLines(message: AssistantMessage, style: Style): Generator<string, void, void> {
@@ -244,8 +244,8 @@ interface ShownAttempt {
 }
 
 function attemptText({ name, ended, discarded, why }: ShownAttempt, style: Style): string {
-  if (why !== undefined) return `${name} ${style.warn('given up')}: ${printableLine(why)}`
-  const takenBack = style.dim('taken back to run again')
+  if (why !== undefined) return `${name} ${style.warn('aborted')}: ${printableLine(why)}`
+  const takenBack = style.dim('discarded to run again')
   if (!ended) return `${name} ${discarded ? takenBack : 'not ended'}`
   const error = ended.error ? `: ${printableLine(ended.error.message)}` : ''
   return `${name} ${inOutcomeColour(ended.outcome, ended.outcome, style)}${error}${discarded ? ` (${takenBack})` : ''}`

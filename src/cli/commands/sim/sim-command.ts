@@ -13,7 +13,7 @@ const simulatorFlags = {
   ...flagGroup('Behaviour', {
     imitate: flag.choice(
       ['vllm', 'sglang', 'openai', 'anthropic', 'millrace'] satisfies readonly ImitationName[],
-      'Whose server it acts as: its APIs, token fields, pause and abort.',
+      'The server to imitate: its APIs, token fields, pause and abort.',
       { default: 'vllm' },
     ),
     seed: flag.integer(
@@ -29,7 +29,7 @@ const simulatorFlags = {
     weightVersion: flag.text('<text>', 'The version that tokens are stamped with.'),
     routedExperts: flag.text(
       '<layers>x<experts>',
-      'Return the experts of each token, as a mixture with so many layers and experts per token does.',
+      'Return the experts of each token, like a mixture of experts with this many layers and experts per token.',
     ),
   }),
   ...flagGroup('Latency', {
@@ -45,20 +45,17 @@ const simulatorFlags = {
     'faults.malformed': probability('Answer something that is not JSON.'),
     'faults.hang': probability('Never answer.'),
     'faults.kill': probability('Break the connection in the middle of a reply.'),
-    'faults.quietEnd': probability('End in order in the middle of a reply.'),
-    'faults.stall': probability('Begin a reply and say nothing more.'),
+    'faults.quietEnd': probability('End the stream regularly in the middle of a reply.'),
+    'faults.stall': probability('Begin a reply and send nothing more.'),
     'faults.midstreamError': probability('Report an error in the middle of a reply.'),
     'faults.slow': probability('Take ten times as long.'),
     'faults.trickle': probability('One token at a time, at least 50 ms each.'),
-    retryAfterMs: amount('What a 429 tells the client to wait; 0 for nothing. [default: 100]'),
-    'overload.afterMs': amount('Answer 503 to everything from so long after the start …'),
-    'overload.forMs': amount('… for so long.'),
+    retryAfterMs: amount('The wait that a 429 announces to the client; 0 to announce none. [default: 100]'),
+    'overload.afterMs': amount('Answer every request with 503, beginning this long after the start.'),
+    'overload.forMs': amount('How long these 503 answers last.'),
   }),
   ...flagGroup('Server', {
-    recordEmitted: flag.integer(
-      '<count>',
-      'Remember so many replies as they left, for GET /sim/emitted. [default: none]',
-    ),
+    recordEmitted: flag.integer('<count>', 'Keep this many sent replies for GET /sim/emitted. [default: none]'),
   }),
 } as const satisfies FlagTable
 

@@ -21,7 +21,7 @@ describe('findTool', () => {
     ['search', 'several servers have a tool "search"; say which: web.search or files.search'],
     ['serch', 'there is no tool "serch"; did you mean search?'],
     ['web.serch', 'there is no tool "web.serch"; did you mean web.search?'],
-    ['fly', 'there is no tool "fly"; npx millrace tools list shows what there is'],
+    ['fly', 'there is no tool "fly"; npx millrace tools list shows all tools'],
   ])('refuses %s', (wanted, message) => {
     expect(() => findTool(wanted, tools, here)).toThrow(message)
   })

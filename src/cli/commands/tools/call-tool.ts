@@ -140,7 +140,7 @@ export function findTool<Tool extends CallableTool>(
     ...nearestNames(wanted, tools.map(fullName)),
   ])
   if (near.size === 0 && failure) throw failure
-  const hint = near.size > 0 ? `did you mean ${[...near].join(' or ')}?` : `${program} tools list shows what there is`
+  const hint = near.size > 0 ? `did you mean ${[...near].join(' or ')}?` : `${program} tools list shows all tools`
   throw usageError(`there is no tool "${wanted}"; ${hint}`)
 }
 

@@ -90,7 +90,7 @@ function conclusion(diagnosis: Diagnosis, style: Style): string {
 
 function consequence(diagnosis: Diagnosis): string {
   if (isMisconfigured(diagnosis)) return 'millrace eval refuses to start with such a configuration (exit code 2)'
-  if (!diagnosis.isRequired) return 'it is not required: rollouts do without it'
+  if (!diagnosis.isRequired) return 'it is not required: rollouts run without it'
   return (
     'it is required, so millrace eval ends before anything is run (exit code 1); with --no-preflight each rollout ends ' +
     'as tool_infra_error'

@@ -143,14 +143,14 @@ async function checkNames(
 function namesText(names: readonly string[]): string {
   const more = names.length - maxNamesShown
   const shown = names.slice(0, maxNamesShown).join(', ')
-  if (names.length === 0) return 'models see no tool of it'
+  if (names.length === 0) return 'models see none of its tools'
   return `models see ${shown}${more > 0 ? ` and ${formatQuantity(more, 'more tool')}` : ''}`
 }
 
 function listText({ tools }: ToolCatalogue): string {
   const { count, readOnly, idempotent } = countTools(tools)
   if (count === 0) return 'it offers no tools'
-  return `${formatQuantity(count, 'tool')}, of which ${readOnly} say they only read and ${idempotent} that they may be repeated`
+  return `${formatQuantity(count, 'tool')}: ${readOnly} declared read-only and ${idempotent} declared idempotent`
 }
 
 function countTools(tools: readonly ServerTool[]) {
@@ -180,15 +180,15 @@ function sharingAdvice(
   if (sharing === 'session') return 'session: each rollout has a session of its own on the one server'
   if (sharing === 'shared') {
     return 'command' in config
-      ? `shared: one process for all rollouts, ${memory} in all`
+      ? `shared: one process for all rollouts, ${memory} in total`
       : 'shared: one session for all rollouts'
   }
   const max = config.pool?.max ?? defaultPoolSize
   const whole = memoryBytes === undefined ? '' : `, ${formatBytes(memoryBytes * max)} with ${max} at once`
   const isHarmless = tools.count > 0 && tools.readOnly === tools.count
   const advice = isHarmless
-    ? 'all its tools say that they only read, so "sharing": "shared" is likely right: one process for all'
-    : 'if it keeps nothing between calls, "sharing": "shared" takes one process for all'
+    ? 'all its tools are declared read-only, so "sharing": "shared" is likely right: one process for all'
+    : 'if it keeps no state between calls, "sharing": "shared" needs only one process for all'
   return `pooled: a process for each rollout, ${memory} each${whole}; ${advice}`
 }
 
@@ -204,7 +204,7 @@ function packageRunnerHints(config: ServerConfig): string[] {
 
 function configHints(error: unknown): string[] {
   const variable = error instanceof MillraceError ? error.data['variable'] : undefined
-  if (typeof variable !== 'string') return ['docs/tools.md lists what a server may be given']
+  if (typeof variable !== 'string') return ['docs/tools.md lists the fields of a server']
   return [`${variable} is empty or not set: export it, put it into .env, or write \${${variable}:-a default}`]
 }
 
@@ -225,7 +225,7 @@ function commandHint({ command, env, cwd: folder }: StdioServerConfig, cwd: stri
     return `"command" is one program: write "command": "${first}", "args": ${JSON.stringify(rest)}`
   }
   if (command.includes('/')) {
-    return `${command} is looked for from ${folder ?? cwd}: correct the path, or make the file executable with chmod +x`
+    return `the path ${command} starts from ${folder ?? cwd}: correct the path, or make the file executable with chmod +x`
   }
   return `install ${command}, or give its whole path; PATH is ${env?.['PATH'] ?? process.env['PATH'] ?? ''}`
 }
@@ -238,7 +238,7 @@ function exitHints(hasExited: boolean, stderr: string): string[] {
     const example = `"${variable}": "\${${variable}}"`
     return [`it may lack ${variable}: a server gets only the variables in its "env", as in ${example}`]
   }
-  if (hasExited) return ['run its command by hand to see what it says; it must keep running and wait for its input']
+  if (hasExited) return ['run its command by hand to see its output; it must keep running and wait for input']
   return ['it runs but does not answer: does it need an argument, as in "stdio", to speak MCP on its standard input?']
 }
 
@@ -248,7 +248,7 @@ function urlHints(error: MillraceError, { url, type, headers = {} }: HttpServerC
   const { origin, hostname } = target
   if (status === 401 || status === 403) {
     const has = Object.keys(headers).some((name) => name.toLowerCase() === 'authorization')
-    if (has) return ['it refuses the key in "headers": is it right, and still valid?']
+    if (has) return ['it rejects the key in "headers": is the key right, and still valid?']
     return ['it requires authentication: give it "headers": { "Authorization": "Bearer ${…}" }']
   }
   if (type === 'sse') return ['if the server speaks Streamable HTTP, as most now do, its "type" is "http"']
@@ -257,9 +257,9 @@ function urlHints(error: MillraceError, { url, type, headers = {} }: HttpServerC
   const isUnknownHost = codes.has('ENOTFOUND') || codes.has('EAI_AGAIN')
   if (!isUnknownHost && !codes.has('ECONNREFUSED') && !codes.has('UND_ERR_CONNECT_TIMEOUT')) return []
   if (proxyFor(target, process.env) !== undefined) {
-    const way = `HTTPS_PROXY or HTTP_PROXY says to go through a proxy to ${hostname}`
-    return [`${way}: is that right, and does it run? NO_PROXY=${hostname} goes past it`]
+    const way = `HTTPS_PROXY or HTTP_PROXY sets a proxy for ${hostname}`
+    return [`${way}: is the proxy right, and does it run? NO_PROXY=${hostname} bypasses it`]
   }
-  if (!isUnknownHost) return [`nobody answers at ${origin}: is the server running, and is that its port?`]
-  return [`no address is known for ${hostname}: is the host name right, and can this machine look it up?`]
+  if (!isUnknownHost) return [`no server answers at ${origin}: is the server running, and is the port right?`]
+  return [`the host name ${hostname} cannot be resolved: is it right, and does DNS work on this machine?`]
 }

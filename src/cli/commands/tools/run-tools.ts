@@ -53,7 +53,7 @@ const actions: Readonly<Record<string, Action>> = {
       const { environmentName, isServerFile } = await import('./tool-source.ts')
       if (isServerFile(name)) {
         throw usageError(
-          `millrace tools serve takes an environment, whose own tools it serves; ${name} is a file of servers, which any MCP client can open itself`,
+          `millrace tools serve serves the tools of an environment; ${name} is a file of servers, which any MCP client can open directly`,
         )
       }
       const { loadEnvironment } = await import('../../../env/index.ts')
@@ -70,7 +70,7 @@ export async function runTools(invocation: Invocation<typeof toolsFlags>, io: Co
   if (!action) {
     const near = nearestName(name, Object.keys(actions))
     throw usageError(
-      `millrace tools has no "${name}"; ${near ? `did you mean ${near}?` : 'there is list, call, doctor and serve'}`,
+      `millrace tools has no "${name}"; ${near ? `did you mean ${near}?` : 'the actions are list, call, doctor and serve'}`,
     )
   }
   refuseWhatIsForOthers(name, action, invocation)
@@ -106,5 +106,5 @@ function refuseWhatIsForOthers(
     )
   }
   const extra = given[2 + action.extra]
-  if (extra !== undefined) throw usageError(`do not know what to do with "${extra}"; see millrace tools --help`)
+  if (extra !== undefined) throw usageError(`unexpected argument "${extra}"; see millrace tools --help`)
 }

@@ -60,13 +60,13 @@ export function onlyServer(source: ToolSource, name: string | undefined): ToolSo
   if (Object.hasOwn(source.servers, name)) return { ...source, servers: { [name]: source.servers[name] } }
   const known = Object.keys(source.servers)
   const near = nearestName(name, known)
-  const hint = near ? `did you mean ${near}?` : `there is ${known.join(', ') || 'none'}`
+  const hint = near ? `did you mean ${near}?` : `its servers: ${known.join(', ') || 'none'}`
   throw usageError(`${source.label} has no server "${name}"; ${hint}`)
 }
 
 export function serverConfig({ servers, label }: ToolSource, name: string, env: Variables): ServerConfig {
   const config = readServerConfigs({ mcpServers: { [name]: servers[name] } }, label, env)[name]
-  if (!config) throw new MillraceError('internal', `${name} was read and is not there`)
+  if (!config) throw new MillraceError('internal', `server ${name} was read but has no config`)
   return config
 }
 
@@ -88,7 +88,7 @@ async function readConfiguration(
 ): Promise<ToolSource> {
   const [option] = Object.keys(options)
   if (option !== undefined) {
-    throw usageError(`--env.${option} is for an environment, and ${path} is a file of servers`)
+    throw usageError(`--env.${option} applies to an environment, but ${path} is a file of servers`)
   }
   const content = await readJsonFile(path, cwd)
   // As for every MCP client, fields beside `mcpServers` belong to other programs.

@@ -9,7 +9,7 @@ export const toolsFlags = {
   ...flagGroup('call', {
     arg: flag.texts(
       '<name>=<value>',
-      'An argument, instead of JSON; may be given several times. What reads as JSON is JSON, unless the tool wants text.',
+      'An argument, instead of JSON; may be given several times. Valid JSON is parsed, unless the tool expects text.',
     ),
   }),
   ...flagGroup('call, serve', {
@@ -31,7 +31,7 @@ export const command = defineCommand({
   name: 'tools',
   description:
     'list: opens all servers at once and shows what they offer. call: calls one tool, by its name or as server.tool, and shows ' +
-    'what it answers. doctor: finds out why a server will not start, step by step, and what it will cost. serve: offers an ' +
+    'its answer. doctor: finds out why a server does not start, step by step, and how much memory it needs. serve: offers an ' +
     'environment’s own tools to any MCP client, with a state of its own for each session.',
   arguments: [
     { name: 'action', required: true, help: 'an action: list, call, doctor or serve' },
@@ -49,12 +49,12 @@ export const command = defineCommand({
     'millrace tools list servers.json': 'what the servers of a file offer',
     [`millrace tools call servers.json web.search '{"query": "tide"}'`]: 'one call, as JSON',
     'millrace tools call servers.json search --arg query=tide': 'the same, without quoting',
-    'millrace tools doctor servers.json --server web': 'why it will not start',
+    'millrace tools doctor servers.json --server web': 'why it does not start',
     'millrace tools serve guess-number --http 3333': 'the tools of an example, over HTTP',
   },
   exitCodes: {
-    ok: 'done; serve: its client has gone, or it was interrupted',
-    failed: 'a server that is required did not open, or the tool failed',
+    ok: 'done; serve: its client has disconnected, or it was interrupted',
+    failed: 'a required server did not open, or the tool failed',
     usage: 'the command line or the configuration is wrong, also of a server that is not required',
     interrupted: 'interrupted by Ctrl-C',
   },

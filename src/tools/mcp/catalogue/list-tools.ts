@@ -58,7 +58,7 @@ export async function listTools(
 function unfit(why: string): MillraceError {
   return new MillraceError(
     'tool_infra',
-    `its tool list is not as MCP has it: ${why}. That is for the server to correct; a tool that is named in "deny" is left out`,
+    `its tool list violates MCP: ${why}. Correct the server, or leave the tool out with "deny"`,
   )
 }
 

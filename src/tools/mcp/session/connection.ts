@@ -163,7 +163,7 @@ export class Connection {
     // A call that still waits for a socket need not be cancelled at the server.
     const wasSent = pending.request?.isSent ?? true
     if (!this.#settle(pending, why === 'timeout' ? { kind: why, wasSent } : { kind: why }) || !wasSent) return
-    const params = { requestId: pending.id, reason: why === 'timeout' ? 'it took too long' : 'no longer wanted' }
+    const params = { requestId: pending.id, reason: why === 'timeout' ? 'it took too long' : 'no longer needed' }
     // Nobody waits for this: a server that cannot be told will not last long.
     this.#transport.send({ jsonrpc: '2.0', method: 'notifications/cancelled', params }).catch(() => {})
   }

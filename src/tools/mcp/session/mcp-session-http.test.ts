@@ -63,7 +63,7 @@ test('a call whose stream ends without an answer may have run, and leaves the se
     code: 'tool_infra',
     data: { server: 'web', tool: 'cut', mayHaveRun: true, generation: 1, attempt: 1 },
   })
-  expect(error.rawMessage).toContain("server 'web' broke off 'cut' without an answer")
+  expect(error.rawMessage).toContain("server 'web' aborted 'cut' without an answer")
   expect(await made.session.call(calling('echo'))).toMatchObject({ content: 'hi in session-1' })
   expect(server.ended).toEqual([])
 })
@@ -210,9 +210,9 @@ test('what is secret in the headers stays out of errors', async () => {
 })
 
 test.each([
-  [401, '', 'HTTP 401: no further words. Check the key in "headers"'],
+  [401, '', 'HTTP 401: without a message. Check the key in "headers"'],
   [404, 'nothing here', 'HTTP 404: nothing here. Check the path in "url", which is often /mcp'],
-  [502, '', 'HTTP 502: no further words'],
+  [502, '', 'HTTP 502: without a message'],
 ])('a server that answers with %d says so', async (status, page, said) => {
   await using server = await HttpMcpServer.start({ refuses: { status, page } })
   await using made = sessionOn(server.url)
@@ -333,8 +333,8 @@ test('what is wrong with a list is told in one line', async () => {
   await using server = await HttpMcpServer.start({ lists })
   await using made = sessionOn(server.url)
   expect((await thrown(made.session.open())).rawMessage).toBe(
-    "server 'web' could not be opened: its tool list is not as MCP has it: bare: inputSchema: missing; expected object; " +
+    "server 'web' could not be opened: its tool list violates MCP: bare: inputSchema: missing; expected object; " +
       'old: inputSchema.type: expected "object"; vague: description: expected string, got null; and 1 more. ' +
-      'That is for the server to correct; a tool that is named in "deny" is left out',
+      'Correct the server, or leave the tool out with "deny"',
   )
 })

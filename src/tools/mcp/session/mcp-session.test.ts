@@ -62,8 +62,8 @@ test('a tool that is not as MCP has it is named, and the others can be had witho
   await expect(refused.session.open()).rejects.toMatchObject({
     code: 'tool_infra',
     rawMessage:
-      "server 'mis' could not be opened: its tool list is not as MCP has it: bare: inputSchema: missing; expected object. " +
-      'That is for the server to correct; a tool that is named in "deny" is left out',
+      "server 'mis' could not be opened: its tool list violates MCP: bare: inputSchema: missing; expected object. " +
+      'Correct the server, or leave the tool out with "deny"',
   })
   await using made = sessionWith(['bare-tool'], { deny: ['bare'] })
   const { tools, unlisted } = await made.session.open()

@@ -125,7 +125,7 @@ export class McpSession extends Resource {
         const answer = answerContent(outcome.result)
         if (answer) return { ...answer, detail: this.#detail(connection, attempts) }
         throw this.#infra(
-          `server '${this.name}' answered '${call.tool}' with something that is no tool result`,
+          `server '${this.name}' answered '${call.tool}' with a value that is not a tool result`,
           connection,
           attempts,
         )
@@ -207,7 +207,7 @@ export class McpSession extends Resource {
   #failureText({ call, number, lastFailure, mayHaveRun: before }: CallAttempts, failure: CallFailure): string {
     const what = {
       refused: `refused '${call.tool}'`,
-      cut: `broke off '${call.tool}' without an answer`,
+      cut: `aborted '${call.tool}' without an answer`,
       lost: `was lost during '${call.tool}'`,
     }[failure.kind]
     const message = `server '${this.name}' ${what}: ${this.#errors.text(failure.cause)}`
@@ -219,8 +219,8 @@ export class McpSession extends Resource {
     if (failure.kind === 'refused') return message
     if (runs === 0) return `${message}. The call did not run.`
     return this.#options.config.retry === 'never'
-      ? `${message}. The call may have run, and retry: 'never' forbids to repeat it.`
-      : `${message}. The call may have run, so it was not repeated. See first why the server failed. Only if each of its tools may run twice, retry: 'always' has such calls repeated.`
+      ? `${message}. The call may have run, and retry: 'never' forbids a repetition.`
+      : `${message}. The call may have run, so it was not repeated. Find out first why the server failed. If each of its tools may run twice, retry: 'always' repeats these calls.`
   }
 
   async #reach(attempts: CallAttempts): Promise<Connection> {
@@ -263,7 +263,9 @@ export class McpSession extends Resource {
     using scope = new AbortScope(call.signal)
     const { signal } = scope
     const { onAway } = call
-    const resume = onAway?.(new MillraceError('tool_infra', `server '${this.name}' is opened again: ${this.#lossText}`))
+    const resume = onAway?.(
+      new MillraceError('tool_infra', `server '${this.name}' is being reopened: ${this.#lossText}`),
+    )
     attempts.startWait()
     try {
       const opening = breaker.open(() => this.#kept.reach(signal), { signal, onAway })
@@ -277,7 +279,7 @@ export class McpSession extends Resource {
 
   async #connectInTime({ call, leftMs, limitMs }: CallAttempts): Promise<Connection> {
     const reason = (): Error =>
-      new Error(`server '${this.name}' was not there within the ${Math.round(limitMs)} ms of the call`)
+      new Error(`server '${this.name}' was not available within the ${Math.round(limitMs)} ms of the call`)
     using scope = new AbortScope(call.signal, leftMs, reason)
     return await this.#kept.reach(scope.signal)
   }
@@ -287,7 +289,7 @@ export class McpSession extends Resource {
     const { call, lastFailure } = attempts
     const when = lastFailure ? `was lost during '${call.tool}'` : 'was lost'
     const cause = lastFailure?.cause ?? new Error(this.#lossText)
-    const forgot = 'It has forgotten what this rollout told it; set "onRestart": "tell" to let the model know and go on'
+    const forgot = 'It has lost the state of this rollout; set "onRestart": "tell" to tell the model and continue'
     return this.#errors.infra(
       `server '${this.name}' ${when}: ${this.#errors.text(cause)}. ${forgot}.`,
       {

@@ -163,7 +163,7 @@ export class ReconnectingConnection extends Resource {
     const isAway = breaker?.waits === true && config.sharing === 'shared' && Number.isFinite(waitMs)
     if (!this.#isCircuitOpen && !isAway) this.#options.onEvent({ name: 'mcp.circuit_open', server, cause })
     this.#isCircuitOpen = true
-    const often = `it was opened again ${limits.max} times within ${limits.windowMs} ms`
+    const often = `it was reopened ${limits.max} times within ${limits.windowMs} ms`
     const next = Number.isFinite(waitMs)
       ? `the next try is possible in ${Math.ceil(waitMs)} ms`
       : 'reconnect.max allows none'
@@ -217,7 +217,7 @@ export class ReconnectingConnection extends Resource {
         onLost: (connection, cause) => this.noteLoss(connection, cause),
         catalogues,
         failure: ({ error, ending, closeError }) => {
-          const unclosed = closeError === undefined ? '' : `. Nor could it be closed: ${this.#errors.text(closeError)}`
+          const unclosed = closeError === undefined ? '' : `. Closing it also failed: ${this.#errors.text(closeError)}`
           return this.#errors.infra(
             `server '${server}' could not be opened: ${this.#errors.text(error)}${unclosed}`,
             {

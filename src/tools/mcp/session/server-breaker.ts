@@ -203,7 +203,7 @@ export class ServerBreaker {
     return new MillraceError(
       'tool_infra',
       `server '${this.#server}' has been away for ${awayMs} ms, and rollouts wait ${this.#awayTimeoutMs} ms ` +
-        `("awayTimeoutMs"). See why it does not answer: ${why.rawMessage}`,
+        `("awayTimeoutMs"). Find out why it does not answer: ${why.rawMessage}`,
       { data: { ...why.data, awayMs }, cause: why },
     )
   }

@@ -37,7 +37,7 @@ test.each([true, false])('with onRestart "fail" a restart ends the rollout; requ
   await using answering = leaseOf({ isRequired, onRestart: 'fail' }, () => restarted)
   await expect(answering.call('one', call)).rejects.toMatchObject({
     code: 'tool_infra',
-    message: expect.stringContaining('has forgotten what this rollout told it'),
+    message: expect.stringContaining('has lost the state of this rollout'),
     data: { server: 'one', generation: 2, sessionRestarted: true },
   })
   await using failing = leaseOf({ isRequired, onRestart: 'fail' }, fail(lostAgain))

@@ -61,7 +61,8 @@ export class RolloutLease implements ServerLease {
   }
 
   async call(server: string, call: ServerCall): Promise<ServerAnswer> {
-    if (this.#givenBack) throw new MillraceError('closed', `the rollout has given back its tool server "${server}"`)
+    if (this.#givenBack)
+      throw new MillraceError('closed', `the rollout has already released its tool server "${server}"`)
     const lease = this.#leased.get(server)
     if (!lease) return this.#withoutServer(server)
     lease.isUsed = true
@@ -142,8 +143,8 @@ function forgotten({ tool }: ServerCall, detail: ServerCallDetail): MillraceErro
   const { server, generation, attempts } = detail
   return new MillraceError(
     'tool_infra',
-    `the tool server "${server}" was restarted and has forgotten what this rollout told it; set "onRestart": "tell" to let ` +
-      'the model know and go on',
+    `the tool server "${server}" was restarted and has lost the state of this rollout; set "onRestart": "tell" to tell ` +
+      'the model and continue',
     { data: { server, tool, generation, attempt: attempts, sessionRestarted: true } },
   )
 }

@@ -184,7 +184,7 @@ test('a call has all of its time after its server was opened again, however long
   started.resolve()
   expect(await answer).toMatchObject({ content: 'hi in session-1', isError: false })
   // It was never away, only slow.
-  expect(waits).toEqual([expect.stringMatching(/^server 'web' is opened again: /), 'over'])
+  expect(waits).toEqual([expect.stringMatching(/^server 'web' is being reopened: /), 'over'])
   expect(servers.events.filter(({ name }) => name === 'mcp.away')).toEqual([])
 })
 

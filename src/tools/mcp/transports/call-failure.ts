@@ -53,7 +53,7 @@ export function statusOf(error: unknown): number | undefined {
 }
 
 function statusText(status: number, page: string): string {
-  return `HTTP ${status}: ${page.trim() || 'no further words'}`
+  return `HTTP ${status}: ${page.trim() || 'without a message'}`
 }
 
 export function neverConnected(error: Error): boolean {

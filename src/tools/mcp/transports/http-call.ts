@@ -159,14 +159,14 @@ export class HttpReply implements Dispatcher.DispatchHandler, EventSink {
   /** Closes the socket of the request: the server sees that nobody reads the reply. `onEnd` is not called. */
   abort(): void {
     this.#isAborted = true
-    if (!this.#isEnded) this.#controller?.abort(new Error('the call was given up'))
+    if (!this.#isEnded) this.#controller?.abort(new Error('the call was aborted'))
     this.#isEnded = true
   }
 
   onRequestStart(controller: Controller): void {
     this.#controller = controller
     // The call was abandoned while it waited for a socket.
-    if (this.#isAborted) controller.abort(new Error('the call was given up'))
+    if (this.#isAborted) controller.abort(new Error('the call was aborted'))
   }
 
   onResponseStart(_controller: Controller, status: number, headers: ResponseHeaders): void {
@@ -223,7 +223,7 @@ export class HttpReply implements Dispatcher.DispatchHandler, EventSink {
       this.#fail({ kind: 'refused', mayHaveRun: true, cause: new Error('the reply to the call is not JSON') })
       return
     }
-    const cause = new Error('the reply to the call holds no answer to it')
+    const cause = new Error('the reply to the call contains no answer')
     if (this.#isAnswered) this.#end({ kind: 'answered' })
     else this.#fail({ kind: 'refused', mayHaveRun: true, cause })
   }

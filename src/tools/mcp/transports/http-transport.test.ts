@@ -50,7 +50,7 @@ test('a reply is what it was', async () => {
 
 test.each(['application/json', 'text/event-stream'])('one without end is given up (%s)', async (type) => {
   const { text } = await read(200, type, (response) => flood(response, 'x'.repeat(1_000)))
-  expect(text).toContain(`what the server sent is larger than ${maxBytes} bytes`)
+  expect(text).toContain(`the data from the server is larger than ${maxBytes} bytes`)
 })
 
 test.each(['\n', '\r\n'])('a stream may be as long as it likes, but none of its events (ended by %j)', async (end) => {

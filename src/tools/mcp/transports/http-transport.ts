@@ -247,5 +247,5 @@ function eventBytes(): (chunk: Uint8Array) => number {
 }
 
 function tooLong(maxBytes: number): Error {
-  return new Error(`what the server sent is larger than ${maxBytes} bytes`)
+  return new Error(`the data from the server is larger than ${maxBytes} bytes`)
 }

@@ -36,5 +36,5 @@ test('refuses to hold more calls than any session should have', () => {
   const calls = new PendingCalls()
   const call = pendingCall()
   for (let count = 0; count < 65_536; count += 1) calls.add(call, 'x')
-  expect(() => calls.add(call, 'x')).toThrow("calls wait for server 'x' already")
+  expect(() => calls.add(call, 'x')).toThrow("calls already wait for server 'x'")
 })

@@ -21,7 +21,7 @@ export class PendingCalls {
     if (this.#calls.size >= maxPending) {
       throw new MillraceError(
         'overloaded',
-        `${maxPending} calls wait for server '${server}' already: lower the concurrency`,
+        `${maxPending} calls already wait for server '${server}': lower the concurrency`,
       )
     }
     call.id = this.#nextId

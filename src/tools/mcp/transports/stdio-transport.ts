@@ -136,7 +136,7 @@ function neverWritten(server: string, why: string, cause?: unknown): MillraceErr
 }
 
 function silent(server: string): MillraceError {
-  return new MillraceError('tool_infra', `server '${server}' closed its output but did not exit, so it was ended`, {
+  return new MillraceError('tool_infra', `server '${server}' closed its output but did not exit, so it was killed`, {
     data: { server },
   })
 }
