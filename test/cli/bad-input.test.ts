@@ -19,7 +19,7 @@ function expectRefusal(ended: Ended, code: number, message: RegExp): void {
 
 const evaluation = ['eval', 'arithmetic', '-m', 'sim', '--limit', '2']
 
-describe.concurrent('a command line that cannot be carried out', () => {
+describe.concurrent('an invalid command line', () => {
   it.each<[string, RegExp]>([
     ['evla', /unknown command evla; did you mean millrace eval\?/],
     ['helpp', /unknown command helpp; did you mean millrace help\?/],
@@ -76,7 +76,7 @@ describe.concurrent('an environment that cannot be used', () => {
   const eval_ = (cwd: string, ...words: string[]): Promise<Ended> =>
     millrace({ cwd }, 'eval', ...words, '-m', 'sim', '--json')
 
-  it('is not there, and what is there is suggested', async () => {
+  it('is reported with a suggestion if its file does not exist', async () => {
     await using place = await temporaryRuns()
     const cwd = place.root
     await writeFile(join(cwd, 'environment.ts'), '')
@@ -88,7 +88,7 @@ describe.concurrent('an environment that cannot be used', () => {
     for (const [environment, message] of cases) expectRefusal(await eval_(cwd, environment), 1, message)
   })
 
-  it('throws when it is loaded; the stack is for --debug', async () => {
+  it('is reported without a stack if it throws while loading; --debug adds the stack', async () => {
     await using place = await temporaryRuns()
     const file = fixture('throws-on-load.ts')
     const message =
@@ -100,7 +100,7 @@ describe.concurrent('an environment that cannot be used', () => {
     expect(debugged.stderr).toMatch(/at file:.*throws-on-load\.ts:1:\d+$/m)
   })
 
-  it('exports none, or has no tasks to give', async () => {
+  it('is reported if the module exports no environment or the task source is empty', async () => {
     await using place = await temporaryRuns()
     const cwd = place.root
     await writeFile(join(cwd, 'other.mjs'), 'export const size = 3\n')
@@ -116,7 +116,7 @@ describe.concurrent('an environment that cannot be used', () => {
   })
 })
 
-it('a row that is no task costs its rollouts, with the reason, and not the run', async () => {
+it('an invalid task row fails its own rollouts with the reason, and the run continues', async () => {
   await using place = await temporaryRuns()
   const cwd = place.root
   const rows = Array.from({ length: 7_400 }, (_, index) => JSON.stringify({ left: index, right: 1 }))
@@ -173,7 +173,7 @@ describe.concurrent('a model that cannot be used', () => {
     )
   }
 
-  it('is unknown to the server, which says what it offers; its key is wrong, or missing', async () => {
+  it('is reported if the server does not list it, or if its key is wrong or missing', async () => {
     await using place = await temporaryRuns()
     await using server = await SimulatorServer.start({ apiKey: 'sesame', models: ['good', 'better'] })
     const cwd = place.root
@@ -191,7 +191,7 @@ describe.concurrent('a model that cannot be used', () => {
     expect(await readdir(join(cwd, 'runs'))).toEqual([])
   })
 
-  it('has no key where one is needed', async () => {
+  it('is refused if it needs a key and none is set', async () => {
     await using place = await temporaryRuns()
     const ended = await millrace({ cwd: place.root }, 'eval', 'arithmetic', '-m', 'gpt-4.1-mini', '--json')
     expectRefusal(
@@ -201,7 +201,7 @@ describe.concurrent('a model that cannot be used', () => {
     )
   })
 
-  it('has no key, and is not asked', async () => {
+  it('is refused before any request if its key variable is not set', async () => {
     await using place = await temporaryRuns()
     const cwd = place.root
     const named = { backends: [{ url: 'http://127.0.0.1:9/v1', apiKeyEnv: 'NAMED_KEY' }] }
@@ -217,7 +217,7 @@ describe.concurrent('a model that cannot be used', () => {
     )
   })
 
-  it('cannot be reached', async () => {
+  it('is reported if the server cannot be reached', async () => {
     await using place = await temporaryRuns()
     // A port that was free a moment ago.
     const probe = createServer().listen(0, '127.0.0.1')
@@ -228,7 +228,7 @@ describe.concurrent('a model that cannot be used', () => {
     expectRefusal(ended, 1, /cannot be reached: connect ECONNREFUSED .* Is the server running, and is the port right\?/)
   })
 
-  it('has no price to hold a cost limit against', async () => {
+  it('is refused with a cost limit if its price is unknown', async () => {
     await using place = await temporaryRuns()
     const words = ['eval', 'arithmetic', '-m', 'mine', '--base-url', 'http://127.0.0.1:9/v1', '--max-cost', '5']
     const ended = await millrace({ cwd: place.root }, ...words)
@@ -249,7 +249,7 @@ describe.concurrent('a model that cannot be used', () => {
 })
 
 describe.concurrent('a run folder that cannot be used', () => {
-  it('lies below a file, or where no folder can be made', async () => {
+  it('is refused below a file or where no folder can be created', async () => {
     await using place = await temporaryRuns()
     const cwd = place.root
     await writeFile(join(cwd, 'file'), '')
@@ -273,7 +273,7 @@ describe.concurrent('a run folder that cannot be used', () => {
     )
   })
 
-  it('belongs to a run of another configuration, or of that name already', async () => {
+  it('is refused if it belongs to a run with another configuration, or if its name is taken', async () => {
     await using place = await temporaryRuns()
     const cwd = place.root
     const words = [...evaluation, '--run', 'it']
@@ -289,7 +289,7 @@ describe.concurrent('a run folder that cannot be used', () => {
     expectRefusal(missing, 1, /there is no run named that in runs to continue; `millrace list` shows all runs/)
   })
 
-  it('is in use', async () => {
+  it('is refused while another process uses it', async () => {
     await using place = await temporaryRuns()
     const cwd = place.root
     const words = [...evaluation, '--run', 'it', '--sim.ttftMs=1800000', '--no-preflight', '--json']
@@ -304,7 +304,7 @@ describe.concurrent('a run folder that cannot be used', () => {
     expect(second.stderr).toContain(`process ${running.process.pid} `)
   })
 
-  it('holds something broken, or something else', async () => {
+  it('is refused if its files are damaged or it is not a run', async () => {
     await using place = await temporaryRuns()
     const cwd = place.root
     await millrace({ cwd }, ...evaluation, '--run', 'it')

@@ -20,7 +20,7 @@ function run(words: readonly string[], nodeFlags: readonly string[] = []) {
 const preloaded = (code: string): string => `--import=data:text/javascript,${encodeURIComponent(code)}`
 
 describe('bin/millrace.js', () => {
-  it('hands its words to the command line and exits with its code', () => {
+  it('passes its arguments to the command line and exits with its code', () => {
     expect(run(['--version'])).toMatchObject({
       status: 0,
       stdout: expect.stringMatching(/^\d+\.\d+\.\d+\n$/),
@@ -29,11 +29,11 @@ describe('bin/millrace.js', () => {
     expect(run(['evla'])).toMatchObject({ status: 2, stdout: '' })
   })
 
-  it('ends though something was left open', () => {
+  it('exits although a timer is still active', () => {
     expect(run(['--version'], [preloaded('setInterval(() => {}, 1000)')])).toMatchObject({ status: 0, stderr: '' })
   })
 
-  it('loads the database without a word about experiments, and lets other warnings through', () => {
+  it('hides the warning about the experimental database, but no other warning', () => {
     const folder = fileURLToPath(new URL('.', import.meta.url))
     expect(run(['list', '--runs', folder])).toMatchObject({ status: 0, stderr: '' })
     const warn = preloaded('setImmediate(() => process.emitWarning("something else", "ExperimentalWarning"))')
@@ -41,7 +41,7 @@ describe('bin/millrace.js', () => {
   })
 
   it.each(['thread', 'process'])(
-    'keeps compiled code for a worker %s, too, and not for what others start',
+    'shares its compile cache with a worker %s, but not with the processes that the environment starts',
     async (isolation) => {
       await using runs = await temporaryRuns()
       const file = join(runs.root, 'environment.ts')
@@ -76,7 +76,7 @@ describe('bin/millrace.js', () => {
     },
   )
 
-  it('says what it needs on an older Node', () => {
+  it('reports the required version on an older Node', () => {
     const older = 'Object.defineProperty(process, "versions", { value: { ...process.versions, node: "20.20.2" } })'
     const { status, stdout, stderr } = run(['--version'], [preloaded(older)])
     expect({ status, stdout }).toEqual({ status: 1, stdout: '' })

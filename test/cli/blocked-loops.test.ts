@@ -2,7 +2,7 @@ import { temporaryRuns } from 'millrace/testing'
 import { expect, it } from 'vitest'
 import { fixture, millrace, objects } from '../support/cli/millrace-process.ts'
 
-it.concurrent.each([[['--json']], [[]]])('a reward that holds up the loop is named once, with %j', async (flags) => {
+it.concurrent.each([[['--json']], [[]]])('a reward that blocks the loop is reported once, with %j', async (flags) => {
   await using runs = await temporaryRuns()
   const ended = await millrace({ cwd: runs.root }, 'eval', fixture('holds-up-the-loop.ts'), '-m', 'sim', ...flags)
   expect(ended.code, ended.stderr).toBe(0)

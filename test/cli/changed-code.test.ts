@@ -16,7 +16,7 @@ const environment = `
     reward: () => rewardOf(),
   })`
 
-test('code that has changed between two launches of a run is a warning, also with --json', async () => {
+test('a launch warns if the code has changed since the last launch, also with --json', async () => {
   await using place = await temporaryRuns()
   const cwd = place.root
   await writeFile(join(cwd, 'environment.ts'), environment)
@@ -44,7 +44,7 @@ test('code that has changed between two launches of a run is a warning, also wit
   expect(JSON.parse(again.stdout)).toMatchObject({ changedCode: ['reward.ts'] })
 })
 
-test('a complete run whose tasks have become more says so too, and only if they have', async () => {
+test('a complete run warns about changed code only if new tasks are run', async () => {
   await using place = await temporaryRuns()
   const cwd = place.root
   const tasks = join(cwd, 'tasks.jsonl')
@@ -72,7 +72,7 @@ test('a complete run whose tasks have become more says so too, and only if they 
   expect(more.at(-1)).toMatchObject({ changedCode: ['reward.ts'] })
 })
 
-test('code that was put right before all of a run is run again is no warning: nothing of the former is left', async () => {
+test('a run whose attempts are all repeated with corrected code prints no warning', async () => {
   await using place = await temporaryRuns()
   const cwd = place.root
   await writeFile(join(cwd, 'reward.ts'), 'export const rewardOf = () => 1')
@@ -85,7 +85,7 @@ test('code that was put right before all of a run is run again is no warning: no
   expect(stdout + stderr).not.toContain('changed')
 })
 
-test('rollouts that are only scored again are of the code that made them', async () => {
+test('a rollout that is only rescored counts as a result of the code that ran it', async () => {
   await using place = await temporaryRuns()
   const cwd = place.root
   await writeFile(join(cwd, 'environment.ts'), environment)
@@ -97,7 +97,7 @@ test('rollouts that are only scored again are of the code that made them', async
   expect(stderr).toContain('warning: reward.ts changed since run scored began')
 })
 
-test('a group that only lacks its score is scored by the code that runs now, and that is kept', async () => {
+test('a group that only lacks its score is scored by the current code, and the change is recorded', async () => {
   await using place = await temporaryRuns()
   const cwd = place.root
   const hung = "(what: string) => process.env['HUNG'] === what && new Promise(() => {})"

@@ -8,8 +8,8 @@ import { fixture, millrace, objects, startMillrace } from '../support/cli/millra
 
 const counting = ['eval', fixture('counting.ts'), '-m', 'sim', '--seed', '5']
 
-describe.concurrent('looking at a run', () => {
-  it('shows and exports it while it goes on, and lists it as running', async () => {
+describe.concurrent('the commands show, export and list', () => {
+  it('work on a run that is still running, which list shows as running', async () => {
     await using place = await temporaryRuns()
     const cwd = place.root
     const words = [...counting, '--env.count=10000', '-c', '4', '--sim.ttftMs=25', '--run', 'it', '--json']
@@ -28,7 +28,7 @@ describe.concurrent('looking at a run', () => {
     expect(pruned).toMatchObject({ code: 0, stdout: `nothing to delete in ${join(cwd, 'runs')}\n` })
   })
 
-  it('tells a person everything: the table, a transcript, what ended in one way', async () => {
+  it('print the score table, a transcript, and the rollouts of one outcome', async () => {
     await using place = await temporaryRuns()
     const cwd = place.root
     const mend = `--env.mend=${join(cwd, 'never')}`
@@ -62,7 +62,7 @@ describe.concurrent('looking at a run', () => {
     expect(elsewhere.stdout).toContain(`millrace show ${join(cwd, 'runs', 'it')} --outcome env_error\n`)
   })
 
-  it('exports token ids and log-probabilities, and stops when its reader has had enough', async () => {
+  it('export token ids and log-probabilities, and stop when the reader closes the pipe', async () => {
     await using place = await temporaryRuns()
     const cwd = place.root
     await millrace({ cwd }, ...counting, '--env.count=400', '--tokens', '--run', 'it', '--quiet')
@@ -86,8 +86,8 @@ describe.concurrent('looking at a run', () => {
   })
 })
 
-describe.concurrent('runs that pile up', () => {
-  it('are listed newest first and pruned, never without --yes', async () => {
+describe.concurrent('old runs', () => {
+  it('are listed newest first, and pruned only with --yes', async () => {
     await using place = await temporaryRuns()
     const cwd = place.root
     for (const name of ['first', 'second', 'third']) {
@@ -106,8 +106,8 @@ describe.concurrent('runs that pile up', () => {
   })
 })
 
-describe.concurrent('a new environment', () => {
-  it('runs at once where init wrote it, in an empty folder or a new one, and is never overwritten', async () => {
+describe.concurrent('an environment that init writes', () => {
+  it('runs at once in an empty or a new folder, and init never overwrites it', async () => {
     await using place = await temporaryRuns()
     const cwd = place.root
     const here = await millrace({ cwd }, 'init')
@@ -131,7 +131,7 @@ describe.concurrent('a new environment', () => {
   })
 })
 
-it('a simulator in a process of its own serves both APIs, streamed and not, to whoever has its key', async () => {
+it('a simulator process serves both APIs, streamed or not, to clients with its key', async () => {
   await using place = await temporaryRuns()
   const cwd = place.root
   await using simulator = startMillrace({ cwd }, 'sim', '--port', '0', '--api-key', 'sesame', '--models', 'mine')
@@ -148,7 +148,7 @@ it('a simulator in a process of its own serves both APIs, streamed and not, to w
   expect(await simulator.ended).toMatchObject({ code: 0, stderr: '' })
 })
 
-it('a run keeps to its --max-cost and says how to go on', async () => {
+it('a run stops at --max-cost and prints the command that continues it', async () => {
   await using place = await temporaryRuns()
   const cwd = place.root
   const words = [...counting, '--env.count=500', '-c', '2', '--sim.ttftMs=5', '--run', 'it', '--json']

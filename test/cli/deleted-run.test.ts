@@ -8,9 +8,9 @@ import { fixture, objects, startMillrace } from '../support/cli/millrace-process
 
 const deleted = /^error: \S+ was deleted during the run: no results are kept \[run_gone\]$/m
 
-describe.concurrent('a run whose folder goes while it is worked on', () => {
+describe.concurrent('a run whose folder is deleted while it is in use', () => {
   it.each([[['-c', '1']], [['-c', '4', '--workers', '2']]])(
-    'ends an evaluation, which does not say that anything is kept (%j)',
+    'ends an evaluation, which does not claim that results are kept (%j)',
     async (how) => {
       await using place = await temporaryRuns()
       const cwd = place.root
@@ -27,7 +27,7 @@ describe.concurrent('a run whose folder goes while it is worked on', () => {
     },
   )
 
-  it('ends a server that nobody asks anything', async () => {
+  it('ends an idle server', async () => {
     await using place = await temporaryRuns()
     const cwd = place.root
     const words = [fixture('counting.ts'), '-m', 'sim', '--run', 'it', '--port', '0']
@@ -39,7 +39,7 @@ describe.concurrent('a run whose folder goes while it is worked on', () => {
     expect(await readdir(join(cwd, 'runs'))).toEqual([])
   })
 
-  it('ends a gateway that nobody asks anything', async () => {
+  it('ends an idle gateway', async () => {
     await using place = await temporaryRuns()
     await using backend = await SimulatorServer.start({ port: 0 })
     const cwd = place.root

@@ -49,7 +49,7 @@ async function writeHinderedRun(root: string): Promise<void> {
 }
 
 describe('millrace doctor', () => {
-  test('shows what the machine offers, and leaves the runs folder as it was', async () => {
+  test('shows the resources of the machine, and leaves the runs folder unchanged', async () => {
     await using runs = await temporaryRuns()
     const { code, stdout, stderr } = await millrace({ cwd: runs.root }, 'doctor')
     expect({ code, stderr }).toEqual({ code: 0, stderr: '' })
@@ -60,7 +60,7 @@ describe('millrace doctor', () => {
     expect(readdirSync(runs.root)).toEqual([])
   })
 
-  test('says the same as JSON', async () => {
+  test('prints the same facts as JSON', async () => {
     await using runs = await temporaryRuns()
     const { code, stdout } = await doctor(runs.root, '--json')
     expect(code).toBe(0)
@@ -74,7 +74,7 @@ describe('millrace doctor', () => {
     })
   })
 
-  test('a folder that is not there yet is measured where it would be; one that cannot be written is named', async () => {
+  test('measures the nearest folder if the given one does not exist, and reports an unwritable one', async () => {
     await using runs = await temporaryRuns()
     const measured = await diskCheck(join(runs.root, 'not', 'yet'))
     expect(measured.facts).toMatchObject({ medianMs: expect.any(Number) })
@@ -86,7 +86,7 @@ describe('millrace doctor', () => {
 })
 
 describe('millrace doctor <run>', () => {
-  test('shows which functions blocked, how limits moved, which tool servers were away and what infrastructure ended', async () => {
+  test('shows blocking functions, moved limits, absent tool servers and infrastructure failures', async () => {
     await using runs = await temporaryRuns()
     await writeHinderedRun(runs.root)
     const { code, stdout } = await doctor(runs.root, 'hindered')
@@ -102,7 +102,7 @@ describe('millrace doctor <run>', () => {
     expect(stdout).toContain('1 attempt started over; the last one because its worker died')
   })
 
-  test('says the same as JSON, worst first', async () => {
+  test('prints the same facts as JSON, worst first', async () => {
     await using runs = await temporaryRuns()
     await writeHinderedRun(runs.root)
     const { stdout } = await doctor(runs.root, 'hindered', '--json')
@@ -121,7 +121,7 @@ describe('millrace doctor <run>', () => {
     expect(shown.blocked.map(({ worstMs }: { worstMs: number }) => worstMs)).toEqual([4_200, 2_000, 300])
   })
 
-  test('a run that nothing happened to has nothing to show; one that is not there is an error', async () => {
+  test('shows empty tables for a run without incidents, and fails for an unknown run', async () => {
     await using runs = await temporaryRuns()
     writeRun({ root: runs.root, name: 'smooth', rollouts: [{ record: { id: '0-0' } }] })
     const { code, stdout } = await doctor(runs.root, 'smooth')

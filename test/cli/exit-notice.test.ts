@@ -11,7 +11,7 @@ const words = (folder: string): string[] => {
   return [...common, '--env.count=4', '--env.every=2', `--env.log=${join(folder, 'log')}`]
 }
 
-test.each([3, 0])('an environment that ends the process with %i is told on: the command has failed', async (code) => {
+test.each([3, 0])('an environment that ends the process with %i makes the command fail', async (code) => {
   await using runs = await temporaryRuns()
   const mishap = code === 0 ? 'quiet-exit' : 'exit'
   const ended = await millrace({ cwd: runs.root }, ...words(runs.root), `--env.mishap=${mishap}`)
@@ -23,7 +23,7 @@ test.each([3, 0])('an environment that ends the process with %i is told on: the 
   expect(found.runs.map(({ name, run }) => [name, run.state])).toEqual([['it', 'unfinished']])
 })
 
-test('so are rewards that end the process as they are run again', async () => {
+test('a reward that ends the process during rescoring makes the command fail with an error that names it', async () => {
   await using runs = await temporaryRuns()
   const cwd = runs.root
   await millrace({ cwd }, ...words(cwd))
@@ -35,7 +35,7 @@ test('so are rewards that end the process as they are run again', async () => {
   expect(ended.stderr).toContain('(process.exit, code 0). The run is unchanged.')
 })
 
-test('a run that ends by itself has no such notice', async () => {
+test('a run that ends normally prints no such error', async () => {
   await using runs = await temporaryRuns()
   const ended = await millrace({ cwd: runs.root }, ...words(runs.root))
   expect(ended.code, ended.stderr).toBe(0)

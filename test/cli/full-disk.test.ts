@@ -7,7 +7,7 @@ it.each([
   { atOnce: 1, count: 1000, size: '4m' },
   { atOnce: 100, count: 3000, size: '6m' },
 ])(
-  'a full disk stops the command clearly; with more room the same command ends with every outcome once ($atOnce at once)',
+  'a full disk fails the command; with more space the same command completes every outcome ($atOnce at once)',
   async ({ atOnce, count, size }) => {
     await using place = await temporaryRuns()
     const script = new URL('../support/cli/full-disk-run.ts', import.meta.url).pathname

@@ -17,11 +17,11 @@ const environment = (parts: { before?: string; tasks?: string }): string => `
 
 const aWhile = 'new Promise((resolve) => setTimeout(resolve, 3_600_000))'
 
-describe.concurrent('an environment that never comes to its tasks', () => {
+describe.concurrent('an environment that never provides its tasks', () => {
   it.each([
     ['loading the environment', { before: `await ${aWhile}` }],
     ['asking the environment for its tasks', { tasks: `() => ${aWhile}` }],
-  ] as const)('is left at the first signal, which says that it was %s', async (what, parts) => {
+  ] as const)('is abandoned at the first signal, and the message says that it was still %s', async (what, parts) => {
     await using place = await temporaryRuns()
     const cwd = place.root
     await writeFile(join(cwd, 'environment.ts'), environment(parts))
@@ -35,7 +35,7 @@ describe.concurrent('an environment that never comes to its tasks', () => {
     expect(await readdir(join(cwd, 'runs')).catch(() => [])).toEqual([])
   })
 
-  it.each(['eval', 'serve'])('is an error of %s where it waits for nothing', async (command) => {
+  it.each(['eval', 'serve'])('makes millrace %s fail if its top-level await can never settle', async (command) => {
     await using place = await temporaryRuns()
     const cwd = place.root
     await writeFile(join(cwd, 'environment.ts'), environment({ before: 'await new Promise(() => {})' }))

@@ -21,7 +21,7 @@ describe.concurrent('an interrupted run', () => {
     ['SIGHUP', 129, 'counting.ts', []],
     ['SIGINT', 130, 'counting.ts', ['--workers', '2']],
     ['SIGINT', 130, 'workers/counting.ts', ['--workers', '2']],
-  ] as const)('drains at %s, ends with %i, and goes on as it says (%s %j)', async (signal, code, module, where) => {
+  ] as const)('drains at %s, ends with %i, and can be continued (%s %j)', async (signal, code, module, where) => {
     await using place = await temporaryRuns()
     const cwd = place.root
     const words = ['eval', fixture(module), ...common, '--env.count=400', '--sim.ttftMs=40', ...where]
@@ -49,7 +49,7 @@ describe.concurrent('an interrupted run', () => {
     expect(new Set(all).size).toBe(400)
   })
 
-  it('stops at the second signal, without waiting for what runs', async () => {
+  it('stops at the second signal without waiting for running rollouts', async () => {
     await using place = await temporaryRuns()
     const cwd = place.root
     // A reply takes half an hour, so only being cancelled can end it.
@@ -69,7 +69,7 @@ describe.concurrent('an interrupted run', () => {
     expect(Array.from(reader.unfinished(), ({ state }) => state)).toEqual(Array(4).fill('cut-off'))
   })
 
-  it('was never one before the first rollout: the first signal stops it and leaves nothing behind', async () => {
+  it('stops at the first signal if no rollout has begun, and leaves no files', async () => {
     await using place = await temporaryRuns()
     await using server = await SimulatorServer.start({ 'faults.hang': 1 })
     const cwd = place.root

@@ -10,7 +10,7 @@ const reader = process.getuid?.() === 0 ? { uid: nobody } : {}
 
 const words = ['eval', 'arithmetic', '-m', 'sim', '--sim.ttftMs=20', '-n', '40', '-c', '4', '--json', '--run', 'it']
 
-test.each(['has ended', 'was killed'])('a run that %s is read where nothing can be written', async (how) => {
+test.each(['has ended', 'was killed'])('a run that %s can be read without write permission', async (how) => {
   await using place = await temporaryRuns()
   const cwd = place.root
   const run = join(cwd, 'runs', 'it')
@@ -45,7 +45,7 @@ test.each(['has ended', 'was killed'])('a run that %s is read where nothing can 
   expect(await readdir(run)).toEqual(files)
 })
 
-test('a killed run without the index of its log is refused where nothing can be written, with the way to read it', async () => {
+test('a killed run without its WAL index cannot be read without write permission; the error gives the way', async () => {
   await using place = await temporaryRuns()
   const cwd = place.root
   const run = join(cwd, 'runs', 'it')

@@ -16,7 +16,7 @@ function summaryOf({ stdout }: Ended): Record<string, unknown> | undefined {
 
 describe.concurrent('the same command again', () => {
   it.each(['1', '4'])(
-    'continues the run that was killed with %s at once, and repeats nothing of it',
+    'continues the run that was killed with %s at once, and repeats no rollout that had ended',
     async (atOnce) => {
       await using place = await temporaryRuns()
       const cwd = place.root
@@ -41,7 +41,7 @@ describe.concurrent('the same command again', () => {
     },
   )
 
-  it('starts a new run where the last is complete, unless it is named', async () => {
+  it('starts a new run if the last one is complete, unless the run is named', async () => {
     await using place = await temporaryRuns()
     const cwd = place.root
     const words = [...counting, '--env.count=5']
@@ -56,7 +56,7 @@ describe.concurrent('the same command again', () => {
     expect(summaryOf(named)).toMatchObject({ rollouts: 5, scored: 5 })
   })
 
-  it('goes further with a higher --limit, and faster with another -c', async () => {
+  it('runs more tasks with a higher --limit, and accepts another concurrency', async () => {
     await using place = await temporaryRuns()
     const cwd = place.root
     const words = [...counting, '--env.count=30', '--run', 'it']
@@ -66,7 +66,7 @@ describe.concurrent('the same command again', () => {
     expect(reportedIds(further.stdout)).toHaveLength(7)
   })
 
-  it('with --new starts anew, also beside an unfinished run; --resume then continues the newest', async () => {
+  it('with --new starts another run beside an unfinished one; --resume then continues the newest', async () => {
     await using place = await temporaryRuns()
     const cwd = place.root
     const words = [...counting, '--env.count=400', '--sim.ttftMs=30']
@@ -91,7 +91,7 @@ describe.concurrent('the same command again', () => {
     expect(none.stderr).toContain('there is no unfinished run of this configuration in runs to continue')
   })
 
-  it('with --retry-failed runs again what has no score, and nothing else', async () => {
+  it('with --retry-failed repeats only the rollouts without a score', async () => {
     await using place = await temporaryRuns()
     const cwd = place.root
     const mend = join(cwd, 'mended')

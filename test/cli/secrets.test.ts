@@ -161,7 +161,7 @@ async function endOf(running: Running, { found }: Scene, name: string): Promise<
 const model = ['-m', 'policy', '--judge', 'judge', '--models', 'models.json']
 const kinds = `--env.kinds=${JSON.stringify(echoKinds)}`
 
-test('eval keeps the secrets of models that repeat them out of its output, its files and its spans', async () => {
+test('eval redacts secrets that a model echoes in its output, files and spans', async () => {
   await using scene = await openScene()
   const { found, runs } = scene
   const refused = await scene.run('eval', fixture('echoes.ts'), ...model, kinds, '--run', 'refused', '--debug')
@@ -184,7 +184,7 @@ test('eval keeps the secrets of models that repeat them out of its output, its f
   expectNoLeaks(scene, ['Key', 'Header', 'Query', 'JudgeKey', 'Proxy'])
 })
 
-test('serve keeps them out of its replies, its log and its metrics', async () => {
+test('serve redacts secrets that a model echoes in its replies, log and metrics', async () => {
   await using scene = await openScene()
   const { cwd, env, found, runs } = scene
   const words = ['--env.kinds=[]', '--no-preflight', '--retries', '0', '--max-wait', '1s', '--run', 'served']
@@ -206,7 +206,7 @@ test('serve keeps them out of its replies, its log and its metrics', async () =>
   expectNoLeaks(scene, ['Key', 'Header', 'Query', 'JudgeKey', 'Proxy'])
 })
 
-test('the gateway keeps them out of its replies in every API, its log, its record and its metrics', async () => {
+test('the gateway redacts secrets that a backend echoes in the replies of every API, its log, record and metrics', async () => {
   await using scene = await openScene()
   const { cwd, env, found, runs, run, read } = scene
   const base = '${ORIGIN}/${PATH_TOKEN}'
@@ -273,7 +273,7 @@ test('the gateway keeps them out of its replies in every API, its log, its recor
   expectNoLeaks(scene, ['Key', 'Header', 'Query', 'Path', 'Filled'])
 })
 
-test('eval keeps the secrets of tool servers that repeat them out of everything', async () => {
+test('eval redacts secrets that a tool server echoes everywhere', async () => {
   await using scene = await openScene()
   const { cwd, echo, found, runs, run, read } = scene
   const local = { command: process.execPath, args: ['-e', 'console.error(process.env.TOKEN); process.exit(1)'] }
@@ -304,7 +304,7 @@ test('eval keeps the secrets of tool servers that repeat them out of everything'
   expectNoLeaks(scene, ['McpHeader', 'McpFilled', 'McpQuery'])
 })
 
-test('a url with credentials is refused without them', async () => {
+test('a url with credentials is refused, and the error does not repeat them', async () => {
   await using scene = await openScene()
   const { host } = new URL(scene.echo.origin)
   const url = `${host}/v1?sig=${canary.Query}`

@@ -52,7 +52,7 @@ async function notebookFolder() {
 const add = (client: Client, word: string) => client.callTool({ name: 'write', arguments: { word } })
 
 describe('millrace tools serve', () => {
-  it('serves an environment on standard input and output, and nothing else there', async () => {
+  it('serves an environment over stdio and writes only the protocol to standard output', async () => {
     await using place = await notebookFolder()
     const cwd = place.root
     const transport = new StdioClientTransport({
@@ -77,7 +77,7 @@ describe('millrace tools serve', () => {
     await expect.poll(() => readFile(join(cwd, 'ended.txt'), 'utf8').catch(() => '')).toBe('second one two\n')
   })
 
-  it('speaks the newest revision of MCP on standard input and output, too', async () => {
+  it('speaks the newest revision of MCP over stdio', async () => {
     await using place = await notebookFolder()
     const transport = new StdioClientTransport({
       command: process.execPath,
@@ -92,7 +92,7 @@ describe('millrace tools serve', () => {
     await client.close()
   })
 
-  it('serves over HTTP, a state for each client, until it is interrupted', async () => {
+  it('serves over HTTP with separate state for each client, until it is interrupted', async () => {
     await using place = await notebookFolder()
     const cwd = place.root
     await using running = startMillrace({ cwd }, 'tools', 'serve', './notebook.ts', '--http', '0')
@@ -112,7 +112,7 @@ describe('millrace tools serve', () => {
     expect((await readFile(join(cwd, 'ended.txt'), 'utf8')).split('\n').toSorted()).toEqual(['', 'first a', 'first b'])
   })
 
-  it('names its own flag where the port is taken', async () => {
+  it('names its own flag if the port is taken', async () => {
     await using place = await notebookFolder()
     const cwd = place.root
     await using running = startMillrace({ cwd }, 'tools', 'serve', './notebook.ts', '--http', '0')
@@ -123,7 +123,7 @@ describe('millrace tools serve', () => {
     expect(second.stderr).toContain('Choose another --http (port), or 0 for any')
   })
 
-  it('is a server like any other to millrace itself', async () => {
+  it('can be used as a tool server by millrace itself', async () => {
     await using place = await notebookFolder()
     const cwd = place.root
     await writeServers(cwd, { notes: { command: process.execPath, args: [bin, 'tools', 'serve', './notebook.ts'] } })
@@ -132,7 +132,7 @@ describe('millrace tools serve', () => {
     expect(await readFile(join(cwd, 'ended.txt'), 'utf8')).toBe('first ours\n')
   })
 
-  it('ends with its client, however that goes, and says what it cannot serve', async () => {
+  it('exits when its client disconnects or dies, and reports a task that does not exist', async () => {
     await using place = await notebookFolder()
     const cwd = place.root
     const child = spawn(process.execPath, [bin, 'tools', 'serve', './notebook.ts'], {

@@ -43,7 +43,7 @@ async function listening(onRequest: RequestListener) {
 }
 
 describe('millrace tools list', () => {
-  it('shows all servers, those that fail among them', async () => {
+  it('shows all servers, including those that fail', async () => {
     await using place = await temporaryRuns()
     const cwd = place.root
     const gone = script('console.error("no licence"); process.exit(3)')
@@ -57,7 +57,7 @@ describe('millrace tools list', () => {
     expect(listed.stdout).toContain('\n  nod {}\n')
   })
 
-  it('fails where a name in allow or deny is none of a tool', async () => {
+  it('fails if allow or deny names a tool that the server does not list', async () => {
     await using place = await temporaryRuns()
     const cwd = place.root
     await writeServers(cwd, { chatty: { ...chatty, deny: ['slep'] } })
@@ -66,7 +66,7 @@ describe('millrace tools list', () => {
     expect(listed.stdout).toContain('"deny" names "slep", which the server does not list; did you mean "sleep"?')
   })
 
-  it('tells a server that fails from a configuration that is wrong, as JSON too', async () => {
+  it('exits with 1 if a server fails and with 2 if the configuration is wrong, also with --json', async () => {
     await using place = await temporaryRuns()
     const cwd = place.root
     await writeServers(cwd, { chatty, broken: { command: 'node', env: { KEY: '${NO_SUCH_VARIABLE}' } } })
@@ -103,7 +103,7 @@ describe('millrace tools list', () => {
     }
   })
 
-  it('says what is wrong with what it was given', async () => {
+  it('reports wrong arguments and wrong files', async () => {
     await using place = await temporaryRuns()
     const cwd = place.root
     await writeFile(join(cwd, 'bad.json'), '{ "mcpServers": {\n  "it": { "command": "node", }\n} }')
@@ -135,7 +135,7 @@ describe('millrace tools list', () => {
 })
 
 describe('millrace tools call', () => {
-  it('calls one tool and shows what it answers', async () => {
+  it('calls one tool and prints its answer', async () => {
     await using place = await temporaryRuns()
     const cwd = place.root
     await writeServers(cwd, { everything, chatty })
@@ -154,7 +154,7 @@ describe('millrace tools call', () => {
     expect(await call('eco')).toMatchObject({ code: 2, stderr: expect.stringContaining('did you mean echo') })
   })
 
-  it('checks the arguments before the server is asked', async () => {
+  it('checks the arguments before it calls the server', async () => {
     await using place = await temporaryRuns()
     const cwd = place.root
     await writeServers(cwd, { everything })
@@ -164,7 +164,7 @@ describe('millrace tools call', () => {
     expect(called.stderr).toContain('Expected {"message": string}')
   })
 
-  it('calls a tool of an environment on the task it is told', async () => {
+  it('calls a tool of an environment on the given task', async () => {
     await using place = await temporaryRuns()
     const cwd = place.root
     const { code, stdout, stderr } = await millrace(
@@ -182,7 +182,7 @@ describe('millrace tools call', () => {
     expect(beyond.code).toBe(2)
   })
 
-  it('ends a call and its server with Ctrl-C', async () => {
+  it('ends the call and its server at Ctrl-C', async () => {
     await using place = await temporaryRuns()
     const cwd = place.root
     await writeServers(cwd, { chatty })
@@ -194,7 +194,7 @@ describe('millrace tools call', () => {
 })
 
 describe('millrace tools doctor', () => {
-  it('takes a server that works through all steps', async () => {
+  it('passes a working server through all steps', async () => {
     const { code, text } = await examined({ ...everything, sharing: 'shared' })
     expect(code).toBe(0)
     expect(text).toMatch(
@@ -204,7 +204,7 @@ describe('millrace tools doctor', () => {
     expect(text).toContain('fine: ready in # with 13 tools')
   })
 
-  it('takes a server over HTTP through all steps, and leaves no session there', async () => {
+  it('passes a working server over HTTP through all steps, and leaves no session there', async () => {
     const loaded = await loadEnvironment('guess-number')
     await using tools = await ServedTools.open(loaded, { env: {} })
     await using httpServer = await HttpToolServer.open({ tools, version: '1', port: 0, onFault: () => {} })
@@ -215,7 +215,7 @@ describe('millrace tools doctor', () => {
     expect(httpServer.sessions).toBe(0)
   })
 
-  it('says when a server only reads', async () => {
+  it('reports a server whose tools are all read-only', async () => {
     const { code, text } = await examined(chatty)
     expect(code).toBe(0)
     expect(text).toContain('all its tools are declared read-only, so "sharing": "shared" is likely right')
@@ -281,7 +281,7 @@ describe('millrace tools doctor', () => {
     ],
     ['a type that is not known', { ...chatty, type: 'stdo' }, ['✗ config', '"stdio" for a command, or "http"']],
     ['a tool that is not there', { ...chatty, allow: ['nodd'] }, ['✓ open', '✗ names', 'did you mean "nod"?']],
-  ])('finds %s, with which no evaluation begins', async (_name, server, expected) => {
+  ])('finds %s, which also keeps an evaluation from starting', async (_name, server, expected) => {
     for (const required of [true, false]) {
       const { code, text, stderr } = await examined({ ...server, required }, { EMPTY: '' })
       expect({ code, stderr }).toEqual({ code: 2, stderr: '' })
@@ -312,7 +312,7 @@ describe('millrace tools doctor', () => {
     expect(told.stdout).toContain('models see other_nod, other_sleep')
   })
 
-  it('leaves out what is disabled, and says where there is nothing to examine', async () => {
+  it('skips disabled servers, and says if there is no server to examine', async () => {
     await using place = await temporaryRuns()
     const cwd = place.root
     await writeServers(cwd, { off: { ...chatty, disabled: true } })
@@ -328,7 +328,7 @@ describe('millrace tools doctor', () => {
     })
   })
 
-  it('keeps to itself what a server is given in confidence', async () => {
+  it('redacts the secrets given to a server', async () => {
     const server = script('console.error("bad key " + process.env.API_KEY + process.argv.at(-1)); process.exit(1)')
     const given = { ...server, args: [...server.args, 'key=${KEY}'], env: { API_KEY: '${KEY}' } }
     const { code, text } = await examined(given, { KEY: 'hunter2-hunter2' })
@@ -344,7 +344,7 @@ describe('millrace tools doctor', () => {
     ['another path', 404, 'Check the path in "url", which is often /mcp'],
     ['the older transport', 'sse', 'if it speaks the older transport, set "type": "sse"'],
     ['a web page', 'page', 'text/html'],
-  ])('finds %s', async (_name, kind, hint) => {
+  ])('finds %s at a url', async (_name, kind, hint) => {
     await using server = await listening((request, response) => {
       if (typeof kind === 'number') response.writeHead(kind).end()
       else if (kind === 'page') response.writeHead(200, { 'content-type': 'text/html' }).end('<p>hello')
@@ -364,7 +364,7 @@ describe('millrace tools doctor', () => {
     ['has no address', 'http://nowhere.invalid:3128', ['ENOTFOUND', 'NO_PROXY=tools.test bypasses it']],
     ['does not run', 'http://127.0.0.1:9', ['ECONNREFUSED', 'NO_PROXY=tools.test bypasses it']],
     ['is of another kind', 'socks5://127.0.0.1:9', ['HTTP_PROXY is not a valid HTTP proxy URL']],
-  ])('does not blame the server for a proxy that %s', async (_name, proxy, said) => {
+  ])('does not blame the server if the proxy %s', async (_name, proxy, said) => {
     await using place = await temporaryRuns()
     const cwd = place.root
     await writeServers(cwd, { it: { url: 'http://tools.test/mcp' } })
@@ -376,7 +376,7 @@ describe('millrace tools doctor', () => {
     expect(stdout).not.toMatch(/no server answers|cannot be resolved/)
   })
 
-  it('finds a certificate that nobody vouches for, and a file that is no authority', async () => {
+  it('finds an untrusted certificate and an unreadable file of certificate authorities', async () => {
     await using server = await HttpMcpServer.start({ isSecure: true })
     const { code, text } = await examined({ url: server.url })
     expect(code).toBe(1)

@@ -11,7 +11,7 @@ describe.concurrent.each([
   ['on the main thread', []],
   ['in a worker', ['--workers', '1']],
 ] as const)('an error that belongs to no rollout, %s,', (_, where) => {
-  it('costs a notice if it is a rejected promise, and the run goes on', async () => {
+  it('only prints a notice if it is a rejected promise, and the run continues', async () => {
     await using runs = await temporaryRuns()
     const ended = await millrace({ cwd: runs.root }, ...words('rejects', ...where))
     expect(ended.code, ended.stderr).toBe(0)
@@ -23,7 +23,7 @@ describe.concurrent.each([
     expect(objects(ended.stdout).at(-1)).toMatchObject({ end: 'complete', rollouts: 20, scored: 20 })
   })
 
-  it('cannot mix with the JSON what an environment prints', async () => {
+  it('does not occur when an environment prints: its output stays out of the JSON', async () => {
     await using runs = await temporaryRuns()
     const ended = await millrace({ cwd: runs.root }, ...words('prints', '--env.count=3', ...where))
     expect(ended.code).toBe(0)
@@ -32,8 +32,8 @@ describe.concurrent.each([
   })
 })
 
-describe.concurrent('an error that nothing caught', () => {
-  it('stops the run on the main thread, which can be continued', async () => {
+describe.concurrent('an uncaught error', () => {
+  it('stops the run if it is thrown on the main thread; the run can be continued', async () => {
     await using runs = await temporaryRuns()
     const cwd = runs.root
     const ended = await millrace({ cwd }, ...words('throws'))
@@ -49,7 +49,7 @@ describe.concurrent('an error that nothing caught', () => {
     expect(reportedIds(debugged.stdout).filter((id) => before.includes(id))).toEqual([])
   })
 
-  it('ends only the rollout whose code threw it in a worker', async () => {
+  it('ends only the rollout that threw it if it is thrown in a worker', async () => {
     await using runs = await temporaryRuns()
     const ended = await millrace({ cwd: runs.root }, ...words('throws', '--workers', '1'))
     expect(ended.code, ended.stderr).toBe(3)

@@ -80,7 +80,7 @@ async function sit(
 const dollars = ({ cost, discarded, unfinished }: Summary): number =>
   (cost ?? 0) + discarded.costUsd + unfinished.costUsd
 
-test('what an attempt had spent that was cut off and started over is still in the summary, children and judges too', async () => {
+test('the summary includes the cost of an abandoned attempt, with its children and judges', async () => {
   await using runs = await temporaryRuns()
   const environment = delegating()
   const first = await sit(runs.root, { environment }, { hangAt: 2 })
@@ -96,7 +96,7 @@ test('what an attempt had spent that was cut off and started over is still in th
   expect(dollars(third)).toBe(first.asked + second.asked + third.asked)
 })
 
-test('an attempt that goes on where it was is paid for once', async () => {
+test('a resumed attempt is paid for once', async () => {
   await using runs = await temporaryRuns()
   const environment = delegating('reuse')
   const first = await sit(runs.root, { environment }, { hangAt: 2 })
@@ -105,7 +105,7 @@ test('an attempt that goes on where it was is paid for once', async () => {
   expect(dollars(second)).toBe(first.asked + second.asked)
 })
 
-test.each([undefined, 'reuse'] as const)('--max-cost holds across launches, however they ended: %s', async (resume) => {
+test.each([undefined, 'reuse'] as const)('--max-cost applies across launches, however they end: %s', async (resume) => {
   await using runs = await temporaryRuns()
   const environment = delegating(resume)
   await sit(runs.root, { environment }, { hangAt: 2 })
@@ -115,7 +115,7 @@ test.each([undefined, 'reuse'] as const)('--max-cost holds across launches, howe
   expect(enough).toMatchObject({ end: 'complete' })
 })
 
-test('--retry-failed keeps what the attempt had cost that only lacked its score and cannot be read back', async () => {
+test('--retry-failed keeps the cost of an attempt that only lacked its score and cannot be read back', async () => {
   await using runs = await temporaryRuns()
   const { folder } = await sit(runs.root, {
     environment: {
@@ -143,7 +143,7 @@ const judgedTwice = defineEnvironment({
   },
 })
 
-test('judges who are asked again are paid again, and a replay comes to the same', async () => {
+test('judge calls that are repeated are paid for again, and a replay is identical', async () => {
   await using runs = await temporaryRuns()
   const environment = judgedTwice
   const first = await sit(runs.root, { environment }, { hangAt: 2 })
@@ -157,7 +157,7 @@ test('judges who are asked again are paid again, and a replay comes to the same'
   expect(await replayRollout(reader, '0-0', { environment })).toMatchObject({ verdict: 'identical' })
 })
 
-test('what scoring again had spent is told before it comes to its end', async () => {
+test('the cost of rescoring is reported before rescoring ends', async () => {
   await using runs = await temporaryRuns()
   const failed = await sit(runs.root, { environment: { ...judgedTwice, reward: () => Number.NaN } })
   expect(failed).toMatchObject({ end: 'complete', asked: 1, cost: 1 })
@@ -171,7 +171,7 @@ test('what scoring again had spent is told before it comes to its end', async ()
 const hindrances = ['setup', 'prompt', 'a tool that is called again', 'a child that is asked something else'] as const
 
 test.each(hindrances)(
-  'what an attempt had spent before it was cut off is its cost, whatever hinders it: %s',
+  'the cost of an interrupted attempt stays counted when it cannot repeat its work because of: %s',
   async (by) => {
     await using runs = await temporaryRuns()
     let isHindered = false

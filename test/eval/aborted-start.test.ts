@@ -6,7 +6,7 @@ import { expect, test } from 'vitest'
 /** Where a run is on its way to its first rollout, by what it asks of its environment; `before` and `at once` are earlier. */
 const moments = ['before', 'at once', 'a turn later', 'tasks'] as const
 
-test.each(moments)('an abort before the start is a cancelled run, whenever it comes: %s', async (moment) => {
+test.each(moments)('an abort before the start cancels the run, at any time: %s', async (moment) => {
   await using runs = await temporaryRuns()
   const mine = new Error('mine')
   const stop = new AbortController()

@@ -83,7 +83,7 @@ test.each([
   ['is null', "UPDATE rollout SET record = 'null' WHERE id = '0-0'"],
   ['is empty', "UPDATE rollout SET record = '{}' WHERE id = '0-0'"],
   ['is in a file that is gone', "UPDATE rollout SET record = 'blob:0000' WHERE id = '0-0'"],
-])('a result whose record %s stays one, is named, and costs the run nothing else', async (_what, sql) => {
+])('a result whose record %s still counts, is reported, and leaves the other results alone', async (_what, sql) => {
   await using runs = await temporaryRuns()
   const folder = join(runs.root, 'looking')
   expect(await sit(folder, {}, 3)).toMatchObject({ end: 'stopped', rollouts: 1 })
@@ -100,7 +100,7 @@ test.each([
   expect(reader.counts()).toMatchObject({ ended: 3, attempts: 3, outcomes: { completed: 3 } })
 })
 
-test('what a result has cost whose record is damaged is spent', async () => {
+test('the cost of a result whose record is damaged still counts', async () => {
   await using runs = await temporaryRuns()
   const folder = join(runs.root, 'looking')
   await sit(folder, {}, 2)
@@ -112,7 +112,7 @@ test('what a result has cost whose record is damaged is spent', async () => {
   expect(await sit(folder, { maxCostUsd: 2 })).toMatchObject({ end: 'max_cost', asked: 2 })
 })
 
-test('a result is not called damaged because its record cannot be got just now', async () => {
+test('a result whose record is temporarily unreadable is not reported as damaged', async () => {
   await using runs = await temporaryRuns()
   const folder = join(runs.root, 'looking')
   await sit(folder, {}, 3)
@@ -131,7 +131,7 @@ test.each([
   ['a message is in a file that is gone', "UPDATE node SET message = 'blob:0000' WHERE rollout = '1-0' AND seq = 1"],
   ['a message is missing', "DELETE FROM node WHERE rollout = '1-0' AND seq = 0"],
   ['what a message cost is no JSON', "UPDATE node SET meta = '{' WHERE rollout = '1-0' AND seq = 1"],
-])('a rollout that was cut off and of which %s starts over', async (_what, sql) => {
+])('an interrupted rollout of which %s starts over', async (_what, sql) => {
   await using runs = await temporaryRuns()
   const folder = join(runs.root, 'looking')
   expect(await sit(folder, {}, 3)).toMatchObject({ unfinished: { attempts: 1, costUsd: 1 } })
@@ -158,7 +158,7 @@ test.each([
   ['record is empty', "UPDATE attempt SET record = '{}' WHERE rollout = '0-0'"],
   ['message is no JSON', `UPDATE node SET message = '{"role":"us' WHERE rollout = '0-0' AND seq = 1`],
   ['last message is missing', "DELETE FROM node WHERE rollout = '0-0' AND seq = 3"],
-])('a member of a group whose %s starts over, and the group is settled whole', async (_what, sql) => {
+])('a group member whose %s starts over, and the whole group is scored', async (_what, sql) => {
   await using runs = await temporaryRuns()
   const folder = join(runs.root, 'looking')
   const options = { environment: environment('void'), attempts: 2, limit: 1 }
@@ -177,7 +177,7 @@ test.each([
   expect(shown.attempts).toMatchObject([{ attempt: 1, givenUp: why.why }, { attempt: 2 }])
 })
 
-test('a member that has ended and waits for its group is shown as such', async () => {
+test('a finished member that waits for its group is shown as waiting', async () => {
   await using runs = await temporaryRuns()
   const folder = join(runs.root, 'looking')
   const options = { environment: environment('void'), attempts: 2, limit: 1 }
@@ -194,7 +194,7 @@ test('a member that has ended and waits for its group is shown as such', async (
   expect(JSON.parse(await show(folder, '0-0', '--json'))).not.toHaveProperty('waitsFor')
 })
 
-test('an attempt that does not count costs what it did, though its record is damaged', async () => {
+test('the cost of a superseded attempt counts although its record is damaged', async () => {
   await using runs = await temporaryRuns()
   const folder = join(runs.root, 'looking')
   const options: Partial<EvaluateOptions> = {

@@ -30,7 +30,7 @@ async function run(
   return { records, summary: await evaluation.summary() }
 }
 
-test('a storm of 429s, 500s, cut streams and hangs costs tries, not rollouts, and does not bend the score', async () => {
+test('429s, 500s, cut streams and hangs cost tries but no rollouts, and do not change the score', async () => {
   const count = 5_000
   const price = { input: 0, output: 0 }
   // What the model says depends on what it is asked, not on the way there.
@@ -74,7 +74,7 @@ test('a storm of 429s, 500s, cut streams and hangs costs tries, not rollouts, an
   expect(rough?.mean).toBeLessThanOrEqual(quiet?.high ?? NaN)
 })
 
-test('a backend that answers 503 to everything for a while costs time, not rollouts', async () => {
+test('a backend that answers 503 for some time delays rollouts but fails none', async () => {
   await using server = await SimulatorServer.start({ ttftMs: 5 })
   await using runs = await temporaryRuns()
   const count = 400

@@ -20,7 +20,7 @@ interface Run {
   readonly atOnce: number
 }
 
-test('20 random kill -9 in a run of 2,000 rollouts lose nothing and repeat nothing', async () => {
+test('a run of 2,000 rollouts that is killed 20 times loses no result and repeats none', async () => {
   await using runs = await temporaryRuns()
   const run: Run = { root: runs.root, name: 'killed', tasks: 1_000, attempts: 2, atOnce: 50 }
   const rollouts = run.tasks * run.attempts

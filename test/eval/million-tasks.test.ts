@@ -7,7 +7,7 @@ import { expect, test } from 'vitest'
 
 const rows = 1_000_000
 
-test('an environment with a million JSONL tasks starts at once: only what runs is read', async () => {
+test('an environment with a million JSONL tasks starts at once and reads only the tasks that it runs', async () => {
   await using runs = await temporaryRuns()
   const file = join(runs.root, 'tasks.jsonl')
   await writeRows(file)

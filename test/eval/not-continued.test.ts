@@ -40,7 +40,7 @@ async function sit({ root, module = {}, options, isCutOff = false }: Launch): Pr
   return await evaluation.started
 }
 
-test('limits that were edited in the module start a new run, which says what it leaves aside and why', async () => {
+test('a launch with edited limits starts a new run, and names the run it does not continue and why', async () => {
   await using runs = await temporaryRuns()
   const { root } = runs
   const first = await sit({ root, module: { maxTurns: 10 }, isCutOff: true })
@@ -54,7 +54,7 @@ test('limits that were edited in the module start a new run, which says what it 
   expect(continued).toMatchObject({ name: first.name, resumed: 1 })
 })
 
-test('a run that is not there has nothing to run again, and is not started', async () => {
+test('--retry-failed with an unknown run name is refused and starts no run', async () => {
   await using runs = await temporaryRuns()
   const { root } = runs
   await sit({ root, options: { run: { root, name: 'nightly' } } })
@@ -66,7 +66,7 @@ test('a run that is not there has nothing to run again, and is not started', asy
   expect(again).toMatchObject({ name: 'nightly', resumed: 2 })
 })
 
-test('another command, or one that insists on a new run, is told of no other', async () => {
+test('a launch with another command, or with resume: never, mentions no other run', async () => {
   await using runs = await temporaryRuns()
   const { root } = runs
   await sit({ root, isCutOff: true })
@@ -75,7 +75,7 @@ test('another command, or one that insists on a new run, is told of no other', a
   expect(await sit(insists)).toMatchObject({ notices: [] })
 })
 
-test('what ended for want of time on the clock, or of time for its reward, can have more of it', async () => {
+test('--retry-failed accepts longer time limits for the wall clock and the reward', async () => {
   await using runs = await temporaryRuns()
   const { root } = runs
   const first = await sit({ root })
@@ -86,7 +86,7 @@ test('what ended for want of time on the clock, or of time for its reward, can h
 test.each([
   ['run again', { retryFailed: true }, false],
   ['continue', { resume: 'required' as const }, true],
-])('who has nothing to %s is told which run it may be, and what differs', async (_, run, isCutOff) => {
+])('a launch that finds no run to %s names the likely run and the difference', async (_, run, isCutOff) => {
   await using runs = await temporaryRuns()
   const { root } = runs
   const { name } = await sit({ root, isCutOff })

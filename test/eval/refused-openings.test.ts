@@ -8,7 +8,7 @@ import { expect, test } from 'vitest'
 /** Enough for the whole child; a child that something keeps alive is ended by it, and the test fails. */
 const maxChildMs = 120_000
 
-test('a gateway, run or server whose opening is refused at any step leaves no backend, thread or process behind', async () => {
+test('a gateway, run or server that fails to open at any step leaves no backend, thread or process behind', async () => {
   await using runs = await temporaryRuns()
   const script = join(import.meta.dirname, '../support/eval/refused-openings.ts')
   const { stdout } = await promisify(execFile)(process.execPath, [script, runs.root], { timeout: maxChildMs })

@@ -49,8 +49,8 @@ async function sit(options: { root: string; log: string; backend: Backend; signa
   return { ...(await evaluation.summary()), records }
 }
 
-describe('a rollout that was cut off', () => {
-  test('goes on where it was: replies are not sampled again, state is rebuilt, recorded answers are used', async () => {
+describe('an interrupted rollout', () => {
+  test('resumes with its recorded replies and answers, and rebuilds its state', async () => {
     await using runs = await temporaryRuns()
     const log = join(runs.root, 'log')
     await writeFile(log, '')
@@ -82,7 +82,7 @@ describe('a rollout that was cut off', () => {
     expect(reader.integrity()).toEqual([])
   })
 
-  test('starts over as a new attempt if a tool it called does not say what to do', async () => {
+  test('starts over as a new attempt if it called a tool without a resume mode', async () => {
     await using runs = await temporaryRuns()
     const log = join(runs.root, 'log')
     await writeFile(log, '')
@@ -99,7 +99,7 @@ describe('a rollout that was cut off', () => {
     expect(reader.nodes('0-0', 1).length).toBeGreaterThan(0)
   })
 
-  test('a finished run, said again, runs nothing', async () => {
+  test('a complete run makes no request when the command is repeated', async () => {
     await using runs = await temporaryRuns()
     const log = join(runs.root, 'log')
     const script = turns([{ step: {} }])
@@ -111,7 +111,7 @@ describe('a rollout that was cut off', () => {
   })
 })
 
-test('a row that was no task may be corrected, and runs with --retry-failed; one that ran may not change', async () => {
+test('an invalid row may be corrected and is run by --retry-failed; a row that ran may not change', async () => {
   await using runs = await temporaryRuns()
   const sitWith = (rows: readonly unknown[], retryFailed = false) =>
     evaluate({
@@ -145,7 +145,7 @@ test.each([
   ['whose tasks are gone', { tasks: [] }, 'tasks_failed'],
   ['whose last task has changed', { tasks: [1, 2, 4] }, 'run_mismatch'],
   ['whose last task is gone', { tasks: [1, 2] }, 'run_mismatch'],
-])('--retry-failed in a launch %s takes nothing back', async (_what, change, code) => {
+])('--retry-failed in a launch %s removes no result', async (_what, change, code) => {
   await using runs = await temporaryRuns()
   const sitWith = ({ tasks = [1, 2, 3], refused = false, retryFailed = true }) =>
     evaluate({
@@ -176,7 +176,7 @@ test.each([
   expect(await sitWith({})).toMatchObject({ state: 'complete', rollouts: 3, scored: 3 })
 })
 
-test('what was spent on a row that is no task any more stays spent', async () => {
+test('the cost of a row that has become invalid stays counted', async () => {
   await using runs = await temporaryRuns()
   const sitWith = (maximum: number) =>
     evaluate({
@@ -255,7 +255,7 @@ test.each([
   ['context_length', 'reuse', 1],
   ['agent_timeout', 'reuse', 1],
   ['agent_timeout', 'rerun', 3],
-] as const)('a rollout that ended as %s and whose reward failed keeps that end (%s)', async (outcome, resume, made) => {
+] as const)('a rollout that ended as %s keeps that end if its reward failed (%s)', async (outcome, resume, made) => {
   await using runs = await temporaryRuns()
   let calledTools = 0
   const environmentOf = (isBroken: boolean) =>
@@ -315,7 +315,7 @@ test.each([
 test.each([
   ['in a tool that cannot be repeated', { tool: true, update: false }, { attempt: 2, outcome: 'completed', turns: 2 }],
   ['in update', { tool: false, update: true }, { attempt: 1, outcome: 'agent_timeout', turns: 1 }],
-])('whose time was up %s, and whose reward failed', async (_, hangs, expected) => {
+])('a rollout that timed out %s is scored or starts over if its reward failed', async (_, hangs, expected) => {
   await using runs = await temporaryRuns()
   const sitWith = (isBroken: boolean) =>
     evaluate({
@@ -355,7 +355,7 @@ test.each([
   expect(reader.rollout('0-0')).toMatchObject(expected)
 })
 
-test('what was done to the state beside a tool that hung is done again before it is scored', async () => {
+test('state changes beside a tool that hung are rebuilt before the rollout is scored', async () => {
   await using runs = await temporaryRuns()
   const environmentOf = (isBroken: boolean) =>
     defineEnvironment({

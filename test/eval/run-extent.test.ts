@@ -70,7 +70,7 @@ async function states(root: string): Promise<string[]> {
   return runs.map(({ run }) => run.state)
 }
 
-test('a launch with a smaller limit does its part and leaves the run open: the first command finishes it', async () => {
+test('a launch with a smaller limit runs its tasks and leaves the run open; the first command completes it', async () => {
   await using runs = await temporaryRuns()
   const { root } = runs
   const first = await sit({ root, stopAfter: 2 })
@@ -91,7 +91,7 @@ test('a launch with a smaller limit does its part and leaves the run open: the f
   expect(await states(root)).toEqual(['complete'])
 })
 
-test('a run is of as many tasks as its widest launch asked for, though that one was cut off', async () => {
+test('the size of a run is that of its largest launch, also if that launch was interrupted', async () => {
   await using runs = await temporaryRuns()
   const { root } = runs
   const { name } = await sit({ root, limit: 2 })
@@ -108,7 +108,7 @@ test('a run is of as many tasks as its widest launch asked for, though that one 
   expect(await states(root)).toEqual(['complete'])
 })
 
-test('a limit beyond the last task is all of them', async () => {
+test('a limit beyond the last task means all tasks', async () => {
   await using runs = await temporaryRuns()
   const { root } = runs
   await sit({ root, stopAfter: 2 })
@@ -116,7 +116,7 @@ test('a limit beyond the last task is all of them', async () => {
   expect(await states(root)).toEqual(['complete'])
 })
 
-test('tasks that are gone fail the launch once the others have ended, and nothing is lost', async () => {
+test('missing tasks fail the launch after the other tasks have ended, and no result is lost', async () => {
   await using runs = await temporaryRuns()
   const { root } = runs
   const { name, folder } = await sit({ root, stopAfter: 4 })
@@ -130,7 +130,7 @@ test('tasks that are gone fail the launch once the others have ended, and nothin
   expect(reader.counts()).toMatchObject({ ended: 6, attempts: 6 })
 })
 
-test('a complete run is complete still when its tasks are not those of before', async () => {
+test('a complete run stays complete if its tasks have changed', async () => {
   await using runs = await temporaryRuns()
   const { root } = runs
   const { name } = await sit({ root })
@@ -138,7 +138,7 @@ test('a complete run is complete still when its tasks are not those of before', 
   expect(await states(root)).toEqual(['complete'])
 })
 
-test('a launch that cannot begin leaves a run as it was: complete, and of as many tasks', async () => {
+test('a launch that fails to start leaves a complete run complete, with the same number of tasks', async () => {
   await using runs = await temporaryRuns()
   const { root } = runs
   const { name } = await sit({ root, limit: 2 })
@@ -150,7 +150,7 @@ test('a launch that cannot begin leaves a run as it was: complete, and of as man
   expect(await states(root)).toEqual(['complete'])
 })
 
-test('tasks that are gone before they had begun leave the run open, and it says so', async () => {
+test('tasks that are missing before they began leave the run open, and a notice reports them', async () => {
   await using runs = await temporaryRuns()
   const { root } = runs
   const { name } = await sit({ root, stopAfter: 2 })
@@ -164,7 +164,7 @@ test('tasks that are gone before they had begun leave the run open, and it says 
   expect(await states(root)).toEqual(['complete'])
 })
 
-test('tasks that are gone from a file are missed as well', async () => {
+test('tasks that are missing from a file leave the run open', async () => {
   await using runs = await temporaryRuns()
   const { root } = runs
   const file = join(root, 'tasks.jsonl')
@@ -176,7 +176,7 @@ test('tasks that are gone from a file are missed as well', async () => {
   expect(await sit({ root, file })).toMatchObject({ ran: [2, 3], summary: { state: 'unfinished', missingTasks: 2 } })
 })
 
-test('tasks that were added to the source since the last launch are said, a larger limit is not', async () => {
+test('a notice reports tasks that were added to the source, but not a larger limit', async () => {
   await using runs = await temporaryRuns()
   const { root } = runs
   const run = { name: 'grown' }
@@ -193,7 +193,7 @@ test('tasks that were added to the source since the last launch are said, a larg
   expect((await sit({ root, run: limited, rows: 6 })).notices.join()).not.toContain('began with')
 })
 
-test('tasks of the same id are named with the results', async () => {
+test('the summary names repeated task ids', async () => {
   const environment = (ids: readonly string[]) =>
     defineEnvironment({
       name: 'named',
@@ -209,7 +209,7 @@ test('tasks of the same id are named with the results', async () => {
   expect(single.summary.repeatedTaskIds).toEqual([])
 })
 
-test('a complete run that is run again took as long as it took', async () => {
+test('a complete run that is launched again keeps its measured duration', async () => {
   await using runs = await temporaryRuns()
   const { root } = runs
   const run = { name: 'again' }

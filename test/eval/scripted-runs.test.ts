@@ -9,7 +9,7 @@ const base = {
   prompt: () => 'Go.',
 }
 
-test('a judge and a child on other models have scripts of their own', async () => {
+test('a judge and a child on other models can have their own scripts', async () => {
   const grader = new ScriptedBackend(() => 'Score: 0.5')
   const helper = new ScriptedBackend(() => 'helped')
   const { records, backend } = await runScripted({
@@ -46,12 +46,12 @@ test('one tool can be called twice in a turn', async () => {
   expect(records[0]?.messages.filter(({ role }) => role === 'tool').map(({ content }) => content)).toEqual(['2', '4'])
 })
 
-test('a tool can be called without arguments, and with what is no JSON', () => {
+test('a tool call can be written without arguments and with invalid JSON', () => {
   const written = calls({ one: undefined, two: '{"n": ' }).tool_calls?.map((call) => call.function.arguments)
   expect(written).toEqual(['{}', '{"n": '])
 })
 
-test('a script that returns nothing is told what it was asked', async () => {
+test('the error for a script that returns nothing quotes the request', async () => {
   const { records } = await runScripted({
     environment: defineEnvironment({ ...base, reward: () => 1 }),
     script: () => undefined as unknown as string,
@@ -88,7 +88,7 @@ test.each([
   [{ message: 'hi' }, "{ message: 'hi' }"],
   [{ message: { role: 'user', content: 'hi' } }, "role: 'user'"],
   [5, '5'],
-])('a script that returns no answer is told what it returned: %j', async (answer, shown) => {
+])('the error for a script that returns no answer quotes the returned value: %j', async (answer, shown) => {
   const { records } = await runScripted({
     environment: defineEnvironment({ ...base, reward: () => 1 }),
     script: () => answer as unknown as string,
@@ -117,13 +117,13 @@ test('the scripted model has the price that `models` gives it', async () => {
 test.each([
   [{ script: () => 'fine', scripts: () => 'fine' }, '`scripts` is not known; did you mean `script`?'],
   [{ script: 'fine' }, 'script: expected a function'],
-])('options that do not fit are told as its own: %j', async (wrong, message) => {
+])('invalid options are reported as options of runScripted(): %j', async (wrong, message) => {
   const environment = defineEnvironment({ ...base, reward: () => 1 })
   const run = runScripted({ environment, ...wrong } as unknown as Parameters<typeof runScripted>[0])
   await expect(run).rejects.toThrow(`options of runScripted(): ${message}`)
 })
 
-test('a script that throws is told by its file and line; a coded error is a backend’s own', async () => {
+test('an error thrown by a script is reported with file and line; a coded error stays as it is', async () => {
   const failed = async (thrown: Error) => {
     const { records } = await runScripted({
       environment: defineEnvironment({ ...base, reward: () => 1 }),

@@ -26,8 +26,8 @@ async function standsStill(run: Evaluation): Promise<void> {
   await expect.poll(() => run.progress().unread).toBeGreaterThan(256)
 }
 
-describe('a run whose reader stands still', () => {
-  test.each(['stop', 'drain'] as const)('ends all the same on %s', async (end) => {
+describe('a run whose reader does not read', () => {
+  test.each(['stop', 'drain'] as const)('ends on %s', async (end) => {
     await using runs = await temporaryRuns()
     const run = evaluateMany(runs.root)
     const reader = run[Symbol.asyncIterator]()
@@ -40,7 +40,7 @@ describe('a run whose reader stands still', () => {
     await reader.return?.()
   })
 
-  test('because it awaits the summary in its loop goes on, and it misses nothing', async () => {
+  test('continues while its loop awaits the summary, and the reader misses no result', async () => {
     await using runs = await temporaryRuns()
     const run = evaluateMany(runs.root)
     let read = 0
@@ -52,14 +52,14 @@ describe('a run whose reader stands still', () => {
   })
 })
 
-test('results that were dropped while nobody read are not left out in silence', async () => {
+test('reading after unread results were dropped is refused', async () => {
   await using runs = await temporaryRuns()
   const run = evaluateMany(runs.root)
   await run.summary()
   await expect(Array.fromAsync(run)).rejects.toMatchObject({ code: 'usage' })
 })
 
-test('a loop that is left with the last result leaves a complete run', async () => {
+test('leaving the loop at the last result leaves a complete run', async () => {
   await using runs = await temporaryRuns()
   const run = evaluateMany(runs.root, 50)
   for await (const _record of run) if (run.progress().ended === 50) break

@@ -26,7 +26,7 @@ const rows = [
   { sum: 3 },
 ]
 
-test('a run keeps each row once: show, export and readers say what was asked, and what the target was', async () => {
+test('a run stores each row once; show, export and readers print the row and its target', async () => {
   await using place = await temporaryRuns()
   const cwd = place.root
   await writeFile(join(cwd, 'sums.ts'), environmentFile)
@@ -54,7 +54,7 @@ test('a run keeps each row once: show, export and readers say what was asked, an
   for (const line of bare) expect(line).not.toHaveProperty('taskRow')
 })
 
-test('rows of any size and kind', async () => {
+test('a run stores rows of any size and type', async () => {
   await using runs = await temporaryRuns()
   const given: readonly unknown[] = ['a text', 7, null, [1, 2], { image: 'x'.repeat(3_000_000) }]
   const environment = defineEnvironment({

@@ -77,7 +77,7 @@ function attemptsIn(root: string): (string | undefined)[] {
   return reader.attempts('0-1').map(({ end }) => end?.outcome)
 }
 
-test.each([2, 3, 4])('tries go on from those of earlier launches: cut off in attempt %i', async (stopAt) => {
+test.each([2, 3, 4])('attempts are counted across launches, also if interrupted in attempt %i', async (stopAt) => {
   await using runs = await temporaryRuns()
   const { root } = runs
   expect(await sit({ root, stopAt })).toMatchObject({ end: 'stopped', rollouts: 0 })
@@ -90,7 +90,7 @@ test.each([2, 3, 4])('tries go on from those of earlier launches: cut off in att
   expect(attemptsIn(root)).toHaveLength(8)
 })
 
-test('once --max-cost is spent, no failed member of a group is replaced; the next launch does that', async () => {
+test('a failed group member is not replaced once --max-cost is spent, but in the next launch', async () => {
   await using runs = await temporaryRuns()
   const { root } = runs
   const failure = 'reward'
@@ -102,7 +102,7 @@ test('once --max-cost is spent, no failed member of a group is replaced; the nex
   expect(attemptsIn(root)).toHaveLength(2)
 })
 
-test('while a run drains, no failed member of a group is replaced; the next launch does that', async () => {
+test('a failed group member is not replaced while a run drains, but in the next launch', async () => {
   await using runs = await temporaryRuns()
   const { root } = runs
   const failure = 'reward'
@@ -117,7 +117,7 @@ test('while a run drains, no failed member of a group is replaced; the next laun
   expect(attemptsIn(root)).toHaveLength(3)
 })
 
-test('while a run drains, what fails does not start over; the next launch does that', async () => {
+test('a failed rollout does not start over while a run drains, but in the next launch', async () => {
   await using runs = await temporaryRuns()
   const { root } = runs
   expect(await sit({ root, retries: 2, drainAt: 1 })).toMatchObject({ end: 'drained', state: 'unfinished' })
@@ -129,7 +129,7 @@ test('while a run drains, what fails does not start over; the next launch does t
   expect(attemptsIn(root)).toHaveLength(9)
 })
 
-test('what fails for the last time while a run drains has its result', async () => {
+test('a rollout that fails its last attempt while a run drains gets its result', async () => {
   await using runs = await temporaryRuns()
   const { root } = runs
   const drained = { root, groupPolicy: 'keep', retries: 1 } as const
@@ -138,7 +138,7 @@ test('what fails for the last time while a run drains has its result', async () 
   expect(attemptsIn(root)).toHaveLength(2)
 })
 
-test('--retry-failed takes nothing back that --max-cost leaves no money for', async () => {
+test('--retry-failed removes no result that --max-cost cannot pay for', async () => {
   await using runs = await temporaryRuns()
   const { root } = runs
   const complete = { state: 'complete', rollouts: 2, voided: 1 }
@@ -150,7 +150,7 @@ test('--retry-failed takes nothing back that --max-cost leaves no money for', as
   expect(attemptsIn(root)).toHaveLength(8)
 })
 
-test('tries of model calls are counted over all launches', async () => {
+test('tries of model calls are counted across launches', async () => {
   await using runs = await temporaryRuns()
   const { root } = runs
   const answered = { message: { role: 'assistant', content: 'done' }, finishReason: 'stop' } as const

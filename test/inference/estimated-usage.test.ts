@@ -45,7 +45,7 @@ async function run(root: string, options: Partial<EvaluateOptions>) {
   return { records, summary: await evaluation.summary(), info: await evaluation.started }
 }
 
-test('where a server does not say what replies used, an estimate counts, and is called one', async () => {
+test('usage is estimated and marked as estimated if the server does not report it', async () => {
   await using runs = await temporaryRuns()
   const { records, summary } = await run(runs.root, { limits: { maxTokens: 25 } })
   expect(records[0]).toMatchObject({
@@ -60,7 +60,7 @@ test('where a server does not say what replies used, an estimate counts, and is 
   expect(summary.usage).not.toHaveProperty('captured')
 })
 
-test('a run that asks for tokens counts the replies that have them, and says so when it starts', async () => {
+test('a run with --tokens counts the replies with tokens, and warns at the start if there are none', async () => {
   await using runs = await temporaryRuns()
   const limits = { maxTurns: 2 }
   const bare = await run(runs.root, { limits, captureTokens: true, preflight: true })
@@ -72,7 +72,7 @@ test('a run that asks for tokens counts the replies that have them, and says so 
   expect(full.records[0]).toMatchObject({ usage: { calls: 2, captured: 2 } })
 })
 
-test('metrics and spans count the same', async () => {
+test('metrics and spans count estimated usage', async () => {
   await using collector = await Collector.start()
   await using telemetry = startTelemetry({
     env: { OTEL_EXPORTER_OTLP_ENDPOINT: collector.server.origin },
@@ -94,7 +94,7 @@ test('metrics and spans count the same', async () => {
   }
 })
 
-test('the same for what the whole run may cost', async () => {
+test('the cost limit of a run counts estimated usage', async () => {
   await using runs = await temporaryRuns()
   const { summary } = await run(runs.root, { limits: { maxTurns: 1 }, maxCostUsd: 30 })
   expect(summary).toMatchObject({ end: 'max_cost', rollouts: 2, cost: 40 })

@@ -40,7 +40,7 @@ const environment = defineEnvironment({
 
 const model = { name: 'policy' }
 
-test('one engine serves one run after the other, and is closed by whoever opened it', async () => {
+test('one engine serves several runs, and only its owner closes it', async () => {
   await using runs = await temporaryRuns()
   await using engine = new Engine()
   for (const step of [1, 2]) {
@@ -51,7 +51,7 @@ test('one engine serves one run after the other, and is closed by whoever opened
   expect(engine.isClosed).toBe(false)
 })
 
-test('a judge that refuses is found before anything is spent, and the policy is no less asked', async () => {
+test('a judge that refuses is found before the run starts, after one request to the policy', async () => {
   await using runs = await temporaryRuns()
   await using engine = new Engine()
   await using refusing = new Engine(() => {
@@ -66,7 +66,7 @@ test('a judge that refuses is found before anything is spent, and the policy is 
   expect(refusing.calls).toBe(1)
 })
 
-test('results name the models that judged: the judge of the run, and those that a reward names', async () => {
+test('results name the judge models of the run and of the reward', async () => {
   await using runs = await temporaryRuns()
   await using engine = new Engine()
   const judged = defineEnvironment({
@@ -103,7 +103,7 @@ test('a judge without a name is refused', async () => {
   })
 })
 
-test('an error of its own is a failed try, not a failed agent', async () => {
+test('an error thrown by a custom backend is a failed try, not a failed agent', async () => {
   await using runs = await temporaryRuns()
   await using engine = new Engine((call) => {
     if (call === 1) throw new TypeError('fetch failed')
@@ -130,7 +130,7 @@ test('an error of its own is a failed try, not a failed agent', async () => {
   expect(failed).toMatchObject({ outcomes: { model_error: 2 }, reasons: { model_error: reason } })
 })
 
-test('attempts that fail at once, again and again, leave the loop to others', async () => {
+test('attempts that fail at once repeatedly do not block the event loop', async () => {
   await using runs = await temporaryRuns()
   await using broken = new Engine(() => {
     throw new Error('out of memory')
@@ -149,7 +149,7 @@ test('attempts that fail at once, again and again, leave the loop to others', as
   expect((await run.summary()).end).toBe('stopped')
 })
 
-test('it stands in for a model that is only a name, and a misspelt name is refused before anything is asked', async () => {
+test('a custom backend serves a model given by name, and a misspelt name is refused before any request', async () => {
   await using runs = await temporaryRuns()
   await using engine = new Engine()
   const options = { environment, model: 'policy', run: { root: runs.root } }

@@ -70,7 +70,7 @@ const whole = JSON.stringify({
   usage: { prompt_tokens: 1, completion_tokens: 1 },
 })
 
-test('time that runs out at a backend that hangs is not the policy’s: no score, and another attempt', async () => {
+test('a timeout at a hanging backend is an infrastructure failure: no score, and another attempt', async () => {
   using clock = new HurriedClock()
   await using server = await serve(() => clock.pass(longMs))
   const [record] = await run(server.url, { timeoutMs: longMs, retries: 1 })
@@ -83,7 +83,7 @@ test('time that runs out at a backend that hangs is not the policy’s: no score
 /** Comments, which mean nothing. More than a socket takes: once they are written, what came before them was read. */
 const chatter = `:${'.'.repeat(62)}\n`.repeat(262_144)
 
-test('a model that has begun to speak and goes on for too long is scored as truncated', async () => {
+test('a timeout while the model is streaming is scored as truncated', async () => {
   using clock = new HurriedClock()
   await using server = await serve((_body, response) => {
     response.writeHead(200, { 'content-type': 'text/event-stream' })
@@ -99,7 +99,7 @@ test('a model that has begun to speak and goes on for too long is scored as trun
   expect(late).not.toHaveProperty('cutOffIn')
 })
 
-test('so is one that takes too long at a server that answers others meanwhile', async () => {
+test('a timeout of a slow reply is scored as truncated while the server answers other requests', async () => {
   using clock = new HurriedClock()
   const slow = Promise.withResolvers<void>()
   await using server = await serve((body, response) => {
@@ -115,7 +115,7 @@ test('so is one that takes too long at a server that answers others meanwhile', 
   expect(second).toMatchObject({ outcome: 'completed', reward: 1 })
 })
 
-test('a child that the agent waits for and whose backend hangs is not the policy’s time either', async () => {
+test('a timeout in a child at a hanging backend is an infrastructure failure of its parent', async () => {
   using clock = new HurriedClock()
   const { records } = await runScripted({
     environment: {
@@ -143,7 +143,7 @@ test('a child that the agent waits for and whose backend hangs is not the policy
   expect(records).toMatchObject([{ outcome: 'infra_timeout', reward: null }])
 })
 
-test('time that runs out while requests are parked names what was waited for', async () => {
+test('a timeout while requests are parked names the cause of the wait', async () => {
   await using runs = await temporaryRuns()
   const evaluation = evaluate({
     environment: tasks(1),
@@ -161,7 +161,7 @@ test('time that runs out while requests are parked names what was waited for', a
 })
 
 test.each([undefined, 1])(
-  'a backend that is not there beside one that is gets a notice (workers: %s)',
+  'a notice reports an unreachable backend if another backend of the model answers (workers: %s)',
   async (workers) => {
     await using runs = await temporaryRuns()
     await using server = await SimulatorServer.start()

@@ -35,7 +35,7 @@ function openBackend(url: string, api: 'chat' | 'responses'): HttpBackend {
 const settled = (reply: Promise<BackendReply>): Promise<BackendReply | undefined> => reply.catch(() => undefined)
 
 test.each(['chat', 'responses'] as const)(
-  'what a sink is told of a stream is the reply, and of a broken one its beginning: %s',
+  'a sink receives the reply of a complete stream and the beginning of a broken one: %s',
   async (api) => {
     const faults = { cut: 0.2, malformed: 0.1, serverError: 0.1 }
     await using good = await SimulatorServer.start({ imitate: 'millrace', reasoning: true, weightVersion: '5' })

@@ -90,8 +90,8 @@ function config(options: Partial<ModelConfigInput> = {}): ModelConfig {
   return modelConfigSchema.parse({ name: 'm', backends: [{ url: 'http://localhost/v1' }], ...options })
 }
 
-describe('workers', () => {
-  test('together never hold more permits than there are, all are served, and what is idle goes back', async () => {
+describe('workers with shared limits', () => {
+  test('together never exceed the permits, are all served, and return idle permits', async () => {
     await using setting = new Setting({ maxConcurrency: 5 })
     const threads = [setting.thread(), setting.thread(), setting.thread()]
     const served = await Promise.all(threads.map((thread) => thread.does({ kind: 'churn', clients: 30, times: 30 })))
@@ -100,7 +100,7 @@ describe('workers', () => {
     await expect.poll(() => setting.status).toMatchObject(idle)
   })
 
-  test('take turns: one that waits on its own is served beside a queue that never ends', async () => {
+  test('take turns: a single waiting client is served beside a queue that never ends', async () => {
     await using setting = new Setting({ maxConcurrency: 1 })
     const [crowd, single] = [setting.thread(), setting.thread()]
     crowd.starts({ kind: 'churn', clients: 200, times: 1_000_000 })
@@ -111,7 +111,7 @@ describe('workers', () => {
     await expect.poll(() => setting.status).toMatchObject(idle)
   })
 
-  test('a permit freed in one worker serves one that waits in another', async () => {
+  test('pass a permit freed in one worker to a client that waits in another', async () => {
     await using setting = new Setting({ maxConcurrency: 3 })
     const [one, other] = [setting.thread(), setting.thread()]
     await one.does({ kind: 'churn', clients: 3, times: 10 })
@@ -120,7 +120,7 @@ describe('workers', () => {
     await expect.poll(() => setting.status).toMatchObject({ leased: 2, wanted: 0 })
   })
 
-  test('that block keep no more than their share from the others', async () => {
+  test('keep no more than their share while their event loop is blocked', async () => {
     await using setting = new Setting({ maxConcurrency: 4 })
     const [blocked, other] = [setting.thread(), setting.thread()]
     other.starts({ kind: 'churn', clients: 10, times: 1_000_000 })
@@ -135,7 +135,7 @@ describe('workers', () => {
     await expect.poll(() => setting.status).toMatchObject(idle)
   })
 
-  test('calls that give up leave nothing behind', async () => {
+  test('leave no permit or request behind when their calls are cancelled', async () => {
     await using setting = new Setting({ maxConcurrency: 1 })
     const [one, other] = [setting.thread(), setting.thread()]
     await one.does({ kind: 'hold', permits: 1 })
@@ -143,7 +143,7 @@ describe('workers', () => {
     await expect.poll(() => setting.status).toMatchObject({ leased: 1, wanted: 0 })
   })
 
-  test('one that dies gives back what it held and what it waited for', async () => {
+  test('return their permits and requests when they die', async () => {
     await using setting = new Setting({ maxConcurrency: 4 })
     const [doomed, heir] = [setting.thread(), setting.thread()]
     await doomed.does({ kind: 'hold', permits: 4 })
@@ -156,7 +156,7 @@ describe('workers', () => {
     expect(setting.gauge.most).toBe(4)
   })
 
-  test('that die in the middle of everything leak nothing', async () => {
+  test('leak no permits when they die under load', async () => {
     await using setting = new Setting({ maxConcurrency: 6 })
     const survivor = setting.thread()
     survivor.starts({ kind: 'churn', clients: 20, times: 1_000_000 })
@@ -171,7 +171,7 @@ describe('workers', () => {
     await expect.poll(() => setting.status).toMatchObject(idle)
   })
 
-  test('learn from the others that a backend is down, also from one that has died of it, and that it is back', async () => {
+  test('share the news that a backend is down or up, also from a worker that has died', async () => {
     await using setting = new Setting({ maxConcurrency: 64 })
     const [doomed, one] = [setting.thread(), setting.thread()]
     await one.does({ kind: 'churn', clients: 1, times: 1 })
@@ -191,7 +191,7 @@ describe('workers', () => {
     expect(await Promise.all(calls)).toEqual([10, 10])
   })
 
-  test('keep to one rate together', async () => {
+  test('keep one rate together', async () => {
     await using setting = new Setting({})
     const threads = [setting.thread(), setting.thread()]
     for (const thread of threads) await thread.does({ kind: 'parked' })
@@ -245,7 +245,7 @@ describe('a lease', () => {
     await worker.close()
   })
 
-  test('is recalled when another worker waits, until both have as many', async () => {
+  test('is partly recalled when another worker waits, until both hold equally many', async () => {
     const { limits } = create({ maxConcurrency: 4 })
     const [rich, poor] = [lease(limits), lease(limits)]
     await Promise.all(Array.from({ length: 4 }, () => rich.permits.acquire()))
@@ -281,7 +281,7 @@ describe('a lease', () => {
     await worker.close()
   })
 
-  test('brings the news that a backend answers again', async () => {
+  test('reports that a backend answers again', async () => {
     const { limits } = create()
     const down = () => failure('model_overloaded')
     const [sick, well] = [new FakeBackend('b', down), new FakeBackend('b', () => goodReply)]
@@ -306,7 +306,7 @@ describe('a lease', () => {
     for (const { worker } of leases) await worker.close()
   })
 
-  test('that is closed is not listened to: a worker that comes back cannot return what it no longer has', async () => {
+  test('is ignored once it is closed, also if its worker returns permits later', async () => {
     const { limits } = create({ maxConcurrency: 2 })
     const { permits, worker, owner } = lease(limits)
     await permits.acquire()
@@ -327,7 +327,7 @@ describe('a lease', () => {
     await worker.close()
   })
 
-  test('leaves nothing behind when both ends are closed, once or twice', async () => {
+  test('leaves no resources behind when both ends are closed, once or twice', async () => {
     const before = activeResources()
     for (let round = 0; round < 50; round += 1) {
       const { limits } = create({ maxConcurrency: 1 })
@@ -356,8 +356,8 @@ describe('a lease', () => {
   })
 })
 
-describe('the owner', () => {
-  test('has permits beside those of the models, which may be called the same', async () => {
+describe('the owner of shared limits', () => {
+  test('keeps its own permits apart from those of a model with the same name', async () => {
     const limits = new SharedLimits([config({ maxConcurrency: 7 })], { maxLeases: 1, permits: { m: 2 } })
     const lease = limits.lease((message) => worker.receive(message))
     await using worker = new WorkerLimits(lease.handle, (message) => lease.receive(message))
