@@ -4,7 +4,7 @@ import { temporaryRuns } from 'millrace/testing'
 import { expect, test } from 'vitest'
 import { adminKey, apis, asked, TestGateway } from '../support/gateway/test-gateway.ts'
 
-test.each(apis)('%s refuses whoever has no key in its own words', async (api) => {
+test.each(apis)('%s refuses a client without a valid key with an error of its API', async (api) => {
   await using gateway = await TestGateway.start()
   const { path, body } = asked[api]
   for (const key of [null, 'wrong', '', `${adminKey}x`, 'mrs-unknown']) {
@@ -22,7 +22,7 @@ test.each(apis)('%s refuses whoever has no key in its own words', async (api) =>
   expect((await gateway.ask(path, { body, key: 'wrong', headers: { 'x-api-key': 'wrong' } })).status).toBe(401)
 })
 
-test('a session’s key is good for that session and nothing else', async () => {
+test('a session key is valid for that session only', async () => {
   await using gateway = await TestGateway.start()
   const [mine, other] = await gateway.startSessions({ groupSize: 2 })
   const { key = '' } = mine ?? {}
@@ -41,7 +41,7 @@ test('a session’s key is good for that session and nothing else', async () => 
   expect((await gateway.ask('/v1/sessions', { body: {}, key })).status).toBe(403)
 })
 
-test('what was noted of a session is not shown to its own key', async () => {
+test('the metadata of a session is not shown to its own key', async () => {
   await using gateway = await TestGateway.start()
   const [session] = await gateway.startSessions({ metadata: { answer: 42 }, selfManaged: true })
   const { id, key } = session ?? {}
@@ -60,7 +60,7 @@ test('what was noted of a session is not shown to its own key', async () => {
   }
 })
 
-test('what an agent’s session is worth is not for the agent to say, unless its session was started so', async () => {
+test('a session key cannot set rewards or end the session, unless the session is self-managed', async () => {
   await using gateway = await TestGateway.start()
   const { id, key } = await gateway.startSession()
   await gateway.ask(asked.chat.path, { body: asked.chat.body, key })
@@ -80,7 +80,7 @@ test('what an agent’s session is worth is not for the agent to say, unless its
   expect(rewarded.body).toMatchObject({ reward: 1, selfManaged: true, rewarded: { node: null, reward: 1 } })
 })
 
-test('the answer to a reward says what was set, and for which reply', async () => {
+test('the answer to a reward names the reply and the value', async () => {
   await using gateway = await TestGateway.start()
   const { id, key } = await gateway.startSession()
   const { body } = await gateway.ask(asked.chat.path, { body: asked.chat.body, key })
@@ -92,7 +92,7 @@ test('the answer to a reward says what was set, and for which reply', async () =
   })
 })
 
-test('the metrics of several tenants are for the one whose gateway it is', async () => {
+test('with several tenants, only the default tenant sees the metrics', async () => {
   const [red, own] = ['the key of the reds', 'the key of the house']
   await using gateway = await TestGateway.start({
     keys: [
@@ -110,7 +110,7 @@ test('the metrics of several tenants are for the one whose gateway it is', async
   expect((await alone.ask('/metrics', { key: red })).status).toBe(200)
 })
 
-test('a tenant sees nothing of another’s', async () => {
+test('a tenant cannot see the sessions of another tenant', async () => {
   const keys = [
     { tenant: 'red', key: 'the key of the reds' },
     { tenant: 'blue', key: 'the key of the blues' },
@@ -126,14 +126,14 @@ test('a tenant sees nothing of another’s', async () => {
   expect(exported.text).not.toContain(session?.id)
 })
 
-test.each(['from a file\n', ' ', 'schlüssel', 'two\nlines'])('%j is no key that a client can send', async (key) => {
+test.each(['from a file\n', ' ', 'schlüssel', 'two\nlines'])('the unusable key %j is refused', async (key) => {
   await expect(TestGateway.start({ keys: [{ tenant: 'a', key }] })).rejects.toMatchObject({
     code: 'config_invalid',
     message: expect.stringContaining('the key of tenant a begins or ends with white space') as string,
   })
 })
 
-test('a kept key that cannot be read, or is none, is told of', async () => {
+test('an unreadable or invalid key file is refused with the way to fix it', async () => {
   await using folder = await temporaryRuns()
   const options = { keys: [], run: { root: folder.root, name: 'gateway' } }
   await (await TestGateway.start(options))[Symbol.asyncDispose]()
@@ -148,7 +148,7 @@ test('a kept key that cannot be read, or is none, is told of', async () => {
   })
 })
 
-test.each(['0.0.0.0', '::', '192.168.1.4'])('%s is not listened on without a real key', async (host) => {
+test.each(['0.0.0.0', '::', '192.168.1.4'])('listening on %s requires a long admin key', async (host) => {
   await using folder = await temporaryRuns()
   const root = join(folder.root, 'runs')
   const run = { root, name: 'gateway' }
@@ -166,7 +166,7 @@ test.each(['0.0.0.0', '::', '192.168.1.4'])('%s is not listened on without a rea
   await expect(stat(root)).rejects.toMatchObject({ code: 'ENOENT' })
 })
 
-test('on this machine alone a key is made, kept for its owner, and good the next time', async () => {
+test('on the local host a key is generated, stored for its owner only, and reused at the next start', async () => {
   await using first = await TestGateway.start({ keys: [] })
   const { madeKey = '' } = first.server
   expect(madeKey).toMatch(/^mra-[\w-]{43}$/)
@@ -180,7 +180,7 @@ test('on this machine alone a key is made, kept for its owner, and good the next
   expect(second.server.madeKey).toBe(madeKey)
 })
 
-test('the run’s file has no key in it', async () => {
+test('the run file contains no key', async () => {
   const key = 'sk-upstream-secret'
   await using gateway = await TestGateway.start({
     models: [{ name: 'm', backends: [{ url: 'http://127.0.0.1:9/v1', headers: { 'x-team': key } }] }],

@@ -38,7 +38,7 @@ async function ask(dispatcher: Agent, url: string): Promise<number | string> {
   }
 }
 
-test('more clients than there are descriptors for are all answered', { timeout: 120_000 }, async () => {
+test('all clients get an answer, also if there are more clients than file descriptors', { timeout: 120_000 }, async () => {
   await using runs = await temporaryRuns()
   await using simulator = await SimulatorServer.start({ ttftMs: 2_000 })
   await using gateway = await startCrampedGateway(runs.root, descriptors, '--backend', simulator.url, '-m', 'sim-7b')

@@ -13,7 +13,7 @@ function over(server: ScriptedServer, folder?: string): Promise<OpenGateway> {
   return OpenGateway.open({ models, ...(folder !== undefined && { folder }) })
 }
 
-test('a request that its client hangs up on counts, also for the next process', async () => {
+test('a request counts against the budget if its client disconnects, also after a restart', async () => {
   using folder = temporaryFolder()
   await using server = await ScriptedServer.start(() => {})
   let caller
@@ -38,7 +38,7 @@ test('a request that its client hangs up on counts, also for the next process', 
   expect((await open.ask(caller, body)).status).toBe(429)
 })
 
-test('one that failed, or never reached a backend, does not', async () => {
+test('a failed request does not count against the budget', async () => {
   await using server = await ScriptedServer.start((response) => {
     response.writeHead(500).end('{}')
   })
@@ -51,7 +51,7 @@ test('one that failed, or never reached a backend, does not', async () => {
 test.each([
   { name: 'as it came', token: 5, tokens: 1 },
   { name: 'by its text where no ids came', token: undefined, tokens: 3 },
-])('what was sampled of a reply that was hung up on is counted and priced, $name', async ({ token, tokens }) => {
+])('tokens sampled before the client disconnected are counted and priced, $name', async ({ token, tokens }) => {
   await using server = await ScriptedServer.start((response) => {
     beginEvents(response)
     response.write(tokenChunk('ten chars!', token === undefined ? {} : { token, promptIds: [1, 2] }))
@@ -66,7 +66,7 @@ test.each([
   expect((await open.ask(caller, body)).status).toBe(429)
 })
 
-test('the whole prompt is counted where nobody says how long it was, also if only its last message was sent', async () => {
+test('the whole prompt is estimated if the server does not report it, also for a continued reply', async () => {
   await using server = await ScriptedServer.start((response) =>
     sendJson(response, chatReply('hello', { usage: undefined })),
   )
@@ -80,7 +80,7 @@ test('the whole prompt is counted where nobody says how long it was, also if onl
   expect(continued).toBeGreaterThan(told)
 })
 
-test('a session with a budget of money does not use a model without a price', async () => {
+test('a session with a cost limit refuses a model without a price', async () => {
   await using server = await ScriptedServer.start(() => {})
   await using open = await OpenGateway.open({
     models: [{ name: 'm', backends: [{ url: server.url }], upstreamName: 'our-own' }],
@@ -92,7 +92,7 @@ test('a session with a budget of money does not use a model without a price', as
   expect(server.requests).toEqual([])
 })
 
-test('a lost sample says who gave it up', async () => {
+test('a lost sample records the reason it was discarded', async () => {
   await using server = await ScriptedServer.start((response) => {
     beginEvents(response)
     response.write(tokenChunk('Hel', { token: 1 }))

@@ -4,7 +4,7 @@ import { chatReply, ScriptedServer, sendJson } from '../support/inference/script
 
 const call = (name: string, id: string) => ({ id, type: 'function', function: { name, arguments: '{}' } })
 
-test('a conversation with a server that gives calls no ids is recorded as one', async () => {
+test('a conversation is recorded as one branch if the server gives tool calls no ids', async () => {
   const message = { role: 'assistant', content: null, tool_calls: [call('f', ''), call('g', '')] }
   await using server = await ScriptedServer.start((response, { body }) => {
     const { messages } = JSON.parse(body) as { readonly messages: readonly object[] }

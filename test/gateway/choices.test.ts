@@ -92,7 +92,7 @@ const oneAndThree = [1, 3].map((number) => [`chatcmpl-${number}`, `Hello ${numbe
 const threeRecorded = [1, 2, 3].map((number) => [0, `Hello ${number}`, [number], `chatcmpl-${number}`])
 
 describe('a request for several choices', () => {
-  test('gets them whole, each sampled and recorded with its tokens after the same message', async () => {
+  test('gets one whole reply; each choice is sampled and recorded with its tokens', async () => {
     await using server = await ScriptedServer.start(numbering())
     await using open = await over(server)
     const { id, caller } = await open.session()
@@ -119,7 +119,7 @@ describe('a request for several choices', () => {
     expect(await open.gateway.session(admin, id)).toMatchObject({ interactions: 4, used: { requests: 4 } })
   })
 
-  test('gets them as one stream, with one id, one usage and one end', async () => {
+  test('gets one stream with one id, one usage and one end', async () => {
     await using server = await ScriptedServer.start(numbering())
     await using open = await over(server)
     const { id, caller } = await open.session()
@@ -139,7 +139,7 @@ describe('a request for several choices', () => {
     expect(inOrder([...new Set(ids)])).toEqual(['chatcmpl-1', 'chatcmpl-2', 'chatcmpl-3'])
   })
 
-  test('asks for each with the next seed, because one seed would give the same reply', async () => {
+  test('sends seed + i with choice i, because equal seeds would give equal replies', async () => {
     await using server = await ScriptedServer.start(numbering())
     await using open = await over(server)
     const { id, caller } = await open.session()
@@ -155,7 +155,7 @@ describe('a request for several choices', () => {
     }
   })
 
-  test.each([0, 129, -1, 1.5, '2'])('with n %j is refused by name', async (n) => {
+  test.each([0, 129, -1, 1.5, '2'])('is refused with param n if n is %j', async (n) => {
     await using server = await ScriptedServer.start(numbering())
     await using open = await over(server)
     const { caller } = await open.session()
@@ -166,7 +166,7 @@ describe('a request for several choices', () => {
     expect(server.requests).toHaveLength(0)
   })
 
-  test('is found whichever way `n` is written, and is not seen where there is none', async () => {
+  test('is recognised in any spelling of `n`, and only if the body has `n`', async () => {
     await using server = await ScriptedServer.start(numbering())
     await using open = await over(server)
     const { caller } = await open.session()
@@ -185,7 +185,7 @@ describe('a request for several choices', () => {
     }
   })
 
-  test('is refused as a whole if the session has no room for all, before any is asked for', async () => {
+  test('is refused before sampling if the limits of the session do not allow all choices', async () => {
     await using server = await ScriptedServer.start(numbering())
     await using open = await over(server)
     for (const limits of [{ maxRequests: 2 }, { maxConcurrent: 2 }]) {
@@ -195,7 +195,7 @@ describe('a request for several choices', () => {
     }
   })
 
-  test('holds back its backends while its client takes no more, and goes on when it does', async () => {
+  test('pauses its backends while the client does not read', async () => {
     await using server = await ScriptedServer.start(numbering())
     await using open = await over(server)
     const { caller } = await open.session()
@@ -209,7 +209,7 @@ describe('a request for several choices', () => {
 })
 
 describe('if one of several choices fails', () => {
-  test('the client gets its error alone; a complete one is undelivered until a retry gets it', async () => {
+  test('the client gets only the error; a complete choice stays undelivered until a retry', async () => {
     const second = Promise.withResolvers<void>()
     await using server = await ScriptedServer.start(
       numbering(async (number, response) => {
@@ -237,7 +237,7 @@ describe('if one of several choices fails', () => {
     ])
   })
 
-  test('in the middle of a stream, the stream ends with the error', async () => {
+  test('during a stream, the stream ends with the error', async () => {
     const first = Promise.withResolvers<void>()
     await using server = await ScriptedServer.start(
       numbering(async (number, response) => {
@@ -260,8 +260,8 @@ describe('if one of several choices fails', () => {
   })
 })
 
-describe('a client of several choices that goes away', () => {
-  test('gives up those that are not complete, and a retry finds the others', async () => {
+describe('a client of several choices that disconnects', () => {
+  test('aborts the incomplete choices, and a retry gets the complete ones', async () => {
     const second = Promise.withResolvers<void>()
     await using server = await ScriptedServer.start(
       numbering(async (number) => {
@@ -281,7 +281,7 @@ describe('a client of several choices that goes away', () => {
     expect(saidIn(again.document)).toEqual(oneAndThree)
   })
 
-  test('and comes again while they are sampled, gets the same', async () => {
+  test('and retries while they are sampled, gets the same choices', async () => {
     const go = Promise.withResolvers<void>()
     await using server = await ScriptedServer.start(
       numbering(async () => {
@@ -303,7 +303,7 @@ describe('a client of several choices that goes away', () => {
     expect(inOrder(await sampled(open, id))).toEqual(threeRecorded.slice(0, 2))
   })
 
-  test('gets all of 128 again from the next process, and no other request', async () => {
+  test('gets all 128 choices again after a restart, without new sampling', async () => {
     await using server = await ScriptedServer.start(numbering())
     using folder = temporaryFolder()
     const asked = { ...hello, n: 128 }
@@ -327,7 +327,7 @@ describe('a client of several choices that goes away', () => {
 })
 
 describe('several choices', () => {
-  test('of a model that is asked in another API, in a session and outside', async () => {
+  test('work with a backend of another API, in a session and outside', async () => {
     await using simulator = await SimulatorServer.start({ imitate: 'anthropic' })
     const models = [{ name: 'm', api: 'messages' as const, backends: [{ url: simulator.url }] }]
     await using open = await OpenGateway.open({ models })
@@ -341,13 +341,13 @@ describe('several choices', () => {
     expect(await open.gateway.session(admin, id)).toMatchObject({ interactions: 4 })
   })
 
-  test('of the built-in simulator outside of a session', async () => {
+  test('work with the built-in simulator outside of a session', async () => {
     await using open = await OpenGateway.open({ models: [{ name: 'm', simulator: {} }] })
     const { document } = await open.ask(admin, { ...hello, n: 2 })
     expect(document).toMatchObject({ choices: [{ index: 0 }, { index: 1 }] })
   })
 
-  test('outside of a session are the backend’s own, if it is asked in Chat', async () => {
+  test('are requested as n from a Chat backend outside of a session', async () => {
     await using server = await ScriptedServer.start((response, { body }) => {
       const { n } = JSON.parse(body) as { n: number }
       const choice = (index: number): object => ({ index, message: { content: 'x' }, finish_reason: 'stop' })
@@ -363,7 +363,7 @@ describe('several choices', () => {
     ['cut before all have ended, is broken', [0], '', false],
     ['in which all have ended, is complete', [0, 1], '', true],
     ['with one and an end, because some servers send no more, is complete', [0], doneEvent, true],
-  ] as const)('outside of a session, as a stream %s', async (_title, ended, end, isComplete) => {
+  ] as const)('are passed on outside of a session, as a stream %s', async (_title, ended, end, isComplete) => {
     await using server = await ScriptedServer.start((response) => {
       beginEvents(response)
       for (const index of ended) {

@@ -7,7 +7,7 @@ import { ScriptedServer, sendJson } from '../support/inference/scripted-server.t
 /** Less than a HTTP server waits for replies that are on their way. */
 const notLong = { timeout: 8_000 }
 
-test('a gateway that closes does not wait for connections on which nothing is asked', notLong, async () => {
+test('closing a gateway does not wait for idle connections', notLong, async () => {
   await using gateway = await TestGateway.start()
   const sockets: Socket[] = []
   for (const _each of ['silent', 'idle', 'half']) {
@@ -26,7 +26,7 @@ test('a gateway that closes does not wait for connections on which nothing is as
   expect(sockets.map(({ destroyed }) => destroyed)).toEqual([true, true, true])
 })
 
-test('a request that reached the machine before the gateway closed is refused, not cut off', notLong, async () => {
+test('a request that arrived just before closing is refused with 503, not cut off', notLong, async () => {
   await using gateway = await TestGateway.start()
   await gateway.server.drain()
   // The kernel has all of these before the loop, which takes one connection a turn, has seen them.
@@ -41,7 +41,7 @@ test('a request that reached the machine before the gateway closed is refused, n
   expect(new Set(await Promise.all(replies))).toEqual(new Set(['HTTP/1.1 503 Service Unavailable']))
 })
 
-test('a gateway that closes lets a slow client take all replies that wait on its connection', notLong, async () => {
+test('closing a gateway waits until a slow client has read all replies', notLong, async () => {
   // Two sockets on one machine hold a few megabytes between them.
   const contents = ['x'.repeat(24 * 1024 * 1024), 'second', 'third']
   await using backend = await ScriptedServer.start((response, { body }) => {

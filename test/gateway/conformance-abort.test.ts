@@ -6,11 +6,11 @@ import { sharedGateway } from '../support/gateway/gateway-over-simulator.ts'
 
 const apis = ['chat', 'responses', 'messages'] as const
 
-describe.for(apis)('a client that goes away aborts a backend of %s at once', (backend) => {
+describe.for(apis)('a client that disconnects aborts the backend of %s at once', (backend) => {
   // So slow that no reply ends by itself while a test waits.
   const gateway = sharedGateway({ api: backend, simulator: { tokensPerSecond: 2, spread: 0 } })
 
-  test.for(apis)('in the middle of a stream of %s, by its signal or by leaving the loop', async (api) => {
+  test.for(apis)('during a stream of %s, by its signal or by leaving the loop', async (api) => {
     const { simulator } = gateway()
     for (const how of ['signal', 'break'] as const) {
       const session = await gateway().startSession()

@@ -65,7 +65,7 @@ describe.for([
     expect(await repliesWithTokens(session)).toHaveLength(2)
   })
 
-  test.for(runs)('the same as a stream: %s', async ([input, expected, roles]) => {
+  test.for(runs)('an agent works with tools in a stream: %s', async ([input, expected, roles]) => {
     const session = await gateway().startSession()
     const result = await runnerFor(session, useResponses).run(agent, input, { stream: true })
     let text = ''
@@ -77,7 +77,7 @@ describe.for([
     expect(await repliesWithTokens(session)).toHaveLength(2)
   })
 
-  test('a second run that goes on with the history of the first is the same branch', async () => {
+  test('a second run with the history of the first continues its branch', async () => {
     const session = await gateway().startSession()
     const runner = runnerFor(session, useResponses)
     const first = await runner.run(agent, question)
@@ -87,7 +87,7 @@ describe.for([
     expect(await repliesWithTokens(session)).toHaveLength(4)
   })
 
-  test('an agent that is a tool of another has a branch of its own, from its own system prompt', async () => {
+  test('an agent used as a tool has its own branch with its own system prompt', async () => {
     const session = await gateway().startSession()
     const helper = new Agent({ name: 'Helper', instructions: 'Answer briefly.', model: modelName })
     const asTool = helper.asTool({ toolName: 'delegate_task', toolDescription: 'Has somebody work out a part.' })
@@ -102,7 +102,7 @@ describe.for([
     expect(await repliesWithTokens(session)).toHaveLength(5)
   })
 
-  test('an output of a schema', async () => {
+  test('structured output', async () => {
     const session = await gateway().startSession()
     const outputType = z.object({ name: z.string(), age: z.int() })
     const typed = new Agent({ name: 'Typed', instructions: 'Answer.', model: modelName, outputType })
@@ -111,7 +111,7 @@ describe.for([
   })
 })
 
-test('previous_response_id carries a conversation of the Agents SDK, with a backend of Chat', async () => {
+test('previous_response_id continues a conversation of the Agents SDK over a Chat backend', async () => {
   await using gateway = await GatewayOverSimulator.start()
   const session = await gateway.startSession()
   const runner = runnerFor(session, true)

@@ -99,7 +99,7 @@ describe.for(Object.entries(models))("Vercel's AI SDK, %s", ([, modelOf]) => {
     expect(await repliesWithTokens(session)).toHaveLength(4)
   })
 
-  test('an object of a schema', async () => {
+  test('structured output', async () => {
     const session = await gateway().startSession()
     const schema = z.object({ name: z.string(), age: z.int() })
     const output = Output.object({ schema })
@@ -113,7 +113,7 @@ describe.for(Object.entries(models))("Vercel's AI SDK, %s", ([, modelOf]) => {
 test.for([
   ['responses', 'openai responses'],
   ['messages', 'anthropic'],
-] as const)('a backend of %s is asked by a client of its own API, whose record is one branch', async ([api, name]) => {
+] as const)('a client and a backend of %s work together, and each run is one branch', async ([api, name]) => {
   await using gateway = await GatewayOverSimulator.start({ api, simulator: { reasoning: true } })
   for (const [prompt, expected, roles] of runs) {
     for (const run of [generateText, streamText]) {

@@ -80,7 +80,7 @@ describe.for(['chat', 'messages', 'responses'] as const)('the openai client, cha
     expect(text).toBe(whole.choices[0]?.message.content)
   })
 
-  test('stream() with its events and its final completion', async () => {
+  test('stream() with its events and final completion', async () => {
     const session = await gateway().startSession()
     const stream = session.openai('url').chat.completions.stream({ model, messages })
     let text = ''
@@ -91,7 +91,7 @@ describe.for(['chat', 'messages', 'responses'] as const)('the openai client, cha
     expect(await oneBranch(session)).toEqual(['user', 'assistant'])
   })
 
-  test.for([false, true])('runTools to the end, streamed: %s', async (stream) => {
+  test.for([false, true])('runTools until the final answer, streamed: %s', async (stream) => {
     const session = await gateway().startSession()
     const tool = zodFunction({ name: calculator.name, parameters: calculatorParameters, function: calculate })
     const { completions } = session.openai().chat
@@ -101,7 +101,7 @@ describe.for(['chat', 'messages', 'responses'] as const)('the openai client, cha
     expect(await oneBranch(session)).toEqual(['user', 'assistant', 'tool', 'assistant'])
   })
 
-  test('parallel calls, and one at a time if it says so', async () => {
+  test('parallel calls, and single calls with parallel_tool_calls: false', async () => {
     const session = await gateway().startSession()
     const { completions } = session.openai().chat
     const asked = { model, messages: [{ role: 'user' as const, content: listQuestion }], tools: [delegateTool] }
@@ -131,7 +131,7 @@ describe.for(['chat', 'messages', 'responses'] as const)('the openai client, cha
     })
   })
 
-  test('structured output, parsed', async () => {
+  test('parsed structured output', async () => {
     const session = await gateway().startSession()
     const { completions } = session.openai().chat
     const person = z.object({ name: z.string(), age: z.int().min(18).max(99), tags: z.array(z.string()) })
@@ -144,7 +144,7 @@ describe.for(['chat', 'messages', 'responses'] as const)('the openai client, cha
     expect(final.choices[0]?.message.parsed).toEqual(parsed)
   })
 
-  test('images, and text in parts', async () => {
+  test('images and text parts', async () => {
     const session = await gateway().startSession()
     const completion = await session.openai().chat.completions.create({
       model,
@@ -165,7 +165,7 @@ describe.for(['chat', 'messages', 'responses'] as const)('the openai client, cha
     ])
   })
 
-  test('a whole conversation by hand is one branch', async () => {
+  test('a conversation built by hand is one branch', async () => {
     const session = await gateway().startSession()
     const { completions } = session.openai().chat
     const conversation: ChatCompletionMessageParam[] = []
@@ -189,7 +189,7 @@ describe.for(['chat', 'messages', 'responses'] as const)('the openai client, cha
     expect(conversation.at(-1)).toMatchObject({ role: 'assistant', content: expect.stringContaining('11') })
   })
 
-  test('a limit of tokens ends a reply, and is named', async () => {
+  test('a token limit ends a reply with finish reason length', async () => {
     const session = await gateway().startSession()
     const { completions } = session.openai().chat
     const cut = await completions.create({ model, messages, max_tokens: 2 })
@@ -198,7 +198,7 @@ describe.for(['chat', 'messages', 'responses'] as const)('the openai client, cha
   })
 })
 
-test('tokens are recorded of every reply, and a client sees those that it asks for', async () => {
+test('tokens of every reply are recorded, and the client sees only the fields it requested', async () => {
   await using gateway = await GatewayOverSimulator.start()
   const session = await gateway.startSession()
   const { completions } = session.openai().chat

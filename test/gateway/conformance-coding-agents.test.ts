@@ -252,7 +252,7 @@ async function droppedFirst(gateway: TestGateway, { id }: Started): Promise<unkn
   return readObject(text.split('\n', 1)[0] ?? '')['dropped']
 }
 
-describe.each(['Claude Code', 'Codex'] as const)('the requests of %s, on a Chat model', (name) => {
+describe.each(['Claude Code', 'Codex'] as const)('requests of %s to a Chat model', (name) => {
   const agent = agents[name]
 
   test.each(['whole', 'streamed'] as const)('are answered %s, and recorded as one conversation', async (form) => {
@@ -279,7 +279,7 @@ describe.each(['Claude Code', 'Codex'] as const)('the requests of %s, on a Chat 
     expect(await droppedFirst(gateway, session)).toEqual(dropped[name])
   })
 
-  test('are answered though their limit of a reply does not fit into the context', async () => {
+  test('are answered if their token limit does not fit into the context', async () => {
     await using both = await startBoth({ contextLength: 4000 })
     const { gateway } = both
     const session = await gateway.startSession()
@@ -297,7 +297,7 @@ describe.each(['Claude Code', 'Codex'] as const)('the requests of %s, on a Chat 
     expect(refused.text).toContain('4000 tokens')
   })
 
-  test('are asked once if their limit of a reply is more than the context that the backend has told of', async () => {
+  test('are sent once if their token limit exceeds the reported context length', async () => {
     await using both = await startBoth({ contextLength: 40_000 }, { contextLength: 40_000 })
     const { gateway, simulator } = both
     const session = await gateway.startSession()
@@ -316,7 +316,7 @@ describe.each(['Claude Code', 'Codex'] as const)('the requests of %s, on a Chat 
     await expectOneRow(both, session)
   })
 
-  test('are refused with a hosted tool, if the gateway is set to do so', async () => {
+  test('are refused with a hosted tool if hostedTools is refuse', async () => {
     await using gateway = await TestGateway.start({ aliases: { '*': 'sim' }, hostedTools: 'refuse' })
     const { status, text } = await gateway.ask(agent.path, { body: agent.body(agent.opening(task)) })
     expect(status).toBe(400)
@@ -328,7 +328,7 @@ function calledAs(block: JsonObject, input: JsonObject = {}): JsonObject {
   return { ...block, input }
 }
 
-test('calls that Claude Code changes before it sends them back are those of the record, and tools that it loads are named', async () => {
+test('calls that Claude Code rewrites match the record, and the tools that it loads are named in it', async () => {
   await using both = await startBoth()
   const { gateway, simulator } = both
   const session = await gateway.startSession()
@@ -378,7 +378,7 @@ const chatAgent: Pick<CodingAgent, 'path' | 'body' | 'reply'> = {
   reply: ({ choices }) => (choices as { message: JsonObject }[]).map(({ message: reply }) => reply),
 }
 
-test.each(['Chat', 'Messages'] as const)('the backend is sent a call as a client of %s edited it', async (api) => {
+test.each(['Chat', 'Messages'] as const)('the backend receives a call as the client of %s edited it', async (api) => {
   await using both = await startBoth({ reasoning: false })
   const { gateway, simulator } = both
   const session = await gateway.startSession()

@@ -71,10 +71,10 @@ const backends: [what: string, options: StartOptions][] = [
   ['OpenAI asked in Responses', { api: 'responses' }],
 ]
 
-describe.for(backends)('over %s', ([, options]) => {
+describe.for(backends)('token counting over %s', ([, options]) => {
   const gateway = sharedGateway(options)
 
-  test('both official clients are told what a reply then says it was asked; nothing is sampled or recorded', async () => {
+  test('both official clients get the count that a reply then reports; nothing is sampled or recorded', async () => {
     const session = await gateway().startSession({ limits: { maxRequests: 2 } })
     const before = gateway().simulator.stats.requests
     const { counted, used } = await countedAndUsed(session)
@@ -86,7 +86,7 @@ describe.for(backends)('over %s', ([, options]) => {
     expect(await session.view()).toMatchObject({ interactions: 2, used: { requests: 2 } })
   })
 
-  test('a conversation that is only referred to counts as a whole', async () => {
+  test('a conversation continued with previous_response_id is counted as a whole', async () => {
     const session = await gateway().startSession()
     const client = session.openai()
     const { id, output_text: said } = await client.responses.create({ model, input: question })
@@ -102,7 +102,7 @@ describe.for(backends)('over %s', ([, options]) => {
     expect(further.input_tokens).toBe(whole.input_tokens)
   })
 
-  test('what is wrong with a body is told in the words of its API', async () => {
+  test('an invalid body is refused with an error of its API', async () => {
     const session = await gateway().startSession()
     const { model: _left, ...nameless } = messagesAsked
     await expect(session.anthropic().messages.countTokens({ ...nameless, model: 'nobody' })).rejects.toMatchObject({
@@ -125,7 +125,7 @@ describe.for(backends)('over %s', ([, options]) => {
   })
 })
 
-test('what only Messages can say is refused by name where Chat counts, and counted where it is spoken', async () => {
+test('Messages-only content is refused by name with a Chat backend, and counted with a Messages backend', async () => {
   const document = { type: 'document', source: { type: 'text', media_type: 'text/plain', data: 'Read.' } } as const
   const asked = { model, messages: [{ role: 'user' as const, content: [document] }] }
   await using chat = await GatewayOverSimulator.start()
@@ -139,7 +139,7 @@ test('what only Messages can say is refused by name where Chat counts, and count
   expect((await own.anthropic().messages.countTokens(asked)).input_tokens).toBeGreaterThan(0)
 })
 
-test('an image is part of the prompt', async () => {
+test('an image counts as part of the prompt', async () => {
   await using gateway = await GatewayOverSimulator.start()
   const client = (await gateway.startSession()).anthropic()
   const text = { type: 'text', text: 'What is this?' } as const
@@ -155,7 +155,7 @@ test('an image is part of the prompt', async () => {
 test.for([
   ['one that speaks Chat and is of no engine that is known', { api: 'chat', simulator: { imitate: 'openai' } }],
   ['one of Responses that has no counting', { api: 'responses', simulator: { imitate: 'vllm' } }],
-] as const)('a backend that cannot count: %s', async ([, options]) => {
+] as const)('a backend that cannot count tokens is reported as such: %s', async ([, options]) => {
   await using gateway = await GatewayOverSimulator.start(options)
   const session = await gateway.startSession()
   const named = expect.stringMatching(
@@ -172,7 +172,7 @@ test.for([
   })
 })
 
-test('the body of a client goes to a backend of its API as it is, for the model that it serves', async () => {
+test('the body goes unchanged to a backend of the same API, with the upstream model name', async () => {
   await using server = await ScriptedServer.start((response, { path }) => {
     if (path === '/v1/messages/count_tokens') sendJson(response, { input_tokens: 17 })
     else sendJson(response, { data: [{ type: 'model', id: 'other' }] })

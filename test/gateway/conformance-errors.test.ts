@@ -37,14 +37,14 @@ describe.for(apis)('the gateway refuses a client of %s', (api) => {
   })
   const { whole, stream } = anyClient[api]
 
-  test('without a key of its own', async () => {
+  test('with a wrong key', async () => {
     const session = await gateway().startSession()
     const failed = await thrownBy(whole(clientsOf(session, { apiKey: 'wrong' })))
     expect(failed).toBeInstanceOf(errorClass(api, 'AuthenticationError'))
     expect(failed).toMatchObject({ status: 401, type: 'authentication_error' })
   })
 
-  test('for a model that there is not, streamed or not', async () => {
+  test('for an unknown model, streamed or not', async () => {
     const session = await gateway().startSession()
     for (const failed of [
       await thrownBy(whole(clientsOf(session), { model: 'smi' })),
@@ -56,7 +56,7 @@ describe.for(apis)('the gateway refuses a client of %s', (api) => {
     }
   })
 
-  test('whose session has ended', async () => {
+  test('if its session has ended', async () => {
     const session = await gateway().startSession()
     await session.end()
     const failed = await thrownBy(whole(clientsOf(session)))
@@ -64,7 +64,7 @@ describe.for(apis)('the gateway refuses a client of %s', (api) => {
     expect(failed).toMatchObject({ status: 410, message: expect.stringContaining('has ended') })
   })
 
-  test('whose session is running as much as it may, with the time to wait', async () => {
+  test('if its session is at its concurrency limit, with a retry-after header', async () => {
     const session = await gateway().startSession({ limits: { maxConcurrent: 1 } })
     const running = new AbortController()
     const pieces = stream(clientsOf(session), { model: 'limited', signal: running.signal })
@@ -77,7 +77,7 @@ describe.for(apis)('the gateway refuses a client of %s', (api) => {
     await thrownBy(joined(pieces))
   })
 
-  test('whose session has used up its budget, and it does not try again', async () => {
+  test('if its session budget is exhausted, and the client does not retry', async () => {
     const session = await gateway().startSession({ limits: { maxRequests: 1 } })
     let requests = 0
     const counted: typeof fetch = async (input, init) => {
@@ -97,7 +97,7 @@ describe.for(apis)('the gateway refuses a client of %s', (api) => {
   })
 })
 
-describe('a request that is not valid is refused with the place of the mistake', () => {
+describe('an invalid request is refused with the name of the wrong field', () => {
   const gateway = sharedGateway({})
 
   test('chat', async () => {
@@ -126,7 +126,7 @@ describe('a request that is not valid is refused with the place of the mistake',
   })
 })
 
-describe.for(apis)('what goes wrong at a backend of %s reaches every client', (backend) => {
+describe.for(apis)('a failure of a backend of %s reaches every client', (backend) => {
   const gateway = sharedGateway({
     api: backend,
     simulator: { contextLength: 8000 },
@@ -138,7 +138,7 @@ describe.for(apis)('what goes wrong at a backend of %s reaches every client', (b
     ),
   })
 
-  test.for(apis)('as its own error: %s', async (api) => {
+  test.for(apis)('as an error of its own API: %s', async (api) => {
     const session = await gateway().startSession()
     const { whole, stream } = anyClient[api]
     for (const [fault, status] of [
@@ -155,7 +155,7 @@ describe.for(apis)('what goes wrong at a backend of %s reaches every client', (b
     expect(await session.view()).toMatchObject({ interactions: 0 })
   })
 
-  test.for(apis)('a stream that breaks off has no end, and none of it counts: %s', async (api) => {
+  test.for(apis)('as a stream without an end, which is not recorded as complete: %s', async (api) => {
     const session = await gateway().startSession()
     for (const fault of ['cut', 'quietEnd', 'midstreamError']) {
       const failed = await thrownBy(joined(anyClient[api].stream(clientsOf(session), { model: fault })))
@@ -164,7 +164,7 @@ describe.for(apis)('what goes wrong at a backend of %s reaches every client', (b
     expect(await session.view()).toMatchObject({ interactions: 0, discarded: 3 })
   })
 
-  test.for(apis)('a conversation that is too long, in words that agents know: %s', async (api) => {
+  test.for(apis)('as the context length error of its API: %s', async (api) => {
     const session = await gateway().startSession()
     const failed = await thrownBy(anyClient[api].whole(clientsOf(session), { text: 'many words '.repeat(8000) }))
     expect(failed).toBeInstanceOf(errorClass(api, 'BadRequestError'))

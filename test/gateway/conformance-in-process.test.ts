@@ -57,20 +57,20 @@ test.for([
   ['in its own process', []],
   ['on workers', ['--workers', '2']],
 ] as const)(
-  'an evaluation with the simulator %s uses no network, and comes to what it always did',
+  'an evaluation with the simulator %s uses no network and gives the same results as before',
   async ([, flags]) => {
     expect(await evaluated(...simulated, ...flags)).toEqual({ traffic: new Set(), digest: before, rewards: 34 })
   },
 )
 
-test('the watch sees what an evaluation over HTTP does', async () => {
+test('the network watch reports an evaluation over HTTP', async () => {
   await using simulator = await SimulatorServer.start(skill)
   const { traffic } = await evaluated('-m', 'sim-7b', '--base-url', simulator.url)
   expect(traffic).toContain('undici:request:create')
   expect(traffic).toContain('net.client.socket')
 })
 
-test('the watch sees a socket that listens', async () => {
+test('the network watch reports a listening socket', async () => {
   await using runs = await temporaryRuns()
   const log = join(runs.root, 'sockets')
   const program = `require('node:net').createServer().listen(0, '127.0.0.1', function () { this.close() })`

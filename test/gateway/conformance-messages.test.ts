@@ -53,7 +53,7 @@ describe.for(['messages', 'chat', 'responses'] as const)('the anthropic client o
     expect((await session.nodes()).at(-1)?.call).toMatchObject({ api: 'messages', replyId: message.id })
   })
 
-  test('create as a stream, whose events are complete and in order', async () => {
+  test('create as a stream, with complete and ordered events', async () => {
     const session = await gateway().startSession()
     const stream = await session.anthropic().messages.create({ model, max_tokens, messages, stream: true })
     const events: Anthropic.RawMessageStreamEvent[] = []
@@ -106,7 +106,7 @@ describe.for(['messages', 'chat', 'responses'] as const)('the anthropic client o
     }
   })
 
-  test('tool_choice, and one call at a time if it says so', async () => {
+  test('tool_choice, and single calls with disable_parallel_tool_use', async () => {
     const session = await gateway().startSession()
     const client = session.anthropic()
     const list = [{ role: 'user' as const, content: listQuestion }]
@@ -128,7 +128,7 @@ describe.for(['messages', 'chat', 'responses'] as const)('the anthropic client o
     expect(callsIn(named)).toEqual([delegate.name])
   })
 
-  test('thinking, asked for and sent back', async () => {
+  test('thinking that is requested and sent back', async () => {
     const session = await gateway().startSession()
     const client = session.anthropic()
     const asked = { model, max_tokens: 4000, tools, thinking: { type: 'enabled', budget_tokens: 2000 } } as const
@@ -153,7 +153,7 @@ describe.for(['messages', 'chat', 'responses'] as const)('the anthropic client o
     expect((await session.nodes()).at(-1)?.message.content).toContain('11')
   })
 
-  test('structured output, parsed', async () => {
+  test('parsed structured output', async () => {
     const session = await gateway().startSession()
     const client = session.anthropic()
     const person = z.object({ name: z.string(), age: z.int(), tags: z.array(z.string()) })
@@ -165,7 +165,7 @@ describe.for(['messages', 'chat', 'responses'] as const)('the anthropic client o
     expect(final.parsed_output).toEqual(whole.parsed_output)
   })
 
-  test('images, in messages and in the results of tools', async () => {
+  test('images in messages and in tool results', async () => {
     const session = await gateway().startSession()
     const { mediaType: media_type, data } = image
     const picture = { type: 'image', source: { type: 'base64', media_type, data } } as const
@@ -181,7 +181,7 @@ describe.for(['messages', 'chat', 'responses'] as const)('the anthropic client o
     ])
   })
 
-  test('a limit of tokens ends a reply, and is named', async () => {
+  test('a token limit ends a reply with stop reason max_tokens', async () => {
     const session = await gateway().startSession()
     const client = session.anthropic()
     const cut = await client.messages.create({ model, max_tokens: 2, messages })
@@ -191,7 +191,7 @@ describe.for(['messages', 'chat', 'responses'] as const)('the anthropic client o
   })
 })
 
-test('what only newer forms of the API know reaches a backend of Messages as it is', async () => {
+test('newer fields of the API reach a Messages backend unchanged', async () => {
   await using server = await ScriptedServer.start((response) =>
     sendJson(response, messagesReply([{ type: 'text', text: 'Hello.' }])),
   )
@@ -213,7 +213,7 @@ test('what only newer forms of the API know reaches a backend of Messages as it 
   expect(JSON.parse(body)).toEqual({ model: 'scripted', max_tokens, messages, speed: 'fast' })
 })
 
-test('threads, which nobody keeps here: what goes on from one is sent again as a whole', async () => {
+test('threads of the client, which sends the whole conversation each time', async () => {
   await using gateway = await GatewayOverSimulator.start()
   const session = await gateway.startSession()
   const thread = session.anthropic().beta.messages.thread({ model, max_tokens, system: 'Be brief.' })

@@ -20,7 +20,7 @@ test('both clients list the models, by key and by url', async () => {
   }
 })
 
-test('both clients retrieve one', async () => {
+test('both clients retrieve one model', async () => {
   await using gateway = await GatewayOverSimulator.start({ models: { 'org/large:fast': { upstreamName: 'sim' } } })
   const session = await gateway.startSession()
   for (const id of [modelName, 'org/large:fast']) {

@@ -40,7 +40,7 @@ const refused = [
   ['messages', 'responses', 'document', { messages: [{ role: 'user', content: [document] }] }],
 ] as const
 
-describe('what the API of a backend cannot say is refused by its name', () => {
+describe('a request field that the API of the backend does not support is refused by name', () => {
   const backends = {
     chat: sharedGateway({ api: 'chat' }),
     responses: sharedGateway({ api: 'responses' }),
@@ -62,7 +62,7 @@ describe('what the API of a backend cannot say is refused by its name', () => {
     expect(await session.nodes()).toEqual([])
   })
 
-  test('and said where the API is the same', async () => {
+  test('request fields are passed on if client and backend use the same API', async () => {
     const [overChat, overMessages] = [await backends.chat().startSession(), await backends.messages().startSession()]
     const stopped = await clients.chat(overChat, { stop: [answer], seed: 7, logprobs: true })
     expect(stopped.choices[0]?.message.content).not.toContain(answer)

@@ -60,7 +60,7 @@ describe.for(['responses', 'chat', 'messages'] as const)(
       expect((await session.nodes()).at(-1)?.call).toMatchObject({ api: 'responses', replyId: response.id })
     })
 
-    test('create as a stream, whose events are complete and in order', async () => {
+    test('create as a stream, with complete and ordered events', async () => {
       const session = await gateway().startSession()
       const stream = await session.openai().responses.create({ model, input: question, stream: true })
       const events: ResponseStreamEvent[] = []
@@ -100,7 +100,7 @@ describe.for(['responses', 'chat', 'messages'] as const)(
       }
     })
 
-    test('one call at a time if it says so, and tool_choice', async () => {
+    test('single calls with parallel_tool_calls: false, and tool_choice', async () => {
       const session = await gateway().startSession()
       const { responses } = session.openai()
       const tools = [calculatorTool, delegateTool]
@@ -115,7 +115,7 @@ describe.for(['responses', 'chat', 'messages'] as const)(
       expect(callsIn(named)).toEqual([delegate.name])
     })
 
-    test('structured output, parsed', async () => {
+    test('parsed structured output', async () => {
       const session = await gateway().startSession()
       const { responses } = session.openai()
       const person = z.object({ name: z.string(), age: z.int().min(18).max(99), tags: z.array(z.string()) })
@@ -148,7 +148,7 @@ describe.for(['responses', 'chat', 'messages'] as const)(
       ])
     })
 
-    test('a conversation that the client sends along is one branch', async () => {
+    test('a conversation that the client resends is one branch', async () => {
       const session = await gateway().startSession()
       const { responses } = session.openai()
       const tools = [calculatorTool, delegateTool]
@@ -168,7 +168,7 @@ describe.for(['responses', 'chat', 'messages'] as const)(
       expect((await session.nodes()).at(-1)?.message.content).toContain('11')
     })
 
-    test('previous_response_id goes on from any reply of the session, and from no other', async () => {
+    test('previous_response_id continues any reply of the session, and no other reply', async () => {
       const session = await gateway().startSession()
       const { responses } = session.openai()
       const tools = [calculatorTool]
@@ -190,7 +190,7 @@ describe.for(['responses', 'chat', 'messages'] as const)(
       await expect(failed).rejects.toMatchObject({ param: 'previous_response_id' })
     })
 
-    test('a limit of tokens leaves a reply incomplete', async () => {
+    test('a token limit leaves a reply incomplete', async () => {
       const session = await gateway().startSession()
       const { responses } = session.openai()
       const request = { model, input: question, max_output_tokens: 2 }

@@ -70,7 +70,7 @@ function essence({ seq, parent, hash, message, sampled }: MessageNode) {
   return { seq, parent, hash, message, sampled }
 }
 
-test.each([1, 2, 3, 4, 5, 6])('what is said is recorded however it is read (%i)', async (seed) => {
+test.each([1, 2, 3, 4, 5, 6])('messages are recorded equally, however the body is read (%i)', async (seed) => {
   const steps = stepsOf(seed)
   const continuing = vi.spyOn(LastBody.prototype, 'continuedBy')
   const alike = await recordOf(steps, (body) => JSON.stringify(body))
@@ -84,7 +84,7 @@ test.each([1, 2, 3, 4, 5, 6])('what is said is recorded however it is read (%i)'
   expect(alike.nodes.length).toBeGreaterThan(30)
 })
 
-test('what is new in a body may not nest too deep, wherever it stands', async () => {
+test('the new part of a body is held to the JSON depth limit, at any position', async () => {
   await using server = await ScriptedServer.start((response) => sendJson(response, chatReply('yes')))
   const models = [{ name: 'm', maxTries: 1, backends: [{ url: server.url }] }]
   await using open = await OpenGateway.open({ models })

@@ -14,7 +14,7 @@ const apis = ['messages', 'responses'] as const
 const errorText = (message: string): unknown =>
   expect.objectContaining({ message: expect.stringContaining(message) as string })
 
-test.each(apis)('%s: the simulator in the process counts, in a session and out of it', async (api) => {
+test.each(apis)('%s: the in-process simulator counts tokens, in a session and outside', async (api) => {
   await using gateway = await TestGateway.start()
   const { path, body } = routes[api]
   const { id, key } = await gateway.startSession({ limits: { maxCost: 1, maxTokens: 1 } })
@@ -29,7 +29,7 @@ test.each(apis)('%s: the simulator in the process counts, in a session and out o
   expect(view).toMatchObject({ state: 'open', interactions: 0, used: { requests: 0, tokens: 0, cost: 0 } })
 })
 
-test.each(apis)('%s: a count needs a key, and is held to the bounds of a body', async (api) => {
+test.each(apis)('%s: a count needs a key and is held to the body limits', async (api) => {
   await using gateway = await TestGateway.start({ bounds: { maxBodyBytes: 4096, maxJsonDepth: 8 } })
   const { path, body } = routes[api]
   const [one, other] = await gateway.startSessions({ groupSize: 2 })
@@ -47,7 +47,7 @@ test.each(apis)('%s: a count needs a key, and is held to the bounds of a body', 
   }
 })
 
-test('in the log and in the metrics it is told apart from replies', async () => {
+test('counts are distinguished from replies in the log and in the metrics', async () => {
   const logged: LoggedRequest[] = []
   await using gateway = await TestGateway.start({ onRequest: (request) => logged.push(request) })
   const { key } = await gateway.startSession()
@@ -71,7 +71,7 @@ function overServer(server: ScriptedServer, bounds: Partial<SessionBounds> = {})
 
 const count = { api: 'messages', countsOnly: true } as const
 
-test('a client that leaves ends the count', async () => {
+test('a count is aborted when its client disconnects', async () => {
   await using server = await ScriptedServer.start(() => {})
   await using open = await overServer(server)
   const outcomes: unknown[] = []
@@ -87,7 +87,7 @@ test('a client that leaves ends the count', async () => {
   expect(outcomes).toEqual([['abandoned', 499, true]])
 })
 
-test('no more requests are under way than may be, those that count among them', async () => {
+test('the limit of running requests includes counts', async () => {
   const answer = Promise.withResolvers<void>()
   await using server = await ScriptedServer.start(async (response) => {
     await answer.promise
@@ -110,7 +110,7 @@ const busy: Handler = (response) => {
   response.writeHead(503, { 'retry-after': '60' }).end('{}')
 }
 
-test('a drain refuses a count that waits for its next try, and lets others end', async () => {
+test('a drain refuses a count that waits for its next try, and lets running counts end', async () => {
   const answer = Promise.withResolvers<void>()
   await using server = await ScriptedServer.start(async (response) => {
     await answer.promise
@@ -137,7 +137,7 @@ test('a drain refuses a count that waits for its next try, and lets others end',
   expect(onWire?.client.document).toEqual({ object: 'response.input_tokens', input_tokens: 4 })
 })
 
-test('a count waits no longer for a backend than a reply may', async () => {
+test('a count waits for a backend no longer than maxWaitMs', async () => {
   await using server = await ScriptedServer.start(busy)
   await using open = await overServer(server, { maxWaitMs: 20 })
   const refused = await open.ask(admin, routes.messages.body, count)
@@ -146,7 +146,7 @@ test('a count waits no longer for a backend than a reply may', async () => {
   expect(server.requests).toHaveLength(1)
 })
 
-test('a gateway that closes gives up what it counts', async () => {
+test('closing a gateway aborts running counts', async () => {
   await using server = await ScriptedServer.start(() => {})
   await using open = await overServer(server)
   const { client, done } = open.send(admin, routes.messages.body, count)
@@ -156,7 +156,7 @@ test('a gateway that closes gives up what it counts', async () => {
   expect(client.status).toBe(503)
 })
 
-test('an API without a word for it is told which have one', async () => {
+test('a count in an API without counting is refused, and the error lists the APIs with counting', async () => {
   await using server = await ScriptedServer.start(() => {})
   await using open = await overServer(server)
   const refused = await open.ask(admin, asked.chat.body, { countsOnly: true })

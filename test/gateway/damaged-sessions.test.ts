@@ -27,7 +27,7 @@ function changeRun(folder: string, sql: string): void {
   database.exec(sql)
 }
 
-test('a session with a damaged message is ended all the same, and what is damaged is named', async () => {
+test('a session with a damaged message can be ended, and the damage is named', async () => {
   await using gateway = await open()
   const { id, caller } = await gateway.session()
   await gateway.ask(caller, asked('first'))
@@ -63,7 +63,7 @@ test('a session with a damaged message is ended all the same, and what is damage
   expect(gateway.gateway.sessions(admin, { limit: 1 }).sessions).toMatchObject([listed])
 })
 
-test('a list shows damage that somebody came upon, until it is gone', async () => {
+test('a list shows known damage until it is repaired', async () => {
   await using gateway = await open()
   const { id, caller } = await gateway.session()
   await gateway.ask(caller, asked('first'))
@@ -78,7 +78,7 @@ test('a list shows damage that somebody came upon, until it is gone', async () =
   expect(gateway.gateway.sessions(admin, { limit: 1 }).sessions[0]).not.toHaveProperty('damage')
 })
 
-test('a session with a damaged message is read once for each who looks', async () => {
+test('a session with a damaged message is read once for each request', async () => {
   await using gateway = await open()
   const { id, caller } = await gateway.session()
   await gateway.ask(caller, asked('first'))
@@ -98,7 +98,7 @@ test('a session with a damaged message is read once for each who looks', async (
   expect(gateway.gateway.status()).toMatchObject({ openSessions: 1, idleSessions: 0 })
 })
 
-test('a session with a damaged message expires', async () => {
+test('a session with a damaged message can expire', async () => {
   await using gateway = await open()
   const { id, caller } = await gateway.session({ ttlSeconds: 1 })
   await gateway.ask(caller, asked('first'))
@@ -107,7 +107,7 @@ test('a session with a damaged message expires', async () => {
   await expect.poll(() => gateway.store.reader.sessions.session(id)?.end?.why).toBe('expired')
 })
 
-test('a session that is out of reach is open as before, and ends when that is asked again', async () => {
+test('a session that is temporarily unreadable stays open, and can be ended later', async () => {
   await using gateway = await open()
   const { id, caller } = await gateway.session()
   await gateway.ask(caller, asked('hello'))
@@ -132,7 +132,7 @@ test('a session that is out of reach is open as before, and ends when that is as
   expect(gateway.store.reader.integrity()).toEqual([])
 })
 
-test('one session whose start cannot be read does not keep the others, and can be ended', async () => {
+test('a session with an unreadable start does not affect other sessions, and can be ended', async () => {
   using folder = temporaryFolder()
   let good, bad
   {
@@ -177,7 +177,7 @@ test('one session whose start cannot be read does not keep the others, and can b
   expect((await second.ask(bad.caller, asked('hello'))).status).toBe(410)
 })
 
-test('of very many damaged sessions a thousand are told, and lists name them all', async () => {
+test('at most a thousand damaged sessions are reported one by one; lists name all of them', async () => {
   using folder = temporaryFolder()
   {
     await using first = await open(folder.path)
@@ -191,7 +191,7 @@ test('of very many damaged sessions a thousand are told, and lists name them all
   expect(told.size).toBe(1_000)
 })
 
-test('a gateway that has no descriptors left to read a session with does not start', async () => {
+test('a gateway without free descriptors to read a session does not start', async () => {
   using folder = temporaryFolder()
   {
     await using first = await open(folder.path)

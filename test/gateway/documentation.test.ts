@@ -15,7 +15,7 @@ const run = promisify(execFile)
 const guide = await page('docs/gateway.md')
 const outside = await page('docs/agents-outside.md')
 
-test('the quick start runs as it stands, with curl and with the official clients', async () => {
+test('the quick start runs as written, with curl and with the official clients', async () => {
   await using folder = await temporaryRuns()
   const cwd = folder.root
   const [command] = markedBlocks(guide.text, 'gateway-command')
@@ -46,7 +46,7 @@ test('the quick start runs as it stands, with curl and with the official clients
   expect(view.status).toBe(200)
 })
 
-test('JavaScript agents of their page run as they stand, and call a tool', async () => {
+test('the JavaScript agents of the documentation run as written, and call a tool', async () => {
   await using folder = await temporaryRuns()
   const cwd = folder.root
   await using gateway = await TestGateway.start({
@@ -68,7 +68,7 @@ test('JavaScript agents of their page run as they stand, and call a tool', async
   }
 })
 
-test('agents of their page are tried in the versions that it names', async () => {
+test('the page about agents names the tested versions', async () => {
   const tried = tableRows(outside, 'Tried')
     .map(([, version = '']) => version)
     .join(', ')
@@ -84,7 +84,7 @@ test('agents of their page are tried in the versions that it names', async () =>
   }
 })
 
-test('the file is one', async () => {
+test('the example configuration of the gateway is valid', async () => {
   await using folder = await temporaryRuns()
   const [block] = markedBlocks(guide.text, 'gateway-config')
   await writeFile(join(folder.root, 'gateway.yaml'), block?.code ?? '')
@@ -98,7 +98,7 @@ test('the file is one', async () => {
   })
 })
 
-test('the file of the page about agents is one', async () => {
+test('the example configuration for agents is valid', async () => {
   await using folder = await temporaryRuns()
   const [block] = markedBlocks(outside.text, 'agents-config')
   await writeFile(join(folder.root, 'gateway.yaml'), block?.code ?? '')
@@ -107,7 +107,7 @@ test('the file of the page about agents is one', async () => {
   expect(config).toMatchObject({ models: { policy: {} }, aliases: { '*': 'policy' } })
 })
 
-test('every route and every bound is on its page', async () => {
+test('every route and every limit is documented', async () => {
   const paths = tableRows(guide, 'Routes').map(([first = '']) => first)
   const bounds = tableRows(await page('docs/gateway-operations.md'), 'Limits').map(([first = '']) => first)
   const listed = paths.join(' ').replaceAll('<id>', '{id}')

@@ -28,7 +28,7 @@ async function laterTurns(gateway: TestGateway, tokens: string): Promise<number>
 
 const turnsMetric = 'millrace_gateway_later_turns_total'
 
-test('turns that do not begin with the tokens before them are counted, and told of ever more seldom', async () => {
+test('turns that do not begin with the previous tokens are counted, and reported ever more rarely', async () => {
   await using simulator = await SimulatorServer.start({ reasoning: true })
   const told: object[] = []
   await using gateway = await TestGateway.start({
@@ -50,7 +50,7 @@ test('turns that do not begin with the tokens before them are counted, and told 
   expect(readJsonRows(Buffer.from(text)).at(-1)).toMatchObject({ rows: 14, laterTurns: 15, driftedTurns: 12 })
 })
 
-test.each(apiNames)('forks and the same prompt twice are no drift, in %s', async (api) => {
+test.each(apiNames)('forks and repeated prompts are not drift, in %s', async (api) => {
   await using simulator = await SimulatorServer.start({ reasoning: true })
   await using gateway = await TestGateway.start({ models: [{ name: 'sim', backends: [{ url: simulator.url }] }] })
   const session = await gateway.startSession()
@@ -65,7 +65,7 @@ test.each(apiNames)('forks and the same prompt twice are no drift, in %s', async
   expect([await laterTurns(gateway, 'exact'), await laterTurns(gateway, 'drifted')]).toEqual([5, 0])
 })
 
-test("what a session's memory has lost is not compared, and the export still counts it", async () => {
+test('a session that is no longer in memory is not compared, but the export counts its drift', async () => {
   await using simulator = await SimulatorServer.start({ reasoning: true })
   const backends = [{ url: simulator.url }]
   await using gateway = await TestGateway.start({
@@ -79,7 +79,7 @@ test("what a session's memory has lost is not compared, and the export still cou
   expect(readJsonRows(Buffer.from(text)).at(-1)).toMatchObject({ laterTurns: 3, driftedTurns: 3 })
 })
 
-test('drift is a warning in the log', async () => {
+test('drift is logged as a warning', async () => {
   await using runs = await temporaryRuns()
   await using simulator = await SimulatorServer.start({ reasoning: true })
   await using gateway = await startGateway(runs.root, '-m', 'sim', '--backend', simulator.url)

@@ -9,7 +9,7 @@ import { apiNames, voices } from '../support/gateway/api-clients.ts'
 import { startMillrace } from '../support/cli/millrace-process.ts'
 
 test(
-  'a backend that is killed in the middle of replies leaves errors and lost samples',
+  'a backend killed during its replies leaves errors and lost samples, and no complete reply',
   { timeout: 60_000 },
   async () => {
     await using runs = await temporaryRuns()

@@ -45,7 +45,7 @@ class Agent {
 }
 
 test(
-  'a gateway killed under load has every reply whose end was seen, and goes on with every session',
+  'a gateway killed under load keeps every completed reply, and continues every session',
   { timeout: 120_000 },
   async () => {
     await using runs = await temporaryRuns()

@@ -49,7 +49,7 @@ async function faultyGateway(simulator: SimulatorServer): Promise<TestGateway> {
   return await TestGateway.start({ models })
 }
 
-test.each(pairs)('$api over $upstream: a reply that breaks is never taken for a complete one', async (pair) => {
+test.each(pairs)('$api over $upstream: a broken reply is never taken as complete', async (pair) => {
   const before = activeResources()
   {
     await using simulator = await SimulatorServer.start({ recordEmitted: 100, reasoning: true })
@@ -106,7 +106,7 @@ function modelText({ messages }: SampleRow): string {
   return last?.role === 'assistant' ? `${last.reasoning_content ?? ''}${last.content ?? ''}` : ''
 }
 
-test.each(pairs)('$api over $upstream: what breaks before the client saw any of it is asked again', async (pair) => {
+test.each(pairs)('$api over $upstream: a reply that breaks before the client got any part is retried', async (pair) => {
   const { api, upstream } = pair
   await using server = await ScriptedServer.start((response, { headers, body }) => {
     const stream = body.includes('"stream":true')
@@ -130,7 +130,7 @@ test.each(pairs)('$api over $upstream: what breaks before the client saw any of 
   )
 })
 
-test('a backend that never answers is an error within its time', async () => {
+test('a backend that never answers causes an error after the timeout', async () => {
   await using simulator = await SimulatorServer.start({})
   await using gateway = await faultyGateway(simulator)
   const session = await gateway.startSession()
@@ -148,7 +148,7 @@ test('a backend that never answers is an error within its time', async () => {
   await expect.poll(() => simulator.stats.inFlight).toBe(0)
 })
 
-test.each(pairs)('$api over $upstream: a client that goes away ends the reply at its source', async (pair) => {
+test.each(pairs)('$api over $upstream: a client that disconnects aborts the reply at the backend', async (pair) => {
   const before = activeResources()
   {
     await using simulator = await SimulatorServer.start({ recordEmitted: 100, reasoning: true, tokensPerSecond: 20 })
@@ -193,7 +193,7 @@ test.each(pairs)('$api over $upstream: a client that goes away ends the reply at
   expect(await leftSince(before)).toEqual([])
 })
 
-test('an export has all that ended before it was asked for, what broke included', async () => {
+test('an export contains all replies that ended before it, broken ones included', async () => {
   await using server = await ScriptedServer.start((response) => {
     response.writeHead(200, { 'content-type': 'text/event-stream' })
     response.write('data: {"id":"chatcmpl-1","choices":[{"index":0,"delta":{"content":"He"}}]}\n\n', () => {

@@ -30,7 +30,7 @@ async function send(url: string, body?: object, token: string | null = key): Pro
 
 const chat = (model: string) => ({ model, messages: [{ role: 'user', content: 'What is 6 * 7?' }] })
 
-test('a session says whether its replies can be trained on, also after a restart', async () => {
+test('a session reports whether its replies have tokens, also after a restart', async () => {
   await using runs = await temporaryRuns()
   let sessions: Answer['sessions']
   const tokensOf = async (url: string) =>
@@ -79,7 +79,7 @@ test('a refused request says how to get access', async () => {
   expect(await told(`${url}/v1/sessions/any/rewards`, { rewards: 1 })).toContain('did you mean `reward`?')
 })
 
-test('a start that fails leaves nothing behind, unless there was a run before', async () => {
+test('a failed start leaves nothing behind, unless the run existed before', async () => {
   await using runs = await temporaryRuns()
   await using other = createServer().listen(0, '127.0.0.1')
   await once(other, 'listening')
@@ -95,7 +95,7 @@ test('a start that fails leaves nothing behind, unless there was a run before', 
   expect(readdirSync(runs.root)).toEqual(['gateway'])
 })
 
-test('a session whose time ran out says so, and not that somebody ended it', async () => {
+test('the error for an expired session names the expiry', async () => {
   await using runs = await temporaryRuns()
   await using server = await open(runs.root)
   const { sessions } = await send(`${server.url}/v1/sessions`, { ttlSeconds: 0.05 })
@@ -104,7 +104,7 @@ test('a session whose time ran out says so, and not that somebody ended it', asy
   expect((await ask()).error.message).toMatch(/expired, because it was not used for its ttlSeconds/)
 })
 
-test('the key that a gateway made is not dropped without a word', async () => {
+test('a notice reports a generated key that a configured key replaces', async () => {
   await using runs = await temporaryRuns()
   const start = async (keys: GatewayServerOptions['keys']) => {
     await using server = await open(runs.root, { keys })

@@ -50,7 +50,7 @@ async function startGateway(server: ScriptedServer): Promise<TestGateway> {
   })
 }
 
-test('over sockets, too, every request gets a reply or an error of its API', { timeout: 120_000 }, async () => {
+test('every request over a socket gets a reply or an error of its API', { timeout: 120_000 }, async () => {
   const before = activeResources()
   {
     const feeds = new Map<string, Feed>()
@@ -147,7 +147,7 @@ class FuzzedClients implements AsyncDisposable {
   }
 }
 
-test('bytes that are no requests do no harm', { timeout: 60_000 }, async () => {
+test('bytes that are not HTTP requests do no harm', { timeout: 60_000 }, async () => {
   const before = activeResources()
   {
     await using server = await startServer(new Map())

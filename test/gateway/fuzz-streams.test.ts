@@ -95,7 +95,7 @@ class FedGateway implements AsyncDisposable {
 }
 
 test(
-  'whatever a backend sends, its client gets a reply or an error of its own API',
+  'for any bytes of a backend, the client gets a reply or an error of its own API',
   { timeout: 120_000 },
   async ({ skip }) => {
     const before = activeResources()
@@ -117,7 +117,7 @@ test(
   },
 )
 
-test('what is recorded of it is what the client saw', { timeout: 120_000 }, async () => {
+test('the record of a fuzzed stream equals the reply that the client received', { timeout: 120_000 }, async () => {
   await using fed = await FedGateway.start()
   const count = await fuzz('recorded-streams', { count: sessions, atOnce: 2 }, async (chance) => {
     const { id, caller } = await fed.open.session()

@@ -47,7 +47,7 @@ class PausedServer implements AsyncDisposable {
   }
 }
 
-test.each(apis)('a client of %s whose stream is asked for whole is told that it is on its way', async (api) => {
+test.each(apis)('a client of %s gets heartbeats while its stream is requested as a whole reply', async (api) => {
   await using over = await PausedServer.start()
   const { gateway, simulator } = over
   const { id, key } = await gateway.startSession()
@@ -68,7 +68,7 @@ test.each(apis)('a client of %s whose stream is asked for whole is told that it 
   expect(rows).toHaveLength(1)
 })
 
-test("OpenAI's client takes it for nothing", async () => {
+test('the OpenAI client ignores heartbeats', async () => {
   await using over = await PausedServer.start()
   const { url, key: apiKey } = await over.gateway.startSession()
   const client = new OpenAI({ baseURL: `${url}/v1`, apiKey, maxRetries: 0 })
@@ -79,7 +79,7 @@ test("OpenAI's client takes it for nothing", async () => {
   expect(said).toContain('42')
 })
 
-test('what goes wrong after that is an event of the stream', async () => {
+test('an error after a heartbeat is an event of the stream', async () => {
   await using over = await PausedServer.start()
   const { gateway } = over
   const { id, key } = await gateway.startSession()
@@ -89,7 +89,7 @@ test('what goes wrong after that is an event of the stream', async () => {
   expect(text).toMatch(/data: \{"error":.*"session_ended".*\}\n\n$/)
 })
 
-test('a retry that joins it is told the same', async () => {
+test('a retry that joins a stream gets the same heartbeats and events', async () => {
   await using over = await PausedServer.start()
   const { gateway } = over
   const { id, key } = await gateway.startSession()
@@ -114,7 +114,7 @@ test('a retry that joins it is told the same', async () => {
   }
 })
 
-test('a client that wants a whole reply gets nothing before it, while a stream beside it gets signs of life', async () => {
+test('a client of a whole reply gets no heartbeats, while a concurrent stream does', async () => {
   await using over = await PausedServer.start()
   const { gateway, simulator } = over
   const { key } = await gateway.startSession()
@@ -136,7 +136,7 @@ test('a client that wants a whole reply gets nothing before it, while a stream b
   expect((await whole).text).not.toContain(beat)
 })
 
-test('a client that waits for a backend is told nothing but how it ended', async () => {
+test('a client that waits for a backend gets no heartbeats, only the final error', async () => {
   const nowhere = { name: 'sim', backends: [{ url: 'http://127.0.0.1:9/v1', engine: 'sglang' as const }] }
   await using lonely = await TestGateway.start({ models: [nowhere], bounds: { beatMs: 1_000, maxWaitMs: 1_500 } })
   const session = await lonely.startSession()

@@ -44,7 +44,7 @@ function post(path: string, body: unknown): string {
   return `POST ${path} HTTP/1.1\r\nhost: here\r\n${authorization}\r\ncontent-length: ${text.length}\r\n\r\n${text}`
 }
 
-test('what is no request, in the middle of a reply, does not become part of the reply', async () => {
+test('an invalid request during a reply does not corrupt the reply', async () => {
   await using simulator = await SimulatorServer.start({ 'faults.stall': 1 })
   await using gateway = await TestGateway.start({ models: [{ name: 'sim', backends: [{ url: simulator.url }] }] })
   const socket = await dial(gateway)
@@ -65,7 +65,7 @@ test('what is no request, in the middle of a reply, does not become part of the 
   expect(answer).toContain('HTTP/1.1 400')
 })
 
-test('a stream that breaks is a failure in the metrics and in what is logged, in a session and out of it', async () => {
+test('a broken stream is a failure in the metrics and in the log, in a session and outside', async () => {
   await using simulator = await SimulatorServer.start({ 'faults.kill': 1 })
   const logged: LoggedRequest[] = []
   await using gateway = await TestGateway.start({
@@ -83,7 +83,7 @@ test('a stream that breaks is a failure in the metrics and in what is logged, in
   expect(text).toContain('millrace_gateway_requests_total{api="chat",model="sim",status="200",outcome="failed"} 2')
 })
 
-test.each([500, 503])('a backend that answers %i to everybody does not make a gateway ready', async (status) => {
+test.each([500, 503])('a gateway is not ready if its backend answers every request with %i', async (status) => {
   await using server = await answering(status, '<html>no</html>')
   const backends = [server.url]
   const found = await findModels({ backends, model: 'm', env: {}, signal: new AbortController().signal })
@@ -95,7 +95,7 @@ test.each([500, 503])('a backend that answers %i to everybody does not make a ga
   expect(server.asks() - asks).toBeLessThan(5)
 })
 
-test.each(apis)('%s answers also when the key cannot be looked up', async (api) => {
+test.each(apis)('%s answers with an error of its API if the key lookup fails', async (api) => {
   const faults: string[] = []
   await using gateway = await TestGateway.start({ onFault: ({ code }) => faults.push(code) })
   gateway.server.gateway.callerFor = () => {
@@ -116,12 +116,12 @@ function answeringAtLength(): ReturnType<typeof answering> {
   return answering(200, JSON.stringify({ id: 'long', object: 'chat.completion', choices }))
 }
 
-test('a client may have all the time there is', async () => {
+test('the timeouts of a gateway may be infinite', async () => {
   await using gateway = await TestGateway.start({ bounds: { maxStallMs: Infinity, maxUploadMs: Infinity } })
   expect((await gateway.ask('/v1/models')).status).toBe(200)
 })
 
-test('a client that does not take its export is given up', async () => {
+test('the connection of a client that does not read its export is closed', async () => {
   await using server = await answeringAtLength()
   const faults: unknown[] = []
   await using gateway = await TestGateway.start({
@@ -145,7 +145,7 @@ test('a client that does not take its export is given up', async () => {
   socket.destroy()
 })
 
-test('an export waits for its turn, which one that is given up makes room for', async () => {
+test('an export waits for a free slot, which an aborted export releases', async () => {
   await using server = await answeringAtLength()
   await using gateway = await TestGateway.start({
     models: [{ name: 'sim', backends: [{ url: server.url }] }],
@@ -166,7 +166,7 @@ test('an export waits for its turn, which one that is given up makes room for', 
   expect(await waiting).toBe(200)
 })
 
-test('an export that breaks off after its beginning is a fault that is told, and so is a session that it cannot read', async () => {
+test('an export that breaks, or that cannot read a session, is reported as a fault', async () => {
   await using server = await answeringAtLength()
   const faults: string[] = []
   await using gateway = await TestGateway.start({
@@ -198,7 +198,7 @@ test('an export that breaks off after its beginning is a fault that is told, and
   expect(faults.slice(1)).toEqual([expect.stringContaining(`message 0 of ${second} cannot be read`)])
 })
 
-test('of the damaged sessions of an export the first is told, and how many there were', async () => {
+test('an export reports its first damaged session and their number', async () => {
   const faults: string[] = []
   await using gateway = await TestGateway.start({ onFault: ({ rawMessage }) => faults.push(rawMessage) })
   const sessions = await gateway.startSessions({ groupSize: 5 })
@@ -214,7 +214,7 @@ test('of the damaged sessions of an export the first is told, and how many there
   ])
 })
 
-test('a refusal takes as long as it takes', async () => {
+test('the log records the duration of a refused request', async () => {
   const logged: LoggedRequest[] = []
   await using gateway = await TestGateway.start({ onRequest: (request) => logged.push(request) })
   const socket = await dial(gateway)
@@ -230,7 +230,7 @@ test('a refusal takes as long as it takes', async () => {
   socket.destroy()
 })
 
-test('a client that leaves while it says what a session is to be is no fault of the gateway', async () => {
+test('a client that disconnects while it starts a session causes no fault of the gateway', async () => {
   const faults: unknown[] = []
   await using gateway = await TestGateway.start({ onFault: (error) => faults.push(error) })
   const socket = await dial(gateway)

@@ -31,7 +31,7 @@ async function gatewayFor(
 
 const ready = async (gateway: TestGateway): Promise<number> => (await gateway.ask('/ready', { key: null })).status
 
-test('a gateway comes up before its only backend, and serves what that lists once it answers', async () => {
+test('a gateway starts before its only backend, and serves its models once it answers', async () => {
   const before = activeResources()
   {
     await using late = await LateServer.start()
@@ -81,7 +81,7 @@ test('a gateway comes up before its only backend, and serves what that lists onc
   expect(await leftSince(before)).toEqual([])
 })
 
-test('a request for a model that is known by name waits for its backend, and what that is turns out then', async () => {
+test('a request for a configured model waits for its backend, whose facts are read once it answers', async () => {
   await using late = await LateServer.start()
   await using gateway = await gatewayFor({ models: { sim: { backends: [{ url: late.url }] } } })
   expect((await gateway.ask('/v1/models')).body).toMatchObject({ data: [{ id: 'sim' }] })
@@ -96,7 +96,7 @@ test('a request for a model that is known by name waits for its backend, and wha
   await expect.poll(generate, { timeout: 30_000 }).toBe(200)
 })
 
-test('of several backends, one that comes later takes its part of the requests for what others serve, too', async () => {
+test('a backend that comes later takes a share of the requests for models of other backends', async () => {
   await using late = await LateServer.start()
   await using first = await SimulatorServer.start({ models: 'sim,own' })
   const askedAt = new Set<string | undefined>()
@@ -115,7 +115,7 @@ test('of several backends, one that comes later takes its part of the requests f
   expect((await gateway.ask('/v1/models')).body).toMatchObject({ data: [{ id: 'sim' }, { id: 'own' }] })
 })
 
-test('a backend that comes back with other models is taken in anew, and what it no longer has is gone', async () => {
+test('a backend that restarts with other models is probed again, and its old models are removed', async () => {
   await using late = await LateServer.start()
   await using first = await SimulatorServer.start({ models: 'old,both', ttftMs: 300 })
   await using second = await SimulatorServer.start({ models: 'both,new' })
@@ -152,7 +152,7 @@ test('a backend that comes back with other models is taken in anew, and what it 
   expect(open.gateway.models().map(({ id }) => id)).toEqual(['both', 'new', 'other'])
 })
 
-test('a backend that takes the key no more is noticed, and gets no requests until it does', async () => {
+test('a backend that rejects its key is reported, and gets no requests until it accepts the key', async () => {
   await using late = await LateServer.start()
   await using first = await SimulatorServer.start({ models: 'own,shared' })
   await using locked = await SimulatorServer.start({ models: 'own,shared', apiKey: 'another' })
@@ -200,7 +200,7 @@ const vllmLike =
 const tokens = { choices: [{ index: 0, token_ids: [7], logprobs: { content: [{ logprob: -1 }] } }] }
 
 test.each([{ polls: true }, { polls: false }])(
-  'a backend that breaks off a stream when another request comes is not asked meanwhile: $polls',
+  'a backend that cuts a stream when another request comes is not polled meanwhile: $polls',
   async ({ polls }) => {
     let isStreaming = false
     let cut = 0
@@ -247,7 +247,7 @@ test.each([{ polls: true }, { polls: false }])(
   },
 )
 
-test('a backend whose first reply takes too long for the probe is asked again for its tokens', async () => {
+test('a backend whose first reply is too slow for the probe is probed for tokens again', async () => {
   let questions = 0
   await using server = await ScriptedServer.start(
     vllmLike((response) => {
@@ -264,7 +264,7 @@ test('a backend whose first reply takes too long for the probe is asked again fo
   expect(questions).toBe(9)
 })
 
-test('a model that gets a backend keeps its limits', async () => {
+test('a model keeps its limits when it gets another backend', async () => {
   await using late = await LateServer.start()
   await using first = await SimulatorServer.start({ ttftMs: 60_000 })
   await using gateway = await gatewayFor({ backends: [first.url, late.url] })
@@ -279,7 +279,7 @@ test('a model that gets a backend keeps its limits', async () => {
   await waiting
 })
 
-test('a gateway that must not poll stays ready, whatever becomes of its backend', async () => {
+test('a gateway with pollBackends: false stays ready when its backend closes', async () => {
   const backend = await SimulatorServer.start({})
   await using polling = await gatewayFor({ backends: [backend.url] })
   await using silent = await gatewayFor({ backends: [backend.url] }, { pollBackends: false })
@@ -288,7 +288,7 @@ test('a gateway that must not poll stays ready, whatever becomes of its backend'
   expect(await ready(silent)).toBe(200)
 })
 
-test('ready says why none of the backends can be used', async () => {
+test('the readiness reply names the reason if no backend can be used', async () => {
   await using late = await LateServer.start()
   const received: ProbeResult[] = []
   await using gateway = await gatewayFor(
@@ -307,14 +307,14 @@ test('ready says why none of the backends can be used', async () => {
   })
 })
 
-test('while a backend is waited for, a slip in a name that is known is still told', async () => {
+test('a misspelt model name gets a suggestion while a backend is awaited', async () => {
   await using gateway = await gatewayFor({ backends: ['sim', 'http://127.0.0.1:9/v1'] })
   const refused = await gateway.ask(asked.chat.path, { body: { ...asked.chat.body, model: 'smi' } })
   expect(refused).toMatchObject({ status: 503, headers: { 'retry-after': '5' } })
   expect(refused.text).toContain('Did you mean \\"sim\\"?')
 })
 
-test('whoever throws on hearing of a backend is no problem of that backend', async () => {
+test('an error thrown by onBackend is a fault, and does not affect the backend', async () => {
   await using late = await LateServer.start()
   const received: ProbeResult[] = []
   const faults: MillraceError[] = []
@@ -335,7 +335,7 @@ test('whoever throws on hearing of a backend is no problem of that backend', asy
   expect((await gateway.ask(asked.chat.path, { body: asked.chat.body })).status).toBe(200)
 })
 
-test('a backend that has yet to say how many models it serves has its half of the descriptors', async () => {
+test('half of the descriptors are reserved for a backend whose models are unknown', async () => {
   await using awaiting = await gatewayFor({ backends: ['sim', 'http://127.0.0.1:9/v1'] })
   await using settled = await gatewayFor({ backends: ['sim'] })
   const clientsOf = async (gateway: TestGateway): Promise<number> => {
@@ -347,7 +347,7 @@ test('a backend that has yet to say how many models it serves has its half of th
   expect(await clientsOf(settled)).toBeGreaterThan(descriptorBudget())
 })
 
-test('the process says what it waits for, and when that answers', async () => {
+test('the process reports the backends it waits for, and when they answer', async () => {
   await using runs = await temporaryRuns()
   await using late = await LateServer.start()
   await using gateway = await startGateway(runs.root, '--backend', `${late.url}?secret=1`)
@@ -367,7 +367,7 @@ test('the process says what it waits for, and when that answers', async () => {
   expect(stderr).toContain('"tokens":"ids, logprobs, prompt')
 })
 
-test('a start that a backend holds up says what it is busy with', async () => {
+test('a start that waits for a backend says so', async () => {
   await using runs = await temporaryRuns()
   // It reads, or it would not see the end of its clients.
   await using silent = createServer((socket) => socket.on('error', () => {}).resume()).listen(0, '127.0.0.1')
@@ -379,7 +379,7 @@ test('a start that a backend holds up says what it is busy with', async () => {
   expect(running.stdout()).toBe('')
 })
 
-test('SIGTERM ends a gateway that waits', async () => {
+test('SIGTERM ends a gateway that waits for a backend', async () => {
   await using runs = await temporaryRuns()
   await using gateway = await startGateway(runs.root, '--backend', 'http://127.0.0.1:9/v1')
   gateway.running.process.kill('SIGTERM')

@@ -6,7 +6,7 @@ import { findModels } from '../../src/serve/index.ts'
 import { readRunFile, runFolder } from '../../src/store/index.ts'
 import { asked, TestGateway } from '../support/gateway/test-gateway.ts'
 
-test('closed twice, closed at work, closed after a drain: nothing is left', async () => {
+test('closing twice, during a request or after a drain leaves no resources open', async () => {
   const before = activeResources()
   {
     await using simulator = await SimulatorServer.start({ ttftMs: 60_000 })
@@ -33,7 +33,7 @@ test('closed twice, closed at work, closed after a drain: nothing is left', asyn
   expect(await leftSince(before)).toEqual([])
 })
 
-test('what closes after a part that could not is closed all the same', async () => {
+test('all parts of a server are closed, also if one of them fails to close', async () => {
   const before = activeResources()
   {
     await using runs = await temporaryRuns()
@@ -59,7 +59,7 @@ test('what closes after a part that could not is closed all the same', async () 
   expect(await leftSince(before)).toEqual([])
 })
 
-test('two gateways do not share a run, and a gateway’s run is nobody else’s', async () => {
+test('two gateways cannot share a run, and an evaluation cannot use the run of a gateway', async () => {
   await using first = await TestGateway.start()
   const run = { root: first.root, name: 'gateway' }
   await expect(TestGateway.start({ run })).rejects.toMatchObject({ code: 'run_in_use' })
@@ -76,7 +76,7 @@ test('two gateways do not share a run, and a gateway’s run is nobody else’s'
   })
 })
 
-test('two gateways in one process hear of their own requests and sessions only', async () => {
+test('two gateways in one process receive only their own events', async () => {
   const received: string[] = []
   const listening = (name: string) => ({
     onRequest: ({ status }: { readonly status: number }) => void received.push(`${name} ${status}`),
@@ -91,7 +91,7 @@ test('two gateways in one process hear of their own requests and sessions only',
   expect(received).toEqual(['one 200', 'one 401', 'one alarm'])
 })
 
-test('a run says what its gateway serves now, not what it once did', async () => {
+test('the run file describes the current configuration of its gateway', async () => {
   await using runs = await temporaryRuns()
   const run = { root: runs.root, name: 'gateway' }
   const [key, secret] = ['k'.repeat(32), 's'.repeat(32)]
@@ -116,7 +116,7 @@ test('a run says what its gateway serves now, not what it once did', async () =>
   expect(JSON.stringify(served())).not.toContain(secret)
 })
 
-test('ready means that a backend answers', async () => {
+test('a gateway is ready if a backend answers', async () => {
   const find = (backend: string) =>
     findModels({ backends: [backend], model: 'sim', env: {}, signal: new AbortController().signal })
   const simulator = await SimulatorServer.start({})
@@ -133,7 +133,7 @@ test('ready means that a backend answers', async () => {
   await expect.poll(() => gateway.ask('/ready', { key: null })).toMatchObject({ status: 503 })
 })
 
-test('ready means that a backend may be asked: not while all requests wait for those that are overloaded', async () => {
+test('a gateway is not ready while all requests wait for overloaded backends', async () => {
   await using simulator = await SimulatorServer.start({ overload: { forMs: 3_600_000 } })
   const backends = [{ url: simulator.url }]
   await using gateway = await TestGateway.start({ models: [{ name: 'sim', backends, maxTries: 2 }] })
@@ -151,7 +151,7 @@ test('ready means that a backend may be asked: not while all requests wait for t
   expect(await gateway.ask('/ready', { key: null })).toMatchObject({ status: 200, body: { status: 'ready' } })
 })
 
-test('metrics tell of requests, samples, sessions and alarms', async () => {
+test('metrics count requests, samples, sessions and alarms', async () => {
   await using gateway = await TestGateway.start()
   const { id, key } = await gateway.startSession()
   const empty = await gateway.startSession()

@@ -7,7 +7,7 @@ import { adminKey, apis, asked, TestGateway } from '../support/gateway/test-gate
 const errorText = (message: string): unknown =>
   expect.objectContaining({ message: expect.stringContaining(message) as string })
 
-test.each(apis)('%s says which bound a body has met', async (api) => {
+test.each(apis)('%s names the limit that a body exceeds', async (api) => {
   await using gateway = await TestGateway.start({ bounds: { maxBodyBytes: 4096, maxJsonDepth: 8 } })
   const { path, body } = asked[api]
   const large = await gateway.ask(path, { body: { ...body, note: 'x'.repeat(5000) } })
@@ -17,7 +17,7 @@ test.each(apis)('%s says which bound a body has met', async (api) => {
   expect((await gateway.ask(path, { body })).status).toBe(200)
 })
 
-test('all bodies together have a bound, which the end of a reply gives back', async () => {
+test('all bodies together have a limit, and a finished request frees its share', async () => {
   await using simulator = await SimulatorServer.start({ 'faults.hang': 1 })
   await using gateway = await TestGateway.start({
     models: [{ name: 'sim', backends: [{ url: simulator.url }] }],
@@ -36,18 +36,18 @@ test('all bodies together have a bound, which the end of a reply gives back', as
   })
 })
 
-test('headers have a bound', async () => {
+test('headers have a size limit', async () => {
   await using gateway = await TestGateway.start()
   const reply = await gateway.ask(asked.chat.path, { body: asked.chat.body, headers: { 'x-much': 'y'.repeat(17_000) } })
   expect(reply).toMatchObject({ status: 431, body: { error: errorText('16384 bytes') } })
 })
 
-test('what is not HTTP is told so', async () => {
+test('bytes that are not HTTP are refused with 400', async () => {
   await using gateway = await TestGateway.start()
   expect(await exchange(gateway.url, 'is this an agent?\r\n\r\n')).toContain('HTTP/1.1 400 ')
 })
 
-test('a body that does not come in time is not waited for, and is in the log', async () => {
+test('a body that is not received in time is refused with 408 and logged', async () => {
   const logged: unknown[] = []
   await using gateway = await TestGateway.start({
     bounds: { maxUploadMs: 50 },
@@ -60,7 +60,7 @@ test('a body that does not come in time is not waited for, and is in the log', a
   expect(logged).toMatchObject([{ api: 'messages', status: 408, outcome: 'refused', error: errorText('50 ms') }])
 })
 
-test('a body that is no HTTP any more is told so, and is in the log', async () => {
+test('a body with invalid chunks is refused with 400 and logged', async () => {
   const logged: unknown[] = []
   await using gateway = await TestGateway.start({ onRequest: (request) => logged.push(request) })
   const head = `POST /v1/messages HTTP/1.1\r\nhost: here\r\nx-api-key: ${adminKey}\r\ntransfer-encoding: chunked\r\n\r\n`
@@ -71,7 +71,7 @@ test('a body that is no HTTP any more is told so, and is in the log', async () =
 test.each([
   ['hangs up', (socket: Socket) => socket.end(), { status: 400, outcome: 'refused', error: errorText('ended before') }],
   ['is lost', (socket: Socket) => socket.resetAndDestroy(), { status: 499, outcome: 'abandoned' }],
-])('a client that %s while it sends is in the log', async (_how, leave, line) => {
+])('a request is logged if its client %s while it sends', async (_how, leave, line) => {
   const logged: unknown[] = []
   await using gateway = await TestGateway.start({ onRequest: (request) => logged.push(request) })
   const { hostname, port } = new URL(gateway.url)
@@ -82,7 +82,7 @@ test.each([
   await expect.poll(() => logged).toMatchObject([{ api: 'messages', ...line }])
 })
 
-describe('a client that goes on sending after it was told that it is late', () => {
+describe('a client that keeps sending after its body timed out', () => {
   /** A client that was told. It does not hang up itself. */
   async function late(gateway: TestGateway, key: string, length: number, start: string): Promise<Socket> {
     const { hostname, port } = new URL(gateway.url)
@@ -108,7 +108,7 @@ describe('a client that goes on sending after it was told that it is late', () =
     await sendUntilClosed(socket)
   })
 
-  test('is not answered, and nothing is recorded', async () => {
+  test('gets no reply, and nothing is recorded', async () => {
     await using gateway = await TestGateway.start({ bounds: { maxUploadMs: 50 } })
     const { id, key } = await gateway.startSession()
     const body = JSON.stringify(asked.chat.body)
@@ -120,7 +120,7 @@ describe('a client that goes on sending after it was told that it is late', () =
   })
 })
 
-test('a client’s own id for its request is kept if it is one', async () => {
+test('a valid request id of the client is kept, and an invalid one is replaced', async () => {
   await using gateway = await TestGateway.start()
   const { path, body } = asked.messages
   const idOf = async (given: string): Promise<unknown> =>

@@ -13,14 +13,14 @@ function open(bounds: object = {}): Promise<OpenGateway> {
   })
 }
 
-test('sessions that nobody uses are forgotten by their bytes, the oldest first', async () => {
+test('idle sessions are evicted from memory by size, oldest first', async () => {
   await using gateway = await open({ maxRememberedBytes: 2500 })
   for (let count = 0; count < 10; count += 1) await gateway.ask((await gateway.session()).caller, asked('hello'))
   // Two messages each, one with a name.
   expect(gateway.gateway.status().idleSessions).toBe(2)
 })
 
-test('others have their turns while a long session is read', async () => {
+test('reading a long session does not block the event loop', async () => {
   await using gateway = await open({ maxRemembered: 0 })
   const { id } = await gateway.session()
   // One that was never looked at is known to be empty.
@@ -46,7 +46,7 @@ test('others have their turns while a long session is read', async () => {
   }
 })
 
-test('sessions that are being started count for the bound, too', async () => {
+test('the limit of open sessions includes sessions that are starting', async () => {
   await using gateway = await open({ maxOpenSessions: 3 })
   const starts = Array.from({ length: 5 }, () => gateway.gateway.startSessions(admin, {}))
   const results = await Promise.allSettled(starts)

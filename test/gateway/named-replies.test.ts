@@ -30,7 +30,7 @@ interface Reply {
 }
 
 test.each(['chat', 'responses'] as const)(
-  'of equal replies the one whose items come back is gone on from (%s)',
+  'a request continues the reply whose items it contains, also if another reply is equal (%s)',
   async (api) => {
     await using server = await serve(api)
     using folder = temporaryFolder()
@@ -66,7 +66,7 @@ test.each(['chat', 'responses'] as const)(
   },
 )
 
-test('nothing goes on from a reply that did not end, and whoever names it is told so', async () => {
+test('a request that continues an incomplete reply is refused, and the error says why', async () => {
   await using server = await ScriptedServer.start((response) => {
     beginEvents(response)
     response.write(tokenChunk('Hel', { token: 1 }))

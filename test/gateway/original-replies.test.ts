@@ -273,7 +273,7 @@ test.each(cases)('$api: $name are recorded, repeated and recognised', async (giv
   }
 })
 
-test('a model that is asked in another API is not sent what was said only in one', async () => {
+test('a backend of another API does not receive content that only the first API supports', async () => {
   const [given] = cases
   if (!given) throw new Error('there is no case')
   await using server = await serve(given)
@@ -298,7 +298,7 @@ test('a model that is asked in another API is not sent what was said only in one
 })
 
 test.each(['item_reference', null, undefined])(
-  'items are known by their ids alone, whatever they are (type %s)',
+  'items are recognised by their ids alone, whatever their type (type %s)',
   async (type) => {
     const [given] = cases
     if (!given) throw new Error('there is no case')
@@ -320,7 +320,7 @@ test.each(['item_reference', null, undefined])(
 )
 
 test.each([false, true])(
-  'whoever goes on from a reply by its name says all else in its own words, and is told all (stream %s)',
+  'a continued reply keeps the fields that only its API knows, in both directions (stream %s)',
   async (stream) => {
     const [given] = cases
     if (!given) throw new Error('there is no case')
@@ -353,7 +353,7 @@ test.each([false, true])(
   },
 )
 
-test('listeners to the model see the whole conversation where a client names the reply that it goes on from', async () => {
+test('model call events contain the whole conversation if the client sends only a previous_response_id', async () => {
   await using server = await ScriptedServer.start((reply) => sendJson(reply, { ...response, usage: undefined }))
   await using open = await OpenGateway.open({
     models: [{ name: 'm', api: 'responses', maxTries: 1, backends: [{ url: server.url }] }],
@@ -370,7 +370,7 @@ test('listeners to the model see the whole conversation where a client names the
   expect(asked[1]?.at(-1)?.content).toBe('and then?')
 })
 
-test('signed thinking comes along where a client of another API names the reply that it goes on from', async () => {
+test('signed thinking is sent to the backend if a client of another API continues the reply by its id', async () => {
   const thinking = { type: 'thinking', thinking: 'hm', signature: 'c2ln' }
   const called = { type: 'tool_use', id: 'c1', name: 'f', input: {} }
   await using server = await ScriptedServer.start((reply) => sendJson(reply, messagesReply([thinking, called])))
@@ -389,7 +389,7 @@ test('signed thinking comes along where a client of another API names the reply 
   expect(messages[1]).toEqual({ role: 'assistant', content: [thinking, called] })
 })
 
-test('a reference to a reply that has just ended is found, however its type is spelled', async () => {
+test('a reference to a reply that has just ended is resolved, however its type is escaped', async () => {
   const [given] = cases
   if (!given) throw new Error('there is no case')
   await using server = await serve(given)
@@ -410,7 +410,7 @@ test.each([
   ['conversation', { conversation: 'conv_1', input: 'go on' }],
   ['prompt', { prompt: { id: 'pmpt_1' } }],
   ['input[0].type item_reference', { input: [{ type: 'item_reference', id: 'msg_elsewhere' }] }],
-])('what only the provider knows of a conversation is no part of a session (%s)', async (name, said) => {
+])('a reference to state that only the provider has is refused in a session (%s)', async (name, said) => {
   const [given] = cases
   if (!given) throw new Error('there is no case')
   await using server = await serve(given)
@@ -437,7 +437,7 @@ test.each([
   expect(JSON.parse(server.requests[0]?.body ?? '')).toEqual({ model: 'm', ...said })
 })
 
-test('arguments that are no JSON reach a client of Messages in a stream, too, if they are known before it begins', async () => {
+test('invalid JSON arguments reach a Messages client in a stream if they are known before it begins', async () => {
   const written = "{'expression': '6 * 7'}"
   const call = { id: 'c1', type: 'function', function: { name: 'calculator', arguments: written } }
   const message = { role: 'assistant', content: null, tool_calls: [call] }
@@ -461,7 +461,7 @@ test('arguments that are no JSON reach a client of Messages in a stream, too, if
   expect(nodes.map(({ parent }) => parent)).toEqual([null, 0, 1, 2, 2])
 })
 
-test('a seed that no double can hold goes through as it was written', async () => {
+test('a seed beyond the double range is passed on as written', async () => {
   const document = {
     id: 'c',
     choices: [{ index: 0, finish_reason: 'stop', message: { role: 'assistant', content: 'hi' } }],
@@ -481,7 +481,7 @@ test.each([
   [false, { stop_reason: 'pause_turn', stop_sequence: null }],
   [true, { stop_reason: 'pause_turn', stop_sequence: null }],
   [false, { stop_reason: 'model_context_window_exceeded', stop_sequence: null }],
-])('what ended a reply is told again, in a stream too (%s, %j)', async (stream, end) => {
+])('a repeated reply has the same stop reason, also in a stream (%s, %j)', async (stream, end) => {
   const document = messagesReply([{ type: 'text', text: 'hi' }], end)
   const events = messagesEvents([{ type: 'text', text: 'hi' }]).map((event) =>
     JSON.stringify(event).includes('"message_delta"')
@@ -508,7 +508,7 @@ test.each([
   expect(server.requests).toHaveLength(1)
 })
 
-test('a reply that is nested deeper than the store can read is kept without its own words', async () => {
+test('a reply nested too deep for the store is recorded without its original document', async () => {
   let nested: unknown[] = []
   for (let depth = 0; depth < 1100; depth += 1) nested = [nested]
   const called = { type: 'server_tool_use', id: 's1', name: 'web_search', input: { nested } }

@@ -18,7 +18,7 @@ async function hang({ url }: SimulatorServer): Promise<void> {
   await fetch(new URL('/sim/settings', url), { method: 'POST', body: JSON.stringify({ 'faults.hang': 1 }) })
 }
 
-test('SIGTERM lets what runs end and be answered, then the process ends', async () => {
+test('SIGTERM drains: running requests are answered, then the process ends', async () => {
   await using runs = await temporaryRuns()
   await using simulator = await SimulatorServer.start({ ttftMs: 700, spread: 0 })
   await using gateway = await startGateway(runs.root, '--backend', simulator.url, '-m', 'sim')
@@ -39,7 +39,7 @@ test('SIGTERM lets what runs end and be answered, then the process ends', async 
   expect(await gateway.running.ended).toMatchObject({ code: 0 })
 })
 
-test('a terminal that is closed drains it as SIGTERM does', async () => {
+test('SIGHUP drains the gateway as SIGTERM does', async () => {
   await using runs = await temporaryRuns()
   await using gateway = await startGateway(runs.root, '--backend', 'sim')
   gateway.running.process.kill('SIGHUP')
@@ -47,7 +47,7 @@ test('a terminal that is closed drains it as SIGTERM does', async () => {
   expect(await gateway.running.ended).toMatchObject({ code: 0 })
 })
 
-test('one that drains because its terminal was closed is stopped by another signal', async () => {
+test('a second signal stops a gateway that drains after SIGHUP', async () => {
   await using runs = await temporaryRuns()
   await using simulator = await SimulatorServer.start({})
   await using gateway = await startGateway(runs.root, '--backend', simulator.url, '-m', 'sim')
@@ -61,7 +61,7 @@ test('one that drains because its terminal was closed is stopped by another sign
   expect(await gateway.running.ended).toMatchObject({ code: 129 })
 })
 
-test('a second signal stops what runs, and says so to whoever waits', async () => {
+test('a second signal stops running requests, and their clients get an error that says so', async () => {
   await using runs = await temporaryRuns()
   await using simulator = await SimulatorServer.start({})
   await using gateway = await startGateway(runs.root, '--backend', simulator.url, '-m', 'sim')
@@ -80,7 +80,7 @@ test('a second signal stops what runs, and says so to whoever waits', async () =
   expect(JSON.parse(shown.stdout)).toMatchObject({ state: 'unfinished', end: 'stopped' })
 })
 
-test('one that cannot start leaves the run as it was: drained, if it was', async () => {
+test('a gateway that fails to start leaves its run drained', async () => {
   await using runs = await temporaryRuns()
   {
     await using gateway = await startGateway(runs.root, '--backend', 'sim')
@@ -95,7 +95,7 @@ test('one that cannot start leaves the run as it was: drained, if it was', async
   expect(JSON.parse(shown.stdout)).toMatchObject({ state: 'unfinished', end: 'drained' })
 })
 
-test('a port or a run that is taken, and a name that is none, are told before any backend is asked', async () => {
+test('a port or run in use and an invalid name are reported before any backend is probed', async () => {
   await using runs = await temporaryRuns()
   await using simulator = await SimulatorServer.start({})
   await using gateway = await startGateway(runs.root, '--backend', 'sim')
@@ -113,7 +113,7 @@ test('a port or a run that is taken, and a name that is none, are told before an
 })
 
 test(
-  'killed under load and started again, it has every reply that a client saw, and every session',
+  'after a kill under load, the next process has every reply and every session that a client saw',
   { timeout: 120_000 },
   async () => {
     await using runs = await temporaryRuns()
@@ -157,7 +157,7 @@ test(
   },
 )
 
-test('each request is a line of the log', async () => {
+test('each request is one line of the log', async () => {
   await using runs = await temporaryRuns()
   await using gateway = await startGateway(runs.root, '--backend', 'sim')
   const headers = { ...authorized(), 'x-request-id': 'mine' }
@@ -189,7 +189,7 @@ test('each request is a line of the log', async () => {
   ])
 })
 
-test('what the backends are is shown, and one that does not answer is a warning if another does', async () => {
+test('the backends are shown at the start, and one that does not answer is a warning', async () => {
   await using runs = await temporaryRuns()
   await using simulator = await SimulatorServer.start({ models: 'a,b' })
   const nobody = 'http://127.0.0.1:9/v1'
@@ -204,7 +204,7 @@ test('what the backends are is shown, and one that does not answer is a warning 
   expect(await models.json()).toMatchObject({ data: [{ id: 'a' }] })
 })
 
-test('a file says it all: YAML, or a module', async () => {
+test('a gateway can be configured by a YAML file or a module', async () => {
   await using runs = await temporaryRuns()
   const yaml = `
 # What an agent may ask for.
@@ -258,7 +258,7 @@ test.each([
   [['--backend', 'sim', '--public-url', 'here'], '"here" is not a valid public URL'],
   [['--config', 'public.yaml'], '"gateway:8787" is not a valid public URL'],
   [[], 'which backend? Add --backend <url> (backends), or models to the file of --config;'],
-])('millrace gateway %s says what is wrong', async (words, message) => {
+])('millrace gateway %s reports the mistake', async (words, message) => {
   await using runs = await temporaryRuns()
   await writeFile(
     join(runs.root, 'unset.yaml'),

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { TestGateway } from '../support/gateway/test-gateway.ts'
 
-test('the url of a session is where clients reach the gateway', async () => {
+test('the url of a session begins with the public url of the gateway', async () => {
   await using plain = await TestGateway.start()
   expect((await plain.startSession()).url).toMatch(new RegExp(`^${plain.url}/sessions/ses_`))
   await using proxied = await TestGateway.start({ publicUrl: 'https://gateway.example.com/models/' })

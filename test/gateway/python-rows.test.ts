@@ -48,7 +48,7 @@ async function exportedFiles(options: Pick<ExportSessionsOptions, 'rows' | 'incl
   return { file, rows: readJsonRows(await bytesOf('jsonl')), [Symbol.dispose]: () => folder[Symbol.dispose]() }
 }
 
-test.each(pythons)('the reader in Python (%s) reads what was exported', async (_name, flags) => {
+test.each(pythons)('the Python reader (%s) reads an export', async (_name, flags) => {
   for (const rows of ['interactions', 'merged'] as const) {
     using files = await exportedFiles({ rows, include: 'discarded' })
     const lines = (await python(flags, 'millrace_rows.py', files.file)).trimEnd().split('\n')
@@ -58,14 +58,14 @@ test.each(pythons)('the reader in Python (%s) reads what was exported', async (_
   }
 })
 
-test('the reader in Python says when a file was cut off', async () => {
+test('the Python reader reports a truncated file', async () => {
   using files = await exportedFiles({ rows: 'merged' })
   const whole = await readFile(files.file)
   await truncate(files.file, whole.byteLength - 3)
   await expect(python([], 'millrace_rows.py', files.file)).rejects.toThrow(/train\.rows was cut off; export it again/)
 })
 
-test.each(pythons)('the GRPO step in Python (%s) learns from what was exported', async (_name, flags) => {
+test.each(pythons)('the Python GRPO step (%s) computes the advantages of an export', async (_name, flags) => {
   using files = await exportedFiles({ rows: 'merged' })
   const advantagesFile = `${files.file}.advantages`
   const printed = await python(flags, 'grpo_step.py', files.file, advantagesFile)
@@ -119,7 +119,7 @@ async function stepOver(
   return await readAdvantages(advantagesFile)
 }
 
-test('a session without a reply counts in its group', async () => {
+test('a session without a reply counts as a member of its group', async () => {
   const sessions = [1, 1, 1, 0].map((value, seed) => {
     const { session, nodes } = randomSession({ seed, samples: 4, group: 'one' })
     return { session, nodes: value === 0 ? [] : nodes, rewards: [{ node: null, value, at: 1 }] }
@@ -129,7 +129,7 @@ test('a session without a reply counts in its group', async () => {
   for (const advantage of advantages) expect(advantage).toBeCloseTo(0.25 / (Math.sqrt(3 / 16) + 1e-4), 9)
 })
 
-test('a session that turns out to be damaged after its first rows is left out as a whole', async () => {
+test('a session that is found damaged after its first rows is left out completely', async () => {
   const sessions = [1, 0, 5].map((value, seed) => {
     const { session, nodes } = randomSession({ seed, samples: 12, group: 'one' })
     const lastLost = nodes.findLastIndex(({ discarded, tokens }) => discarded && tokens)
@@ -144,7 +144,7 @@ test('a session that turns out to be damaged after its first rows is left out as
   expect(await stepOver(sessions, { include: 'discarded', damage })).toEqual(others)
 })
 
-test('a reply is trained by what it came to itself, also where nothing is known of the last one', async () => {
+test('a reply is trained with its own return, also if the last reply has none', async () => {
   const sessions = [1, 0].map((value, seed) => {
     const { session, nodes } = randomSession({ seed: seed + 20, samples: 8, group: 'one' })
     const tree = new NaiveRows({ session, nodes, rewards: [] }, 1)
@@ -154,7 +154,7 @@ test('a reply is trained by what it came to itself, also where nothing is known 
   expect((await stepOver(sessions)).map((row) => row.map((advantage) => Math.sign(advantage)))).toEqual([[1], [-1]])
 })
 
-test('side calls are left out, also those with a reward of their own', async () => {
+test('side calls are left out, also if they have rewards', async () => {
   const sessions = [1, 0].map((value, seed) => {
     const { session, nodes } = randomSession({ seed: seed + 20, samples: 12, group: 'one' })
     return { session, nodes, rewards: [{ node: null, value, at: 1 }] }
@@ -168,7 +168,7 @@ test('side calls are left out, also those with a reward of their own', async () 
   expect(await stepOver(withSide)).toEqual(await stepOver(sessions))
 })
 
-test('a group of one session has nothing to compare, however its branches did', async () => {
+test('a group of one session has zero advantages, whatever the rewards of its branches', async () => {
   const { session, nodes } = randomSession({ seed: 3, samples: 12, group: 'alone' })
   const replies = nodes.filter(({ call }) => call)
   const rewards = replies.map(({ seq }, index) => ({ node: seq, value: index % 2, at: 1 }))
@@ -177,7 +177,7 @@ test('a group of one session has nothing to compare, however its branches did', 
   expect(new Set(advantages)).toEqual(new Set([0]))
 })
 
-test('the GRPO step says which rows it takes', async () => {
+test('the GRPO step names the rows it needs', async () => {
   using files = await exportedFiles({ rows: 'interactions' })
   await expect(python([], 'grpo_step.py', files.file)).rejects.toMatchObject({
     code: 1,
@@ -185,7 +185,7 @@ test('the GRPO step says which rows it takes', async () => {
   })
 })
 
-test.each(['millrace_rows.py', 'grpo_step.py'])('%s says how it is used, and what it cannot read', async (script) => {
+test.each(['millrace_rows.py', 'grpo_step.py'])('%s prints its usage and reports unreadable files', async (script) => {
   using folder = temporaryFolder()
   expect(await python([], script, '--help')).toContain(`python3 ${script} train.rows`)
   await expect(python([], script)).rejects.toMatchObject({

@@ -63,7 +63,7 @@ function slowDisk({ store: { journal } }: OpenGateway, chance: Chance): void {
 }
 
 test(
-  'whatever agents do in one session, what they got is on record, once and in its place',
+  'every reply to random agents in one session is recorded once, at the right node',
   { timeout: 120_000 },
   async () => {
     const seen = { replies: 0, lost: 0, wholeLost: 0, twins: 0 }

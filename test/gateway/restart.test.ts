@@ -11,7 +11,7 @@ function open(folder: string | undefined, bounds: object = {}): Promise<OpenGate
   return OpenGateway.open({ models, backends, bounds, ...(folder !== undefined && { folder }) })
 }
 
-test('the next process knows sessions, keys, what was used, rewards and the conversation', async () => {
+test('the next process restores sessions, keys, usage, rewards and conversations', async () => {
   using folder = temporaryFolder()
   const said: Message[] = [{ role: 'user', content: 'one' }]
   let session: Awaited<ReturnType<OpenGateway['session']>>
@@ -43,7 +43,7 @@ test('the next process knows sessions, keys, what was used, rewards and the conv
 })
 
 test.each([1, 2, 3])(
-  'sessions that are read back for every request grow as those in memory do, seed %i',
+  'sessions that are read from disk for every request grow like sessions in memory, seed %i',
   async (seed) => {
     const random = seededRandom(seed)
     const pick = (count: number): number => Math.floor(random() * count)
@@ -68,7 +68,7 @@ test.each([1, 2, 3])(
   },
 )
 
-test('requests that come at once for a session that has to be read share one memory', async () => {
+test('concurrent requests for an unloaded session share one read', async () => {
   await using forgetful = await open(undefined, { maxRemembered: 0 })
   const { id, caller } = await forgetful.session()
   const messages = [{ role: 'user', content: 'hello' }]

@@ -34,7 +34,7 @@ function onceRecorded({ store: { journal } }: OpenGateway, act: () => void): voi
   }
 }
 
-test('a retry gets its recorded reply, also when an equal one came since to the turn before', async () => {
+test('a retry gets its recorded reply, also if an equal reply was recorded since', async () => {
   let count = 0
   await using server = await ScriptedServer.start((response) => {
     count += 1
@@ -55,7 +55,7 @@ test('a retry gets its recorded reply, also when an equal one came since to the 
   expect(await open.nodes(id)).toHaveLength(5)
 })
 
-test('a retry of a request that still runs gets the same reply', async () => {
+test('a retry of a running request gets the same reply', async () => {
   const answer = Promise.withResolvers<void>()
   await using server = await ScriptedServer.start(async (response) => {
     await answer.promise
@@ -75,7 +75,7 @@ test('a retry of a request that still runs gets the same reply', async () => {
   expect(open.gateway.status().interactions).toMatchObject({ complete: 1, repeated: 1 })
 })
 
-test('one that is left by its first client goes on for the retry', async () => {
+test('a request abandoned by its first client continues for its retry', async () => {
   const answer = Promise.withResolvers<void>()
   await using server = await ScriptedServer.start(async (response) => {
     beginEvents(response)
@@ -100,7 +100,7 @@ test('one that is left by its first client goes on for the retry', async () => {
   expect((await open.nodes(id)).map(({ call }) => call?.replyId)).toEqual([undefined, 'chatcmpl-1'])
 })
 
-test('a retry is not given the sample of another client that asked the same', async () => {
+test('a retry does not get the reply of another client with the same request', async () => {
   const answer = Promise.withResolvers<void>()
   await using server = await countingServer(answer.promise)
   await using open = await over(server)
@@ -131,7 +131,7 @@ test('a retry is not given the sample of another client that asked the same', as
   ])
 })
 
-test('a retry that comes while the reply is on its way to the disk gets it', async () => {
+test('a retry gets the reply that is being written to disk', async () => {
   await using server = await ScriptedServer.start((response) => sendJson(response, chatReply('Hello')))
   await using open = await over(server)
   const { id, caller } = await open.session()
@@ -148,7 +148,7 @@ test('a retry that comes while the reply is on its way to the disk gets it', asy
   expect(await open.nodes(id)).toHaveLength(2)
 })
 
-test('of two replies to the same request, the one that nobody heard is repeated first', async () => {
+test('of two replies to equal requests, a retry gets the undelivered one first', async () => {
   await using server = await countingServer()
   await using open = await over(server)
   const { caller } = await open.session()
@@ -162,7 +162,7 @@ test('of two replies to the same request, the one that nobody heard is repeated 
   expect(server.requests).toHaveLength(2)
 })
 
-test('a reply that a retry has heard in the place of the first client was heard', async () => {
+test('a reply delivered to a retry counts as delivered', async () => {
   const answer = Promise.withResolvers<void>()
   await using server = await countingServer(answer.promise)
   await using open = await over(server)
@@ -179,7 +179,7 @@ test('a reply that a retry has heard in the place of the first client was heard'
   expect((await open.ask(caller, body, { retryCount: 1 })).text).toContain('Hello 2')
 })
 
-test('one that all its clients have left is given up', async () => {
+test('a request abandoned by all its clients is aborted', async () => {
   await using server = await ScriptedServer.start((response) => {
     beginEvents(response)
     response.write(tokenChunk('Hel', { token: 1 }))
@@ -198,7 +198,7 @@ test('one that all its clients have left is given up', async () => {
   expect((await open.nodes(id))[1]?.discarded?.why).toBe('client_gone')
 })
 
-test('a retry of a request that has ended gets the recorded reply, whole or as a stream', async () => {
+test('a retry of a completed request gets the recorded reply, whole or as a stream', async () => {
   await using server = await ScriptedServer.start((response, request) => {
     if (!request.body.includes('"stream":true')) return sendJson(response, chatReply('Hello'))
     beginEvents(response)
@@ -219,7 +219,7 @@ test('a retry of a request that has ended gets the recorded reply, whole or as a
   expect(await open.nodes(id)).toHaveLength(3)
 })
 
-test('the same request without a retry count, with another body, or after a failure is a new one', async () => {
+test('a request without a retry count, with another body or after a failure is sampled again', async () => {
   let failures = 1
   await using server = await ScriptedServer.start((response) => {
     if (failures > 0) sendJson(response, { error: { message: 'broken' } }, 500)
@@ -245,7 +245,7 @@ test('two sessions do not share replies', async () => {
   expect(server.requests).toHaveLength(2)
 })
 
-test('a retry that joins sees all that the backend wrote, as the first client does', async () => {
+test('a retry that joins a running request gets the complete original reply', async () => {
   const answer = Promise.withResolvers<void>()
   const logprobs = { content: [{ token: 'Hello', logprob: -0.5, bytes: null, top_logprobs: [] }] }
   const choice = { index: 0, message: { role: 'assistant', content: 'Hello' }, finish_reason: 'stop', logprobs }
@@ -265,7 +265,7 @@ test('a retry that joins sees all that the backend wrote, as the first client do
   expect(second.client.document).toEqual(first.client.document)
 })
 
-test('a reply that is on its way to the disk when its client leaves is not sampled again', async () => {
+test('a reply is not sampled again if its client disconnects while it is written to disk', async () => {
   await using server = await ScriptedServer.start((response) => sendJson(response, chatReply('Hello')))
   await using open = await over(server)
   const { id, caller } = await open.session()
@@ -278,7 +278,7 @@ test('a reply that is on its way to the disk when its client leaves is not sampl
   expect(await open.nodes(id)).toHaveLength(2)
 })
 
-test('the next process knows the last requests, too', async () => {
+test('the next process repeats recorded replies to retries', async () => {
   using folder = temporaryFolder()
   await using server = await ScriptedServer.start((response) => sendJson(response, chatReply('Hello')))
   let caller
@@ -293,7 +293,7 @@ test('the next process knows the last requests, too', async () => {
   expect(server.requests).toHaveLength(1)
 })
 
-test('a reward by a name that was used twice goes to the latest reply, or to the node that is named, before the end and after', async () => {
+test('a reward for a reply id that occurs twice goes to the latest reply; a node number goes to that node', async () => {
   await using server = await ScriptedServer.start((response) => sendJson(response, chatReply('Hello')))
   await using open = await over(server)
   const { id, caller } = await open.session()

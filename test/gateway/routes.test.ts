@@ -22,7 +22,7 @@ function expectShape(reply: Reply, operation: Operation, api: OpenApi): void {
   else expect((reply.status < 300 ? vendor.reply : vendor.error).safeParse(reply.body).error, where).toBeUndefined()
 }
 
-test('every route answers as it is described, in a session and out of it', async () => {
+test('every route answers as openapi.json describes, in a session and outside', async () => {
   // One of the routes is an API of SGLang alone.
   await using sglang = await SimulatorServer.start({ imitate: 'sglang' })
   const backends = [{ url: sglang.url, engine: 'sglang' as const }]
@@ -59,7 +59,7 @@ test('every route answers as it is described, in a session and out of it', async
   expect(ended.body).toMatchObject({ state: 'ended', taskId: 'a task', interactions: 5, alarms: [] })
 })
 
-test('openapi.json has every route, and refers to nothing that is not in it', async () => {
+test('openapi.json has every route, and all its references resolve', async () => {
   await using gateway = await TestGateway.start()
   const { document, operations, references } = await apiOf(gateway)
   // The name of a model may have slashes in it, which OpenAPI does not support.
@@ -77,7 +77,7 @@ test('openapi.json has every route, and refers to nothing that is not in it', as
   })
 })
 
-test('openapi.json describes every field that a client may send to the API of sessions', async () => {
+test('openapi.json describes every field of the session API', async () => {
   await using gateway = await TestGateway.start()
   const { document, parameters } = await apiOf(gateway)
   const { StartSessions, Reward } = document.components.schemas
@@ -87,7 +87,7 @@ test('openapi.json describes every field that a client may send to the API of se
   for (const [name, { description }] of described) expect(description, name).toMatch(/^[A-Z].*\.$/)
 })
 
-test.each(apis)('%s answers whole and as a stream', async (api) => {
+test.each(apis)('%s answers as a whole and as a stream', async (api) => {
   await using gateway = await TestGateway.start()
   const { path, body } = asked[api]
   const whole = await gateway.ask(path, { body })
@@ -102,7 +102,7 @@ test.each(apis)('%s answers whole and as a stream', async (api) => {
   expect(stream.text.match(/^data: /gm)?.length).toBeGreaterThan(2)
 })
 
-test('models are listed in the shape of whoever asks', async () => {
+test('models are listed in the format of the API of the client', async () => {
   await using gateway = await TestGateway.start({
     aliases: { 'gpt-4o': 'sim' },
     facts: { sim: { contextLength: 4096 } },
@@ -136,7 +136,7 @@ test.each(['org/model', 'org%2Fmodel'])('a model is found by its name, written a
   }
 })
 
-test('the alias * answers for every name that is asked for as one model, but is not listed', async () => {
+test('the alias * answers requests for any single model, but is not listed', async () => {
   await using gateway = await TestGateway.start({
     aliases: { '*': 'sim' },
     facts: { sim: { contextLength: 4096 } },
@@ -149,7 +149,7 @@ test('the alias * answers for every name that is asked for as one model, but is 
   expect((await gateway.ask('/v1/models')).body['data']).toMatchObject([{ id: 'sim' }])
 })
 
-test('to list models below a session, nothing of what was said in it is read', async () => {
+test('listing models below a session does not read its messages', async () => {
   await using gateway = await TestGateway.start()
   const { id, key } = await gateway.startSession()
   await gateway.ask(asked.chat.path, { body: asked.chat.body, key })
@@ -168,7 +168,7 @@ test('to list models below a session, nothing of what was said in it is read', a
   expect(await listed()).toMatchObject([{ damage: expect.anything() as unknown }])
 })
 
-test('whoever asks for models wrongly is told so in the words of its API', async () => {
+test('invalid requests for models are refused with an error of the API of the client', async () => {
   await using gateway = await TestGateway.start()
   const anthropic = { 'anthropic-version': '2023-06-01' }
   const asks = [
@@ -191,7 +191,7 @@ test('whoever asks for models wrongly is told so in the words of its API', async
   expect((await gateway.ask(`/sessions/${id}/v1/models`, { key })).status).toBe(200)
 })
 
-test('what is asked of no route, or wrongly, is refused in words', async () => {
+test('an unknown route or an invalid request is refused with an error', async () => {
   await using gateway = await TestGateway.start()
   expect(await gateway.ask('/v1/nothing', { headers: { 'x-request-id': 'mine' } })).toMatchObject({
     status: 404,
@@ -217,7 +217,7 @@ test('what is asked of no route, or wrongly, is refused in words', async () => {
   }
 })
 
-test('sessions are listed page by page, by group and by state', async () => {
+test('sessions are listed in pages, by group and by state', async () => {
   await using gateway = await TestGateway.start()
   const sessions = [
     ...(await gateway.startSessions({ groupSize: 3 })),
@@ -236,7 +236,7 @@ test('sessions are listed page by page, by group and by state', async () => {
   expect(await list('state=ended')).toEqual({ ids: ids.slice(0, 1), after: null })
 })
 
-test('an export comes as it was asked for', async () => {
+test('an export has the requested rows, format and sessions', async () => {
   await using gateway = await TestGateway.start()
   const { id, key } = await gateway.startSession({ groupId: 'mine' })
   const { body } = await gateway.ask('/v1/chat/completions', { body: asked.chat.body, key })
@@ -274,7 +274,7 @@ test('an export comes as it was asked for', async () => {
   expect(missing.status).toBe(404)
 })
 
-test('a query that does not fit is refused with what was sent', async () => {
+test('an invalid query is refused, and the error repeats its value', async () => {
   await using gateway = await TestGateway.start()
   for (const [path, said] of [
     ['/v1/export?rows=merge', 'rows: expected one of "interactions"|"merged", got "merge" (did you mean "merged"?)'],
@@ -287,7 +287,7 @@ test('a query that does not fit is refused with what was sent', async () => {
   }
 })
 
-test('a method that a path does not take is refused with those it takes, in the words of its API', async () => {
+test('an unsupported method is refused with the allowed methods, in an error of its API', async () => {
   await using gateway = await TestGateway.start()
   const api = await apiOf(gateway)
   for (const { path: pattern } of api.operations) {
@@ -313,7 +313,7 @@ test('a method that a path does not take is refused with those it takes, in the 
   }
 })
 
-test('a client that asks for a WebSocket is told to send plain requests', async () => {
+test('a WebSocket request is refused with the advice to send plain requests', async () => {
   await using gateway = await TestGateway.start()
   // Node's own client: undici's has no such request.
   const [response] = (await once(
@@ -327,7 +327,7 @@ test('a client that asks for a WebSocket is told to send plain requests', async 
   })
 })
 
-test('what has no route is said to a client of Anthropic’s in its own words', async () => {
+test('an Anthropic client gets an unknown route as an Anthropic error', async () => {
   await using gateway = await TestGateway.start()
   const body = { model: 'sim', messages: [{ role: 'user', content: 'hello' }] }
   const headers = { 'anthropic-version': '2023-06-01' }
@@ -340,7 +340,7 @@ test('what has no route is said to a client of Anthropic’s in its own words', 
   })
 })
 
-test('a list does not go on after a session that nobody knows', async () => {
+test('a list after an unknown session id is refused', async () => {
   await using gateway = await TestGateway.start()
   const [first, second] = await gateway.startSessions({ groupSize: 2 })
   const rest = await gateway.ask(`/v1/sessions?after=${first?.id}`)
@@ -351,7 +351,7 @@ test('a list does not go on after a session that nobody knows', async () => {
   })
 })
 
-test('a body that is not UTF-8 is refused by every route, and nothing of it is recorded', async () => {
+test('every route refuses a body that is not UTF-8, and records nothing', async () => {
   await using gateway = await TestGateway.start()
   const { id, key } = await gateway.startSession()
   const send = async (path: string, body: string, bearer: string): Promise<readonly [number, string]> => {

@@ -23,7 +23,7 @@ function scripted(
   return OpenGateway.open({ models, backends, ...more })
 }
 
-test('a group is started together, and each session is known by its own key', async () => {
+test('a group of sessions starts together, and each session has its own key', async () => {
   await using open = await scripted()
   const { gateway } = open
   const { groupId, sessions } = await gateway.startSessions(admin, { groupSize: 3, taskId: 't1', metadata: { a: 1 } })
@@ -40,7 +40,7 @@ test('a group is started together, and each session is known by its own key', as
   expect(gateway.sessions(admin, { group: groupId, limit: 10 }).sessions).toHaveLength(4)
 })
 
-test('a tenant sees its own sessions only, a session itself only', async () => {
+test('a tenant sees only its own sessions, and a session key only its session', async () => {
   await using open = await scripted()
   const { gateway } = open
   const one = await open.session()
@@ -58,7 +58,7 @@ test('a tenant sees its own sessions only, a session itself only', async () => {
   expect(await open.nodes(one.id)).toHaveLength(2)
 })
 
-test('options that make no sense are refused', async () => {
+test('invalid session options are refused', async () => {
   await using open = await scripted()
   for (const wrong of [{ groupSize: 0 }, { ttlSeconds: -1 }, { groupId: '../x' }, { limits: { maxRequests: 0 } }]) {
     await expect(open.gateway.startSessions(admin, wrong)).rejects.toMatchObject({ code: 'usage' })
@@ -86,7 +86,7 @@ test('a conversation with tools becomes one path of nodes', async () => {
   ])
 })
 
-test('limits are refused by name, in the words of the API, and what is left is told', async () => {
+test('an exceeded limit is refused by name in an error of the API, and the remaining budget is shown', async () => {
   await using open = await scripted()
   const { id, caller } = await open.session({ limits: { maxRequests: 2, maxTokens: 100, maxCost: 50 } })
   await open.ask(caller, body)
@@ -107,7 +107,7 @@ test('limits are refused by name, in the words of the API, and what is left is t
   expect(refused.text).toContain('maxRequests of 2')
 })
 
-test('a server that does not say what it used is held to the limits all the same', async () => {
+test('token limits apply if a server does not report usage', async () => {
   await using server = await ScriptedServer.start((response) =>
     sendJson(response, chatReply('x'.repeat(400), { usage: undefined })),
   )
@@ -119,7 +119,7 @@ test('a server that does not say what it used is held to the limits all the same
   expect((await open.ask(caller, body)).text).toContain('maxTokens of 90')
 })
 
-test('what a session costs is not known if one of its replies has no price, and nothing is free by mistake', async () => {
+test('the cost of a session is unknown if one of its replies has no price', async () => {
   await using server = await ScriptedServer.start((response) => sendJson(response, chatReply('x')))
   const backends = [{ url: server.url }]
   const models = [
@@ -138,7 +138,7 @@ test('what a session costs is not known if one of its replies has no price, and 
   expect((await open.gateway.session(caller, id)).used.cost).toBeNull()
 })
 
-test('as many requests at once as a session may have, and no more', async () => {
+test('a session runs at most maxConcurrent requests at once', async () => {
   const answer = Promise.withResolvers<string>()
   await using open = await scripted(() => answer.promise)
   const { id, caller } = await open.session({ limits: { maxConcurrent: 2 } })
@@ -154,7 +154,7 @@ test('as many requests at once as a session may have, and no more', async () => 
   expect((await open.nodes(id)).map(({ parent }) => parent)).toEqual([null, 0, 0, 0])
 })
 
-test('an ended session takes nothing more: 410 for requests, rewards still count, ending it again changes nothing', async () => {
+test('an ended session refuses requests with 410, accepts rewards, and can be ended again', async () => {
   await using open = await scripted()
   const { id, key, caller } = await open.session({ selfManaged: true })
   const reply = await open.ask(caller, body)
@@ -183,7 +183,7 @@ test('an ended session takes nothing more: 410 for requests, rewards still count
   expect(open.store.reader.integrity()).toEqual([])
 })
 
-test('a session that is ended while a request runs gives it up and records what came of it', async () => {
+test('ending a session aborts its running request and records the partial reply', async () => {
   await using server = await ScriptedServer.start((response) => {
     beginEvents(response)
     response.write(tokenChunk('Hel', { token: 1 }))
@@ -206,7 +206,7 @@ test('a session that is ended while a request runs gives it up and records what 
   expect(open.store.reader.integrity()).toEqual([])
 })
 
-test('a session that nobody uses expires, one in use does not', async () => {
+test('an idle session expires, a session in use does not', async () => {
   const answer = Promise.withResolvers<string>()
   await using open = await scripted(() => answer.promise)
   const idle = await open.session({ ttlSeconds: 0.02 })
@@ -221,7 +221,7 @@ test('a session that nobody uses expires, one in use does not', async () => {
   expect((await open.ask(idle.caller, body)).status).toBe(410)
 })
 
-test('while an expired session is being ended, whoever asks is told that it expired', async () => {
+test('a request to a session that is being ended by expiry gets the expiry error', async () => {
   await using open = await scripted()
   const { caller } = await open.session({ ttlSeconds: 0.02 })
   const told: string[] = []
@@ -235,7 +235,7 @@ test('while an expired session is being ended, whoever asks is told that it expi
   for (const text of told) expect(text).toContain('expired, because it was not used')
 })
 
-test('a session that could not be read when it expired expires later', async () => {
+test('a session that is unreadable when it expires is ended later', async () => {
   // Nothing is remembered, so that it is read to be ended.
   await using open = await scripted(() => 'Hello', { bounds: { maxRemembered: 0 } })
   const { sessions } = open.store.reader
@@ -252,7 +252,7 @@ test('a session that could not be read when it expired expires later', async () 
   await expect.poll(() => sessions.session(id)?.end?.why).toBe('expired')
 })
 
-test('a session whose last reply is asked for again and again is in use', async () => {
+test('a session with repeated retries counts as in use', async () => {
   await using open = await scripted(() => 'Hello')
   // Far longer than this machine ever stops for between two requests.
   const idle = await open.session({ ttlSeconds: 2 })
@@ -271,7 +271,7 @@ test('a session whose last reply is asked for again and again is in use', async 
   expect((await open.gateway.session(admin, used.id)).state).toBe('open')
 })
 
-test('an alarm is told when a session ends with nothing, and not for one that has everything', async () => {
+test('an alarm is raised if a session ends without replies, and not if its replies are complete', async () => {
   const tokens = { ids: Int32Array.of(1), logprobs: Float32Array.of(-1), promptIds: Int32Array.of(2) }
   const reply = {
     message: { role: 'assistant', content: 'Hello' },
@@ -295,7 +295,7 @@ test('an alarm is told when a session ends with nothing, and not for one that ha
   expect((await open.gateway.session(admin, empty.id)).alarms).toEqual(['nothing_captured'])
 })
 
-test('how every request ended is told', async () => {
+test('an event reports the outcome of every request', async () => {
   await using open = await scripted()
   const events: GatewayEvent[] = []
   using _listening = gatewayEvents.subscribe((event) => events.push(event))
@@ -330,7 +330,7 @@ function conversation(nodes: readonly MessageNode[]): string[] {
   return said
 }
 
-test('of two replies that say the same, a request goes on from the one that it names', async () => {
+test('of two equal replies, a request continues the one it names', async () => {
   await using open = await scripted(() => 'the same')
   const { id, caller } = await open.session()
   const ask = (request: object): ReturnType<typeof open.ask> =>
@@ -342,7 +342,7 @@ test('of two replies that say the same, a request goes on from the one that it n
   expect(nodes.filter(({ message }) => message.content === 'two').map(({ parent }) => parent)).toEqual(named)
 })
 
-test('a reply can be gone on from by its name; one that is not known is a 404', async () => {
+test('a request continues a reply by its id, and an unknown id is a 404', async () => {
   await using open = await scripted(({ messages }) => `${messages.length} messages`)
   const { id, caller } = await open.session()
   const ask = (request: object): Promise<{ status: number | undefined; document: Record<string, unknown> }> =>
@@ -388,7 +388,7 @@ test('a reply can be gone on from by its name; one that is not known is a 404', 
   expect(outside.text).toMatch(/needs a session.*POST \/v1\/sessions/)
 })
 
-test('models are found by their names, by aliases, and by any name if one stands for all', async () => {
+test('models are found by name, by alias, and by the alias *', async () => {
   await using open = await scripted(undefined, { aliases: { 'gpt-4o': 'm', '*': 'm' } })
   expect(open.gateway.models()).toEqual([{ id: 'm' }, { id: 'gpt-4o' }])
   for (const model of ['m', 'gpt-4o', 'whatever']) {
@@ -397,7 +397,7 @@ test('models are found by their names, by aliases, and by any name if one stands
   await expect(scripted(undefined, { aliases: { x: 'y' } })).rejects.toMatchObject({ code: 'config_invalid' })
 })
 
-test('an alias for a model that no late backend turned out to have is told of', async () => {
+test('a request for an alias is refused with the name of its model if no late backend has that model', async () => {
   const aliases = { agent: 'nobody', '*': 'nobody' }
   await using open = await scripted(() => 'Hello', { aliases, awaited: 1 })
   expect((await open.ask(admin, { ...body, model: 'agent' })).status).toBe(503)
@@ -412,7 +412,7 @@ test('an alias for a model that no late backend turned out to have is told of', 
   }
 })
 
-test('a gateway that drains refuses what is new and lets the rest end', async () => {
+test('a draining gateway refuses new requests and lets running ones end', async () => {
   const answer = Promise.withResolvers<string>()
   await using open = await scripted(() => answer.promise)
   const { caller } = await open.session()
@@ -429,7 +429,7 @@ test('a gateway that drains refuses what is new and lets the rest end', async ()
   expect(client.status).toBe(200)
 })
 
-test('a gateway that closes gives up what runs, answers it, and leaves nothing behind', async () => {
+test('closing a gateway aborts running requests, answers them, and leaves nothing behind', async () => {
   const before = activeResources()
   {
     await using server = await ScriptedServer.start((response) => {
@@ -451,7 +451,7 @@ test('a gateway that closes gives up what runs, answers it, and leaves nothing b
   expect(await leftSince(before)).toEqual([])
 })
 
-test('at its bounds it refuses, and says so', async () => {
+test('requests beyond the limits of the gateway are refused', async () => {
   await using open = await scripted(undefined, { bounds: { maxOpenSessions: 2, maxMessages: 3, maxRunning: 1 } })
   const { caller } = await open.session()
   await open.session()

@@ -80,7 +80,7 @@ class PickyServer implements AsyncDisposable {
 }
 
 describe.each(apiNames)('%s', (api) => {
-  test.each([false, true])('a conversation is recorded to the token, streamed: %s', async (stream) => {
+  test.each([false, true])('a conversation is recorded with exact tokens, streamed: %s', async (stream) => {
     await using over = await OverSglang.start({ reasoning: true })
     const { gateway, simulator } = over
     const session = await gateway.startSession()
@@ -101,7 +101,7 @@ describe.each(apiNames)('%s', (api) => {
 
 const question = { model: 'sim', messages: [{ role: 'user', content: 'What is 6 * 7?' }] }
 
-test('a client of Chat sees what it asked for and nothing else, also in a stream', async () => {
+test('a Chat client sees only the fields it requested, also in a stream', async () => {
   await using over = await OverSglang.start()
   const { gateway } = over
   const { key, ...session } = await gateway.startSession()
@@ -119,7 +119,7 @@ test('a client of Chat sees what it asked for and nothing else, also in a stream
   await over.expectTruth({ key, ...session }, 5)
 })
 
-test('without a session a stream is a stream', async () => {
+test('outside of a session a stream is passed on in pieces', async () => {
   await using over = await OverSglang.start({ tokensPerSecond: 200 })
   const { text } = await over.gateway.ask('/v1/chat/completions', { body: { ...question, stream: true } })
   expect(text).toMatch(/data: \[DONE\]\n\n$/)
@@ -127,7 +127,7 @@ test('without a session a stream is a stream', async () => {
   expect(contents.length).toBeGreaterThan(2)
 })
 
-test('one that nobody has asked what it is refuses once, and is asked for whole replies from then on', async () => {
+test('an unprobed server refuses one stream, and is then asked for whole replies', async () => {
   await using simulator = await SimulatorServer.start({ imitate: 'sglang', recordEmitted: 10 })
   await using gateway = await TestGateway.start({ models: [{ name: 'sim', backends: [{ url: simulator.url }] }] })
   const session = await gateway.startSession()
@@ -141,7 +141,7 @@ test('one that nobody has asked what it is refuses once, and is asked for whole 
 })
 
 test.each(['return_token_ids: unknown field', 'something is wrong'])(
-  'a server that refuses what was added (%s) is asked in the words of the client, which is an alarm',
+  'a server that refuses the added fields (%s) gets the original request, and an alarm is raised',
   async (message) => {
     await using simulator = await SimulatorServer.start({ imitate: 'openai' })
     await using picky = await PickyServer.start(simulator.url, message)
@@ -162,7 +162,7 @@ test.each(['return_token_ids: unknown field', 'something is wrong'])(
 describe('SGLang’s own API', () => {
   const prompts = { text: { text: 'What is 6 * 7?' }, ids: { input_ids: [5, 6, 7] } }
 
-  test.each(['text', 'ids'] as const)('a prompt of %s is recorded with what was sampled after it', async (form) => {
+  test.each(['text', 'ids'] as const)('a prompt of %s is recorded with the sampled tokens', async (form) => {
     await using over = await OverSglang.start({ tokensPerSecond: 2000 })
     const { gateway } = over
     const session = await gateway.startSession()
@@ -184,7 +184,7 @@ describe('SGLang’s own API', () => {
     expect(await mergedRowsOf(gateway, session.id)).toHaveLength(2)
   })
 
-  test('a prompt that goes on from one which SGLang keeps is not recorded as all there is', async () => {
+  test('a request that refers to a prompt kept by SGLang is refused in a session', async () => {
     await using over = await OverSglang.start()
     const { gateway } = over
     const { key } = await gateway.startSession()
@@ -198,7 +198,7 @@ describe('SGLang’s own API', () => {
     }
   })
 
-  test('a prompt of tokens goes on from the reply that it begins with, and returns flow back', async () => {
+  test('a token prompt continues the reply that it begins with, and returns propagate back', async () => {
     await using over = await OverSglang.start()
     const { gateway } = over
     const session = await gateway.startSession()
@@ -238,7 +238,7 @@ describe('SGLang’s own API', () => {
     ])
   })
 
-  test('weights that change in the middle of a stream show to the token', async () => {
+  test('a weight change during a stream is recorded at the exact token', async () => {
     await using over = await OverSglang.start({ tokensPerSecond: 100 })
     const session = await over.gateway.startSession()
     const body = { text: 'Say something long.', stream: true }
@@ -253,7 +253,7 @@ describe('SGLang’s own API', () => {
     expect(row?.versions?.map(({ version }) => version)).toEqual(['v1', 'v2'])
   })
 
-  test('what a client asks for itself it sees, and a retry gets it again', async () => {
+  test('the client gets the fields it requested, also in a retry', async () => {
     await using over = await OverSglang.start()
     const session = await over.gateway.startSession()
     const body = { ...prompts.text, rid: 'r', return_logprob: true, return_prompt_token_ids: true }
@@ -271,7 +271,7 @@ describe('SGLang’s own API', () => {
     await over.expectTruth(session, 1)
   })
 
-  test('a client that goes away ends the generation, and what came of it is lost', async () => {
+  test('a client that disconnects aborts the generation, and the partial reply is a lost sample', async () => {
     await using over = await OverSglang.start({ ttftMs: 1, tokensPerSecond: 1 })
     const session = await over.gateway.startSession()
     const body = { ...prompts.text, rid: 'gone', stream: true }
@@ -285,14 +285,14 @@ describe('SGLang’s own API', () => {
     expect(emitted?.ids.slice(0, lost?.ids?.length)).toEqual(Array.from(lost?.ids ?? []))
   })
 
-  test('outside of a session it goes through as it is', async () => {
+  test('a request outside of a session is passed on unchanged', async () => {
     await using over = await OverSglang.start()
     const { body } = await over.gateway.ask('/generate', { body: prompts.text })
     expect(body).toMatchObject({ text: 'The answer is 42.' })
     expect(JSON.stringify(body)).not.toMatch(/logprob/)
   })
 
-  test('errors are written as SGLang writes them', async () => {
+  test('errors have the SGLang format', async () => {
     await using over = await OverSglang.start()
     const errorOf = async (body: unknown, key?: string) => {
       const { status, body: answer } = await over.gateway.ask('/generate', { body, ...(key !== undefined && { key }) })
@@ -308,7 +308,7 @@ describe('SGLang’s own API', () => {
     expect(await errorOf({ text: 'a' }, 'wrong')).toEqual([401, saying('key')])
   })
 
-  test('of several models the request must name one', async () => {
+  test('a request must name its model if there are several', async () => {
     await using simulator = await SimulatorServer.start({ imitate: 'sglang' })
     const backends = [{ url: simulator.url, engine: 'sglang' as const }]
     const models = ['a', 'b'].map((name) => ({ name, backends }))
@@ -319,7 +319,7 @@ describe('SGLang’s own API', () => {
     expect((await gateway.ask('/generate', { body: { ...prompts.text, model: 'other' } })).status).toBe(400)
   })
 
-  test('a model that SGLang does not serve is not asked in it', async () => {
+  test('a request for a model that SGLang does not serve is refused', async () => {
     await using gateway = await TestGateway.start()
     const { status, body } = await gateway.ask('/generate', { body: { model: 'sim', text: 'a' } })
     expect(status).toBe(400)

@@ -33,7 +33,7 @@ const whole: Handler = (response) => {
   response.end(tokenChunk('', { finish: 'stop' }) + usageChunk(2, 2) + doneEvent)
 }
 
-test('chunks go on as they come, without what the client did not ask for', async () => {
+test('chunks are passed on at once, without fields that the client did not request', async () => {
   const next = Promise.withResolvers<void>()
   await using setup = await over(async (response) => {
     beginEvents(response)
@@ -75,7 +75,7 @@ test('chunks go on as they come, without what the client did not ask for', async
   expect(Array.from(reply?.tokens?.promptIds ?? [])).toEqual([5, 6])
 })
 
-test('a client gets what it asked for itself', async () => {
+test('a client gets the fields that it requested', async () => {
   await using setup = await over(whole)
   const { caller } = await setup.open.session()
   const wanted = { logprobs: true, return_token_ids: true, stream_options: { include_usage: true } }
@@ -103,7 +103,7 @@ test('the end of a stream is held back until the reply is on disk', async () => 
   expect(await open.nodes(id)).toHaveLength(2)
 })
 
-test('outside of sessions a stream is passed on untouched and nothing is recorded', async () => {
+test('outside of sessions a stream is passed on unchanged and nothing is recorded', async () => {
   await using setup = await over(whole)
   const client = await setup.open.ask(admin, body)
   expect(setup.server.requests[0]?.body).toBe(JSON.stringify(body))
@@ -113,7 +113,7 @@ test('outside of sessions a stream is passed on untouched and nothing is recorde
   expect(setup.open.store.reader.counts().nodes).toBe(0)
 })
 
-test('a client that goes away ends the generation, and what came of it is recorded as lost', async () => {
+test('a client that disconnects aborts the generation, and the partial reply is a lost sample', async () => {
   await using setup = await over((response) => {
     beginEvents(response)
     response.write(tokenChunk('Hel', { token: 1, promptIds: [5, 6] }))
@@ -148,7 +148,7 @@ const spoilt: [string, Handler, string][] = [
   ['an error', (response) => response.end('data: {"error":{"message":"out of memory","code":500}}\n\n'), 'failed'],
 ]
 
-test.each(spoilt)('a stream that is %s is never taken for complete', async (_, spoil, why) => {
+test.each(spoilt)('a stream that is %s is never taken as complete', async (_, spoil, why) => {
   await using setup = await over(async (response, request) => {
     beginEvents(response)
     response.write(tokenChunk('Hel', { token: 1 }))
@@ -174,7 +174,7 @@ const spoiltTokens: [string, object][] = [
 ]
 
 test.each(spoiltTokens)(
-  'of a stream with %s, the tokens before it are kept with the lost sample',
+  'if a stream contains %s, the tokens before it are kept with the lost sample',
   async (_, tokens) => {
     await using setup = await over((response) => {
       beginEvents(response)
@@ -195,7 +195,7 @@ test.each(spoiltTokens)(
   },
 )
 
-test('an error before the first byte has its status, in the words of the API', async () => {
+test('an error before the first byte keeps its status, in an error of the API', async () => {
   await using setup = await over((response) =>
     sendJson(response, { error: { message: 'no such thing', type: 'oops' } }, 422),
   )
@@ -207,7 +207,7 @@ test('an error before the first byte has its status, in the words of the API', a
   expect((await open.nodes(id)).map(({ sampled }) => sampled)).toEqual([false])
 })
 
-test('a client that takes no more makes the backend wait', async () => {
+test('a client that does not read pauses the backend', async () => {
   let sent = 0
   const chunk = tokenChunk('x'.repeat(10_000))
   await using setup = await over(async (response) => {
@@ -241,7 +241,7 @@ test('a client that takes no more makes the backend wait', async () => {
   expect(client.eventCount).toBe(2_002)
 })
 
-test('a client of another API gets the same stream in its own words, and tokens are recorded all the same', async () => {
+test('a client of another API gets the stream in its own API, and tokens are recorded', async () => {
   await using setup = await over(whole)
   const { open, server } = setup
   const { id, caller } = await open.session()
@@ -257,7 +257,7 @@ test('a client of another API gets the same stream in its own words, and tokens 
   expect(Array.from(reply?.tokens?.ids ?? [])).toEqual([1, 2])
 })
 
-test('a backend that answers a request for a stream with a whole reply still makes a stream for the client', async () => {
+test('a client gets a stream if the backend answers a stream request with a whole reply', async () => {
   await using setup = await over((response) => sendJson(response, chatReply('Hello')))
   const { open } = setup
   const { id, caller } = await open.session()
@@ -267,7 +267,7 @@ test('a backend that answers a request for a stream with a whole reply still mak
   expect((await open.nodes(id))[1]?.call?.replyId).toBe('chatcmpl-1')
 })
 
-test('what only the API of the client can say is refused by name', async () => {
+test('a field that the API of the backend does not support is refused by name', async () => {
   await using setup = await over(whole)
   const { caller } = await setup.open.session()
   const tool_choice = { type: 'web_search' }
@@ -278,7 +278,7 @@ test('what only the API of the client can say is refused by name', async () => {
   expect(setup.server.requests).toEqual([])
 })
 
-test('a backend that is cut off after it said how the reply ended has lost nothing, and the client gets a proper end', async () => {
+test('a stream that breaks after its finish reason is complete, and the client gets a proper end', async () => {
   await using setup = await over((response) => {
     beginEvents(response)
     response.write(tokenChunk('Hello', { token: 1, promptIds: [5] }) + tokenChunk('', { finish: 'stop' }), () => {
@@ -292,7 +292,7 @@ test('a backend that is cut off after it said how the reply ended has lost nothi
   expect((await open.nodes(id))[1]?.call?.finishReason).toBe('stop')
 })
 
-test('an end that is announced without a reason is none', async () => {
+test('a stream that ends without a finish reason is not complete', async () => {
   await using setup = await over((response) => {
     beginEvents(response)
     response.end(tokenChunk('Hel', { token: 1 }) + doneEvent)
@@ -308,7 +308,7 @@ test.each([
   ['vLLM', { stop_reason: 'STOP' }, 'stop_sequence'],
   ['SGLang', { matched_stop: 'STOP' }, 'stop_sequence'],
   ['a token that ends', { stop_reason: 151_645 }, 'end_turn'],
-])('a Messages client is told which stop sequence ended the reply: %s', async (_name, end, reason) => {
+])('a Messages client gets the stop sequence that ended the reply: %s', async (_name, end, reason) => {
   await using setup = await over((response, { body: asked }) => {
     const choice = { index: 0, finish_reason: 'stop', ...end }
     if (!asked.includes('"stream":true')) {

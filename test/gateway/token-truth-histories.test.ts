@@ -16,7 +16,7 @@ import { Wanderer, type Question } from '../support/gateway/history-rewriting-cl
 
 const seeds = [1, 2, 3, 4, 5, 6]
 
-test.each(seeds)('whatever clients do to their histories, each sample is recorded once (seed %i)', async (seed) => {
+test.each(seeds)('each sample is recorded once, however clients rewrite their histories (seed %i)', async (seed) => {
   await using simulator = await SimulatorServer.start({
     recordEmitted: 1000,
     reasoning: true,

@@ -25,7 +25,7 @@ const kinds = apiNames.flatMap((api) =>
 )
 
 describe.concurrent.each(kinds)('$api, $form, from $imitate', ({ api, form, imitate }) => {
-  test('a conversation of 20 turns is exported exactly as it was emitted', async () => {
+  test('a conversation of 20 turns is exported with exactly the emitted tokens', async () => {
     await using simulator = await SimulatorServer.start({
       imitate,
       recordEmitted: 100,
@@ -82,7 +82,7 @@ describe.concurrent.each(kinds)('$api, $form, from $imitate', ({ api, form, imit
   })
 })
 
-test.each(apiNames)('a client of %s that writes tool arguments in its own way gets one row', async (api) => {
+test.each(apiNames)('a client of %s that reformats tool arguments gets one row', async (api) => {
   await using simulator = await SimulatorServer.start({ recordEmitted: 100 })
   await using gateway = await TestGateway.start({ models: [{ name: 'sim', backends: [{ url: simulator.url }] }] })
   const session = await gateway.startSession()
@@ -122,7 +122,7 @@ function sorted(written: string): Json {
   return Object.fromEntries(entries.toSorted(([one], [other]) => (one < other ? -1 : 1)))
 }
 
-test('a conversation that goes on by the ids of its replies is one conversation', async () => {
+test('a conversation continued by reply ids is one conversation', async () => {
   await using simulator = await SimulatorServer.start({ recordEmitted: 100, reasoning: true })
   await using gateway = await TestGateway.start({ models: [{ name: 'sim', backends: [{ url: simulator.url }] }] })
   const session = await gateway.startSession()
@@ -142,7 +142,7 @@ test('a conversation that goes on by the ids of its replies is one conversation'
   if (merged) expectMerged(merged, emitted)
 })
 
-test('a client of SGLang sees none of the tokens that were recorded', async () => {
+test('an SGLang client sees none of the recorded tokens', async () => {
   await using simulator = await SimulatorServer.start({ imitate: 'sglang', recordEmitted: 10, routedExperts: '2x2' })
   const backends = [{ url: simulator.url, engine: 'sglang' as const }]
   await using gateway = await TestGateway.start({ models: [{ name: 'sim', backends }] })

@@ -74,7 +74,7 @@ async function rowsOf({ store }: OpenGateway, rows: 'interactions' | 'merged' = 
 
 const shortly = ({ kind, interaction, discarded, reward }: Row): unknown[] => [kind, interaction, discarded, reward]
 
-test('a complete reply that nobody got is a lost sample, until a retry gets it', async () => {
+test('an undelivered reply is a lost sample until a retry gets it', async () => {
   await using server = await ScriptedServer.start(numbering())
   await using open = await over(server)
   const { id, caller } = await open.session()
@@ -120,7 +120,7 @@ test('a complete reply that nobody got is a lost sample, until a retry gets it',
   expect(open.store.reader.integrity()).toEqual([])
 })
 
-test('of two who retry, one that goes away does not take it from the other', async () => {
+test('of two retries of an undelivered reply, one that disconnects does not take it from the other', async () => {
   await using server = await ScriptedServer.start(numbering())
   await using open = await over(server)
   const { id, caller } = await open.session()
@@ -133,7 +133,7 @@ test('of two who retry, one that goes away does not take it from the other', asy
   expect(await open.gateway.session(admin, id)).toMatchObject({ interactions: 1, discarded: 0 })
 })
 
-test('whoever names it as the one to go on from has got it, also with other instructions', async () => {
+test('a request that continues an undelivered reply by its id makes it delivered, also with new instructions', async () => {
   await using server = await ScriptedServer.start(numbering())
   await using open = await over(server)
   const { id, caller } = await open.session()
@@ -147,7 +147,7 @@ test('whoever names it as the one to go on from has got it, also with other inst
   expect(await open.gateway.session(admin, id)).toMatchObject({ interactions: 2, discarded: 0 })
 })
 
-test('a session that ends while a retry is told such a reply counts it', async () => {
+test('a session that ends while a retry receives an undelivered reply counts it as delivered', async () => {
   await using server = await ScriptedServer.start(numbering())
   await using open = await over(server)
   const { id, caller } = await open.session()
@@ -162,7 +162,7 @@ test('a session that ends while a retry is told such a reply counts it', async (
   expect(open.gateway.status().alarms).toBe(0)
 })
 
-test('a session with nothing but such a reply has captured nothing', async () => {
+test('a session with only an undelivered reply ends with the alarm nothing_captured', async () => {
   await using server = await ScriptedServer.start(numbering())
   await using open = await over(server)
   const { id, caller } = await open.session()
@@ -172,7 +172,7 @@ test('a session with nothing but such a reply has captured nothing', async () =>
   expect(await open.gateway.session(admin, id)).toEqual(ended)
 })
 
-test('the next process knows that nobody got it', async () => {
+test('the next process knows that a reply is undelivered', async () => {
   using folder = temporaryFolder()
   await using server = await ScriptedServer.start(numbering())
   const { id, caller } = await (async () => {
@@ -188,7 +188,7 @@ test('the next process knows that nobody got it', async () => {
   expect(await open.gateway.session(admin, id)).toMatchObject({ interactions: 1, discarded: 0 })
 })
 
-test.each(['the same process', 'the next one'])('whoever goes on from it has got it (%s)', async (which) => {
+test.each(['the same process', 'the next one'])('a continued reply counts as delivered (%s)', async (which) => {
   using folder = temporaryFolder()
   await using server = await ScriptedServer.start(numbering())
   const first = await over(server, folder.path)
@@ -206,7 +206,7 @@ test.each(['the same process', 'the next one'])('whoever goes on from it has got
   expect(await open.gateway.session(admin, id)).toMatchObject({ interactions: 2, discarded: 0 })
 })
 
-test('whoever goes on from it before it is on disk has got it, too', async () => {
+test('a request that continues a reply before it is on disk makes it delivered', async () => {
   await using server = await ScriptedServer.start(numbering())
   await using open = await over(server)
   const { id, caller } = await open.session()
@@ -225,7 +225,7 @@ test('whoever goes on from it before it is on disk has got it, too', async () =>
 })
 
 test.each(['the same process', 'the next one'])(
-  'of two that say the same, the one is gone on from that somebody got (%s)',
+  'of two equal replies, a request continues the delivered one (%s)',
   async (which) => {
     using folder = temporaryFolder()
     await using server = await ScriptedServer.start(numbering(() => 'Hello 1'))
@@ -246,7 +246,7 @@ test.each(['the same process', 'the next one'])(
   },
 )
 
-test('asked for anew in the middle of a conversation, it is a lost sample beside the one that was got', async () => {
+test('an undelivered reply that is sampled again is a lost sample beside the delivered one', async () => {
   await using server = await ScriptedServer.start(numbering())
   await using open = await over(server)
   const { id, caller } = await open.session()

@@ -21,7 +21,7 @@ test.each([
   { api: 'chat', status: 503 },
   { api: 'responses', status: 503 },
   { api: 'messages', status: 529 },
-] as const)('a request in $api that no backend takes is refused in time', async ({ api, status }) => {
+] as const)('a request in $api without an available backend is refused in time', async ({ api, status }) => {
   const before = activeResources()
   {
     await using open = await OpenGateway.open({ models: [nowhere], bounds: { maxWaitMs: 30 } })
@@ -36,7 +36,7 @@ test.each([
   expect(await leftSince(before)).toEqual([])
 })
 
-test('the bound is an option of a gateway, and a flag', async () => {
+test('the wait limit is an option of the gateway and a flag', async () => {
   const { path, body } = asked.chat
   const refusal = { status: 503, body: { error: { code: 'overloaded' } } }
   await using gateway = await TestGateway.start({ models: [{ ...nowhere, name: 'sim' }], bounds: { maxWaitMs: 30 } })
@@ -48,7 +48,7 @@ test('the bound is an option of a gateway, and a flag', async () => {
   expect({ status: reply.status, body: await reply.json() }).toMatchObject(refusal)
 })
 
-test('a client that waited in vain is told how long the backend has asked to be left alone', async () => {
+test('a request that waited too long is refused with the retry-after time of the backend', async () => {
   await using server = await ScriptedServer.start((response) => {
     response.writeHead(429, { 'content-type': 'application/json', 'retry-after': '30' })
     response.end('{"error":{"message":"slow down"}}')
@@ -63,7 +63,7 @@ test('a client that waited in vain is told how long the backend has asked to be 
   expect(Number(refused.headers['retry-after'])).toBeGreaterThan(20)
 })
 
-test('a backend that answers 429 for ever is waited for as long as its model says, and the client is told 429', async () => {
+test('a backend that always answers 429 is waited for until the limit of its model, then 429 is returned', async () => {
   await using server = await ScriptedServer.start((response) => {
     response.writeHead(429, { 'content-type': 'application/json', 'retry-after': '1' })
     response.end('{"error":{"message":"slow down"}}')
@@ -86,7 +86,7 @@ test('a backend that answers 429 for ever is waited for as long as its model say
   expect(await open.ask(caller, { ...bodies.chat, model: 'other' })).toMatchObject({ status: 503 })
 })
 
-test('the log says what a request waited for in vain, and its client is not told where backends are', async () => {
+test('the log has the reason of a failed wait, and the client does not see backend addresses', async () => {
   await using server = await ScriptedServer.start((response) => {
     response.writeHead(503, { 'content-type': 'application/json', 'retry-after': '30' })
     response.end('{"error":{"message":"loading weights"}}')
@@ -109,7 +109,7 @@ test('the log says what a request waited for in vain, and its client is not told
   for (const request of logged) expect(request.error).toMatchObject({ code: 'model_overloaded', cause })
 })
 
-test('time on the wire is no waiting', async () => {
+test('time on the wire does not count as waiting', async () => {
   const answer = Promise.withResolvers<void>()
   await using server = await ScriptedServer.start(async (response) => {
     await answer.promise
@@ -133,7 +133,7 @@ test('time on the wire is no waiting', async () => {
   expect(first.client.status).toBe(200)
 })
 
-test('a drain refuses those that wait at once, and lets the others end', async () => {
+test('a drain refuses waiting requests at once, and lets running ones end', async () => {
   const answer = Promise.withResolvers<void>()
   await using server = await ScriptedServer.start(async (response) => {
     await answer.promise
@@ -166,7 +166,7 @@ test('a drain refuses those that wait at once, and lets the others end', async (
   expect(onWire.client.status).toBe(200)
 })
 
-test('the log says when a backend is gone, why, and when it is back', async () => {
+test('the log reports when a backend is gone, why, and when it is back', async () => {
   await using runs = await temporaryRuns()
   await using address = await LateServer.start()
   const simulator = await SimulatorServer.start({})
@@ -200,7 +200,7 @@ test('the log says when a backend is gone, why, and when it is back', async () =
   ])
 })
 
-test('SIGTERM ends the process though no backend answers', async () => {
+test('SIGTERM ends the process although no backend answers', async () => {
   await using runs = await temporaryRuns()
   const simulator = await SimulatorServer.start({})
   await using gateway = await startGateway(runs.root, '--backend', simulator.url, '-m', 'sim')

@@ -53,7 +53,7 @@ async function untilSeen(open: OpenGateway): Promise<void> {
     .not.toEqual([null])
 }
 
-test('replies of vLLM get the version that it names before and after them, with one question for many', async () => {
+test('vLLM replies get the version reported before and after them, with one query for many replies', async () => {
   const vllm = new VllmServer()
   await using server = await ScriptedServer.start(vllm.handler)
   await using open = await over(server)
@@ -67,7 +67,7 @@ test('replies of vLLM get the version that it names before and after them, with 
   expect(questions(server)).toBe(asked + 1)
 })
 
-test('a reply during which the version changes has none, nor has one from before the version was known', async () => {
+test('a reply has no version if the version changed meanwhile or was not known before', async () => {
   const vllm = new VllmServer()
   await using server = await ScriptedServer.start(vllm.handler)
   await using open = await over(server)
@@ -93,7 +93,7 @@ test('a reply during which the version changes has none, nor has one from before
 test.each([
   { status: 404, body: { detail: 'Not Found' } },
   { status: 200, body: { weight_version: null } },
-])('a server that does not say its version is asked once: %j', async (refusal) => {
+])('a server without a version is queried once: %j', async (refusal) => {
   const vllm = new VllmServer()
   vllm.refusal = refusal
   await using server = await ScriptedServer.start(vllm.handler)
@@ -107,7 +107,7 @@ test.each([
   expect(questions(server)).toBe(1)
 })
 
-test('a server that fails at saying its version does not hold up replies or the end of a session', async () => {
+test('a failing version query does not delay replies or the end of a session', async () => {
   const vllm = new VllmServer()
   await using server = await ScriptedServer.start(vllm.handler)
   await using open = await over(server)
@@ -119,7 +119,7 @@ test('a server that fails at saying its version does not hold up replies or the 
   expect(await versionsOf(open, id)).toEqual([null])
 })
 
-test('a server that does not say its version does not hold up the end of a session, and may say it later', async () => {
+test('a slow version query does not delay the end of a session, and its answer is still recorded', async () => {
   const vllm = new VllmServer()
   await using server = await ScriptedServer.start(vllm.handler)
   await using open = await over(server)
@@ -134,7 +134,7 @@ test('a server that does not say its version does not hold up the end of a sessi
   await expect.poll(() => versionsOf(open, id)).toEqual(['1'])
 })
 
-test('a refusal that may pass is no answer: the server is asked again', async () => {
+test('a temporarily refused version query is repeated', async () => {
   const vllm = new VllmServer()
   await using server = await ScriptedServer.start(vllm.handler)
   await using open = await over(server)
@@ -148,7 +148,7 @@ test('a refusal that may pass is no answer: the server is asked again', async ()
   await untilSeen(open)
 })
 
-test('a gateway closes while a version is waited for', async () => {
+test('a gateway closes while a version query is running', async () => {
   const vllm = new VllmServer()
   await using server = await ScriptedServer.start(vllm.handler)
   const open = await over(server)
