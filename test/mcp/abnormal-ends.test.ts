@@ -43,7 +43,7 @@ const cases = Object.keys(points).flatMap((at) => endings.map((ending) => ({ at:
 /** A machine that stands still uses up a short time before anything could happen in it. */
 const limitsMs = [3_000, 60_000]
 
-test.concurrent.for(cases)('V2.1 a rollout that $ending $at leaves no server', async ({ at, ending }) => {
+test.concurrent.for(cases)('a rollout that $ending $at leaves no server process', async ({ at, ending }) => {
   for (const timeoutMs of limitsMs) if (await endsThere({ at, ending, timeoutMs })) return
   expect.unreachable('its time was up before it was there')
 })
@@ -109,7 +109,7 @@ test.concurrent.for([
   { ending: 'throws', mode: 'list-error' },
   { ending: 'is cancelled', mode: 'list-hang' },
   { ending: 'times out', mode: 'list-hang' },
-])('V2.1 a rollout that $ending while its server lists leaves no server', async ({ ending, mode }) => {
+])('a rollout that $ending while its server lists its tools leaves no server process', async ({ ending, mode }) => {
   for (const timeoutMs of limitsMs) {
     using log = new ServerLog()
     const options = ending === 'times out' ? { startTimeoutMs: timeoutMs } : {}
@@ -130,7 +130,7 @@ test.concurrent.for([
 
 const stubborn = (log: ServerLog): ServerConfig => misbehaving(log.mode, 'ignore-eof', 'ignore-sigterm')
 
-test('V2.4 servers are closed side by side, and closing twice is closing once', async () => {
+test('servers are closed in parallel, and a second close returns the same promise', async () => {
   using log = new ServerLog()
   const shared = { ...stubborn(log), sharing: 'shared' as const }
   const all = new ToolServers({ servers: { one: shared, two: shared, three: shared, four: stubborn(log) } })
@@ -147,7 +147,7 @@ test('V2.4 servers are closed side by side, and closing twice is closing once', 
   await all.close()
 })
 
-test('V2.4 one that fails to close does not keep the others from closing', async () => {
+test('a session that fails to close does not keep the others from closing', async () => {
   using log = new ServerLog()
   const one = sessionWith([log.mode]).session
   const two = sessionWith([log.mode]).session
@@ -158,7 +158,7 @@ test('V2.4 one that fails to close does not keep the others from closing', async
   expect(survivors(log)).toEqual([])
 })
 
-test('V2.6 a session that nobody uses is ended, and there again for the next call', async () => {
+test('an idle session is closed, and opened again by the next call', async () => {
   using log = new ServerLog()
   await using made = sessionWith([log.mode, 'fork-grandchild'], { sharing: 'shared', idleMs: 100 })
   const { session, events } = made
@@ -168,7 +168,7 @@ test('V2.6 a session that nobody uses is ended, and there again for the next cal
   expect(await session.call(calling('counter'))).toMatchObject({ content: '1', detail: { generation: 2 } })
 })
 
-test('V2.6 one that is old is replaced, after the call that runs', async () => {
+test('an old session is replaced after its running call', async () => {
   using log = new ServerLog()
   await using made = sessionWith([log.mode], { sharing: 'shared', maxLifetimeMs: 100 })
   const { session, events } = made
@@ -178,7 +178,7 @@ test('V2.6 one that is old is replaced, after the call that runs', async () => {
   expect(await session.call(calling('counter'))).toMatchObject({ content: '1', detail: { generation: 2 } })
 })
 
-test('V2.6 so are processes of a pool: idle ones, old ones, and those that have served their time', async () => {
+test('pooled processes are recycled when they are idle, old or used up', async () => {
   using idle = new ServerLog()
   using old = new ServerLog()
   using used = new ServerLog()

@@ -51,7 +51,7 @@ async function startHeld(log: ServerLog, module: string, ...words: readonly stri
 test.concurrent.for([
   ['SIGINT', 130],
   ['SIGTERM', 143],
-] as const)('V2.2 %s: the servers are gone before the exit code %i is there', async ([signal, code], { expect }) => {
+] as const)('%s: the servers end before the process exits with %i', async ([signal, code], { expect }) => {
   using log = new ServerLog()
   await using held = await startHeld(log, 'held', '--env.holdMs=400')
   await held.isHeld()
@@ -66,7 +66,7 @@ test.concurrent.for([
 test.concurrent.for([
   ['on the main thread', []],
   ['in two workers', ['--workers', '2']],
-] as const)('V2.2 a second signal does not wait for stubborn servers: %s', async ([, where], { expect }) => {
+] as const)('a second signal does not wait for servers that ignore signals: %s', async ([, where], { expect }) => {
   using log = new ServerLog()
   await using held = await startHeld(log, 'held', stubborn, ...where)
   await held.isHeld()
@@ -79,7 +79,7 @@ test.concurrent.for([
   expect(treePids(log).length).toBeGreaterThanOrEqual(6)
 })
 
-test.concurrent('V2.2 a third signal ends us at once, and still nothing is left', async ({ expect }) => {
+test.concurrent('a third signal ends the process at once, and no server process is left', async ({ expect }) => {
   using log = new ServerLog()
   await using held = await startHeld(log, 'held', stubborn)
   await held.isHeld()
@@ -97,7 +97,7 @@ test.concurrent.for([
   ['on the main thread', 'held', []],
   ['in two threads', 'held', ['--workers', '2']],
   ['in two processes', 'held-isolated', ['--workers', '2']],
-] as const)('V2.3 SIGKILL: what servers started is gone, rollouts %s', async ([, module, where], { expect }) => {
+] as const)('SIGKILL of the process ends all server processes, rollouts %s', async ([, module, where], { expect }) => {
   using log = new ServerLog()
   await using held = await startHeld(log, module, stubborn, ...where)
   await held.isHeld()
@@ -107,7 +107,7 @@ test.concurrent.for([
   await expect.poll(() => [...all.filter(isRunning), ...survivors(log)]).toEqual([])
 })
 
-test.concurrent('V2.3 SIGKILL of one worker after another', async ({ expect }) => {
+test.concurrent('SIGKILL of one worker after another ends all processes of their servers', async ({ expect }) => {
   using log = new ServerLog()
   await using held = await startHeld(log, 'held-isolated', stubborn, '--workers', '2')
   await held.isHeld()
@@ -125,7 +125,7 @@ test.concurrent('V2.3 SIGKILL of one worker after another', async ({ expect }) =
   await expect.poll(() => survivors(log)).toEqual([])
 })
 
-test.concurrent('V2.3 so is what hides, when its server died with us', async ({ expect }) => {
+test.concurrent('SIGKILL of the process ends a hidden server process whose server died with it', async ({ expect }) => {
   await using folder = await temporaryFolder()
   const config = { command: 'sh', args: ['-c', hidden(folder.path, 'wait')] }
   const source = `
@@ -147,7 +147,7 @@ test.concurrent('V2.3 so is what hides, when its server died with us', async ({ 
   await expect.poll(() => isRunning(pid)).toBe(false)
 })
 
-test.concurrent('V2.5 an exception that nobody catches: the servers are gone before we are', async ({ expect }) => {
+test.concurrent('an uncaught exception ends the servers before the process exits', async ({ expect }) => {
   using log = new ServerLog()
   await using held = await startHeld(log, 'held', stubborn, '-c', '4', '--env.stray=throws')
   expect(await held.leftAtExit).toEqual([])
@@ -157,7 +157,7 @@ test.concurrent('V2.5 an exception that nobody catches: the servers are gone bef
   expect(log.count('start')).toBeGreaterThan(0)
 })
 
-test.concurrent('V2.5 so they are after a rejection that nobody handles', async ({ expect }) => {
+test.concurrent('after an unhandled rejection, the servers end before the process exits', async ({ expect }) => {
   using log = new ServerLog()
   const words = ['--env.count=4', '--env.holdMs=10', '--env.stray=rejects']
   await using held = await startHeld(log, 'held', ...words)

@@ -14,7 +14,7 @@ function chainOf(error: unknown): string[] {
   return error instanceof Error ? [error.message, ...chainOf(error.cause)] : []
 }
 
-test('V4.1 when the reconnect fails, too, the error tells of both, and all that is known', async () => {
+test('the error of a failed reconnect contains both failures and all known details', async () => {
   using log = new ServerLog()
   await using made = sessionWith([log.mode, 'exit-before-initialize=5', 'from-start=2'], { retry: 'always' })
   const error = await failureOf(made.session.call(calling('crash')))
@@ -41,7 +41,7 @@ test('V4.1 when the reconnect fails, too, the error tells of both, and all that 
   expect(MillraceError.fromWire(error.toWire()).data).toEqual(error.data)
 })
 
-test('V4.1 a server that was killed is told by its signal', async () => {
+test('the error for a killed server names the signal', async () => {
   using log = new ServerLog()
   await using made = sessionWith([log.mode])
   const { session } = made
@@ -54,7 +54,7 @@ test('V4.1 a server that was killed is told by its signal', async () => {
   expect(error.rawMessage).toContain("server 'mis' was killed by SIGKILL")
 })
 
-test('V4.2 a reconnect is an event in the run, and counted', async () => {
+test('a reconnect is recorded as an event and counted', async () => {
   using log = new ServerLog()
   await using telemetry = startTelemetry({ env: {}, run: 'r', metrics: true })
   const published: ServerEvent[] = []
@@ -83,7 +83,7 @@ test('V4.2 a reconnect is an event in the run, and counted', async () => {
   expect(counted).toContainEqual({ family: 'toolServerEvents', labels: ['mis', 'reconnect', 'ok'], values: [1] })
 })
 
-test('V4.2 so is one that failed', async () => {
+test('a failed reconnect is recorded as an event and counted', async () => {
   using log = new ServerLog()
   await using telemetry = startTelemetry({ env: {}, run: 'r', metrics: true })
   const failing = { ...misbehaving(log.mode, 'exit-before-initialize', 'from-start=2'), sharing: 'shared' } as const
@@ -100,7 +100,7 @@ test('V4.2 so is one that failed', async () => {
   expect(counted).toContainEqual({ family: 'toolServerEvents', labels: ['mis', 'reconnect', 'failed'], values: [1] })
 })
 
-test('V4.3 whatever takes too long says so, with the server and the limit', async () => {
+test('every timeout error names the server and the limit', async () => {
   using log = new ServerLog()
   await using hanging = sessionWith(['hang-initialize'], { startTimeoutMs: 300 })
   const opening = await failureOf(hanging.session.open())
@@ -117,7 +117,7 @@ test('V4.3 whatever takes too long says so, with the server and the limit', asyn
   expect(reconnecting.rawMessage).toMatch(/^Reconnect to 'mis' also failed: .*within the 200 ms/)
 })
 
-test('V4.3 so does what the model sees', async () => {
+test('the timeout message to the model names the server and the limit', async () => {
   const config = { ...misbehaving('hang-call'), callTimeoutMs: 200 }
   await using run = await startRollouts(environmentWith({ mis: config }), ({ messages }) =>
     messages.at(-1)?.role === 'tool' ? 'done' : calls({ counter: {} }),

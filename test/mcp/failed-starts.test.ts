@@ -30,7 +30,7 @@ function sessionOn(config: ServerConfig): McpSession {
   return new McpSession({ name: 'mis', config, starts: new Semaphore(4), onEvent: () => {} })
 }
 
-test.concurrent.for(failing)('V1.1 a start that fails leaves nothing: $modes', async ({ modes, why }) => {
+test.concurrent.for(failing)('a failed start leaves no process: $modes', async ({ modes, why }) => {
   using log = new ServerLog()
   const session = sessionOn({ ...misbehaving(log.mode, ...modes), startTimeoutMs })
   const failed = session.open().then(
@@ -48,7 +48,7 @@ test.concurrent.for([
   { modes: ['hang-initialize'] },
   { modes: ['list-error'] },
   { modes: ['list-hang', 'ignore-eof', 'ignore-sigterm', 'hide-grandchild'] },
-])('V1.3 what a server started goes with it when it fails to open: $modes', async ({ modes }) => {
+])('child processes of a server end with it when it fails to open: $modes', async ({ modes }) => {
   using log = new ServerLog()
   const session = sessionOn({ ...misbehaving(log.mode, 'fork-grandchild', ...modes), startTimeoutMs })
   await failureOf(session.open())
@@ -56,7 +56,7 @@ test.concurrent.for([
   expect(treePids(log).filter(isRunning)).toEqual([])
 })
 
-test.concurrent('V1.3 so it does behind a shell, with a server that ignores the end of its input', async () => {
+test.concurrent('child processes end with a stubborn server, also behind a shell', async () => {
   using log = new ServerLog()
   const { command, args } = misbehaving(log.mode, 'ignore-eof', 'fork-grandchild')
   const session = sessionOn({ command: 'sh', args: ['-c', '"$@"; true', 'sh', command, ...args] })
@@ -67,7 +67,7 @@ test.concurrent('V1.3 so it does behind a shell, with a server that ignores the 
   expect(survivors(log)).toEqual([])
 })
 
-test.concurrent('V1.3 so does what left its group and wrote over its environment, as browsers do', async () => {
+test.concurrent('a child process with another group and environment ends with its server', async () => {
   await using folder = await temporaryFolder()
   const error = await failureOf(sessionOn(shell(hidden(folder.path, 'kill -9 $$'))).open())
   expect(error.data).toMatchObject({ signal: 'SIGKILL' })
@@ -76,7 +76,7 @@ test.concurrent('V1.3 so does what left its group and wrote over its environment
   expect(isRunning(pid)).toBe(false)
 })
 
-test('V1.1 two hundred failed starts leave no process and no descriptor', async () => {
+test('two hundred failed starts leave no process and no descriptor', async () => {
   const nodes = ['initialize-error', 'exit-before-initialize', 'list-error']
   const configs: ServerConfig[] = [
     shell('exit 3'),
@@ -110,7 +110,7 @@ test('V1.1 two hundred failed starts leave no process and no descriptor', async 
   await expect.poll(differenceNow).toBeLessThanOrEqual(3)
 })
 
-test('V1.2 a session that failed to open is closed, and opens when the server is healthy', async () => {
+test('a session that failed to open is closed, and can be opened once the server works', async () => {
   using log = new ServerLog()
   await using made = sessionWith([log.mode, 'exit-before-initialize', 'until-start=3'])
   const { session } = made
@@ -124,7 +124,7 @@ test('V1.2 a session that failed to open is closed, and opens when the server is
   expect(await session.call(calling('echo'))).toMatchObject({ content: 'Echo: hi', detail: { generation: 1 } })
 })
 
-test('V1.4 the error has the exit code and the end of stderr, not all of it', async () => {
+test('the error of a failed start has the exit code and only the end of stderr', async () => {
   const noisy = "yes 'a line of noise' | head -c 300000 >&2; echo 'the last word' >&2; exit 9"
   const error = await failureOf(sessionOn(shell(noisy)).open())
   expect(error.data).toMatchObject({ server: 'mis', exitCode: 9 })
@@ -133,7 +133,7 @@ test('V1.4 the error has the exit code and the end of stderr, not all of it', as
   expect(error.rawMessage).toContain('exited with code 9; its stderr ended with: the last word')
 })
 
-test('V1.4 or the signal, and what a server said that never answered', async () => {
+test('the error of a failed start has the signal, or the stderr of a server that never answered', async () => {
   const killed = await failureOf(sessionOn(shell("echo 'about to die' >&2; kill -9 $$")).open())
   expect(killed.data).toMatchObject({ signal: 'SIGKILL', stderr: 'about to die\n' })
   expect(killed.data['exitCode'] ?? null).toBeNull()

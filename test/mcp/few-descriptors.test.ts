@@ -8,7 +8,7 @@ import { expect, test } from 'vitest'
 
 const script = join(import.meta.dirname, '..', 'fixtures', 'mcp', 'many-requests.ts')
 
-test.runIf(process.platform === 'linux')('calls wait for a socket where descriptors are few', async () => {
+test.runIf(process.platform === 'linux')('calls wait for a socket if descriptors are scarce', async () => {
   const server = createServer((_request, response) => response.end('answered'))
   server.listen(0, '127.0.0.1')
   await once(server, 'listening')

@@ -23,7 +23,7 @@ function serversOf(servers: Record<string, ServerConfig>, maxStarts?: number) {
   return Object.assign(all, { events })
 }
 
-test('V6.1 three servers start together: each is ready only when the others have started, and all are', async () => {
+test('three servers start in parallel', async () => {
   using log = new ServerLog()
   const patient = shared(log.mode, 'initialize-after-starts=3')
   await using servers = serversOf({ one: patient, two: patient, three: patient })
@@ -32,7 +32,7 @@ test('V6.1 three servers start together: each is ready only when the others have
   expect(log.count('start')).toBe(3)
 })
 
-test('V6.1 no more start at once than may, however many rollouts ask', async () => {
+test('the number of concurrent starts is limited, however many rollouts ask', async () => {
   using log = new ServerLog()
   const slow = shared(log.mode, 'slow-initialize=200')
   const names = Array.from({ length: 8 }, (_, index) => `server-${index}`)
@@ -50,7 +50,7 @@ test('V6.1 no more start at once than may, however many rollouts ask', async () 
   expect(most).toBe(2)
 })
 
-test('V6.1 nor do more run than a pool may have, under a hundred rollouts at once', async () => {
+test('the number of processes is limited by the pool, with a hundred concurrent rollouts', async () => {
   using log = new ServerLog()
   const config = { ...misbehaving(log.mode), pool: { max: 3, maxUses: 100 } }
   const environment = environmentWith({ mis: config }, { count: 100 })
@@ -64,7 +64,7 @@ test('V6.1 nor do more run than a pool may have, under a hundred rollouts at onc
   expect(survivors(log)).toEqual([])
 })
 
-test('V6.2 servers that fail leave the others their tools; each failure has its own name, in the order given', async () => {
+test('failing servers do not affect the others; failures are reported by name, in the given order', async () => {
   const optional = { required: false }
   await using servers = serversOf({
     broken: { ...shared('exit-before-initialize=4'), ...optional },
@@ -88,7 +88,7 @@ test('V6.2 servers that fail leave the others their tools; each failure has its 
   expect(await lease.call('second', calling('echo'))).toMatchObject({ content: 'Echo: hi' })
 })
 
-test('V6.3 without a server that it needs a rollout is infrastructure, never a reward of nothing', async () => {
+test('a rollout without its required server is an infrastructure failure and has no reward', async () => {
   const environment = environmentWith({ good: shared(), bad: shared('exit-before-initialize=4') }, { count: 3 })
   await using run = await startRollouts(environment, () => 'done')
   const records = await Array.fromAsync(run.evaluation)
@@ -100,7 +100,7 @@ test('V6.3 without a server that it needs a rollout is infrastructure, never a r
   expect(await run.evaluation.summary()).toMatchObject({ scored: 0, rollouts: 3 })
 })
 
-test('V6.3 without one that it can do without it goes on, and that is recorded', async () => {
+test('a rollout without an optional server continues, and the missing server is recorded', async () => {
   const bad = { ...shared('exit-before-initialize=4'), required: false }
   const environment = environmentWith({ good: shared(), bad }, { count: 3 })
   await using run = await startRollouts(environment, () => 'done')
@@ -112,7 +112,7 @@ test('V6.3 without one that it can do without it goes on, and that is recorded',
   for (const { data } of missing) expect(data).toEqual({ server: 'bad', cause: expect.stringContaining('code 4') })
 })
 
-test('V6.4 a list that never comes is waited for no longer than the limit', async () => {
+test('a server that never lists its tools is waited for until the start timeout', async () => {
   using log = new ServerLog()
   const hanging = { ...shared(log.mode, 'list-hang'), required: false, startTimeoutMs: 1_500 }
   await using servers = serversOf({ good: shared(), hanging })
@@ -142,7 +142,7 @@ function answering(answer: object): ServerConfig {
   return { command: process.execPath, args: ['-e', source], sharing: 'shared', required: false }
 }
 
-test('V6.5 an error is never taken for a result', async () => {
+test('an error reply is never taken as a result', async () => {
   const failed = new Error('an error as some servers send it')
   await using servers = serversOf({
     rpc: answering({ error: { code: -32_603, message: 'it broke inside' } }),
@@ -162,7 +162,7 @@ test('V6.5 an error is never taken for a result', async () => {
   }
 })
 
-test('V6.5 nor one that a rollout meets: its call has failed, and where it needs the server so has the rollout', async () => {
+test('an error reply fails the call of a rollout, and the rollout too if the server is required', async () => {
   const other = answering({ result: { oops: true } })
   const script = ({ messages }: { messages: readonly { role: string }[] }) =>
     messages.at(-1)?.role === 'tool' ? 'done' : calls({ odd: {} })

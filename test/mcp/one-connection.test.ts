@@ -24,7 +24,7 @@ const counts = (log: ServerLog) => ({
   calls: log.count('call'),
 })
 
-test('V5.1 a rollout with three servers and thirty calls: three starts, three initialisations, three lists', async () => {
+test('a rollout with three servers and thirty calls needs three starts, initialisations and lists', async () => {
   using log = new ServerLog()
   const server = (prefix: string) => ({ ...misbehaving(log.mode), prefix, pool: { warm: 0 } })
   const environment = environmentWith(Object.fromEntries(names.map((name) => [name, server(`${name}_`)])))
@@ -38,7 +38,7 @@ test('V5.1 a rollout with three servers and thirty calls: three starts, three in
   expect(counts(log)).toEqual({ starts: 3, initialised: 3, lists: 3, calls: 30 })
 })
 
-test('V5.1 and one more of each for a respawn', async () => {
+test('a restarted server needs one more start, initialisation and list', async () => {
   using log = new ServerLog()
   const config = { ...misbehaving(log.mode, 'crash-mid-call=5', 'until-start=2'), retry: 'always' } as const
   const environment = environmentWith({ one: { ...config, sharing: 'shared' } })
@@ -47,7 +47,7 @@ test('V5.1 and one more of each for a respawn', async () => {
   expect(counts(log)).toEqual({ starts: 2, initialised: 2, lists: 2, calls: 11 })
 })
 
-test('V5.1 no list where the same command, variables and version have been listed before', async () => {
+test('tools are listed once for processes with the same command, variables and version', async () => {
   using log = new ServerLog()
   const environment = environmentWith({ one: { ...misbehaving(log.mode), pool: { warm: 0 } } }, { count: 4 })
   await using run = await startRollouts(environment, modelCalling('counter'), { concurrency: 1 })
@@ -56,7 +56,7 @@ test('V5.1 no list where the same command, variables and version have been liste
   expect(counts(log)).toEqual({ starts: 4, initialised: 4, lists: 1, calls: 4 })
 })
 
-test('V5.2 a list of several pages is read to its end, once', async () => {
+test('a list of several pages is read to its end, once', async () => {
   using log = new ServerLog()
   const environment = environmentWith({ one: { ...misbehaving(log.mode, 'paged-list=45'), sharing: 'shared' } })
   const offered: string[] = []
@@ -72,7 +72,7 @@ test('V5.2 a list of several pages is read to its end, once', async () => {
   expect(pages).toEqual(Array.from({ length: Math.ceil(offered.length / 10) }, (_, page) => page * 10))
 })
 
-test('V5.3 a list that the server says has changed is read again, for rollouts that come after', async () => {
+test('tools are listed again after the server reports a change, for later rollouts', async () => {
   using log = new ServerLog()
   await using made = sessionWith([log.mode, 'changing-list'])
   const { session, events } = made
@@ -104,7 +104,7 @@ async function timed(work: () => Promise<unknown>): Promise<number> {
   return performance.now() - startedAt
 }
 
-test('V5.4 a session from a warm pool costs next to nothing, beside one that has to be started', async () => {
+test('a session from a warm pool is at least ten times faster than a new process', async () => {
   const rounds = 7
   const cold: number[] = []
   const warm: number[] = []
@@ -127,7 +127,7 @@ test('V5.4 a session from a warm pool costs next to nothing, beside one that has
   expect(median(cold) / median(warm)).toBeGreaterThan(10)
 })
 
-test('V5.5 a call on an open session costs next to nothing, beside a process for each', async () => {
+test('a call on an open session is at least fifty times faster than a new process', async () => {
   await using made = sessionWith([])
   await made.session.open()
   const kept: number[] = []

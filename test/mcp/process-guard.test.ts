@@ -42,7 +42,7 @@ async function runningTree(log: ServerLog): Promise<number[]> {
   return treePids(log)
 }
 
-test('a process that is killed takes servers along that ignore everything, and what they started', async () => {
+test('a killed process takes its stubborn servers and their child processes with it', async () => {
   using log = new ServerLog()
   await using parent = await startHost(String(servers), 'never', log.mode, ...stubborn)
   const pids = await runningTree(log)
@@ -52,7 +52,7 @@ test('a process that is killed takes servers along that ignore everything, and w
   await expect.poll(() => [...pids, ...guards.map(({ pid }) => pid)].filter(isRunning)).toEqual([])
 })
 
-test.each(['exit', 'throw'])('so does one that ends by itself: %s', async (end) => {
+test.each(['exit', 'throw'])('a process that exits by itself takes its servers with it: %s', async (end) => {
   using log = new ServerLog()
   await using parent = await startHost(String(servers), end, log.mode, ...stubborn)
   const pids = await runningTree(log)
@@ -60,7 +60,7 @@ test.each(['exit', 'throw'])('so does one that ends by itself: %s', async (end) 
   await expect.poll(() => pids.filter(isRunning)).toEqual([])
 })
 
-test('so does a thread that is terminated, while its process lives on', async () => {
+test('a terminated thread takes its servers with it, while its process lives on', async () => {
   using log = new ServerLog()
   const before = liveDescendants()
   const thread = new Worker(host, { workerData: [String(servers), 'never', log.mode, ...stubborn] })
@@ -71,7 +71,7 @@ test('so does a thread that is terminated, while its process lives on', async ()
   await expect.poll(() => liveDescendants()).toEqual(before)
 })
 
-test('what left its group is found, too, when its server died first', async () => {
+test('a child process in another process group is killed although its server died first', async () => {
   using log = new ServerLog()
   await using parent = await startHost(String(servers), 'never', log.mode, ...stubborn)
   const pids = await runningTree(log)
@@ -83,7 +83,7 @@ test('what left its group is found, too, when its server died first', async () =
   await expect.poll(() => pids.filter(isRunning)).toEqual([])
 })
 
-test('what hides its environment is found below its server', async () => {
+test('a child process with another environment is found below its server', async () => {
   using log = new ServerLog()
   await using parent = await startHost(String(servers), 'never', log.mode, ...stubborn, 'hide-grandchild')
   const pids = await runningTree(log)
@@ -91,7 +91,7 @@ test('what hides its environment is found below its server', async () => {
   await expect.poll(() => pids.filter(isRunning)).toEqual([])
 })
 
-test('a guard that was killed is replaced, and the new one knows the servers', async () => {
+test('a killed guard is replaced, and the new one knows the servers', async () => {
   using log = new ServerLog()
   await using parent = await startHost(String(servers), 'never', log.mode, ...stubborn)
   const pids = await runningTree(log)
@@ -105,7 +105,7 @@ test('a guard that was killed is replaced, and the new one knows the servers', a
   await expect.poll(() => pids.filter(isRunning)).toEqual([])
 })
 
-test('a guard does not end before its time: signals to it are ignored', async () => {
+test('a guard ignores signals', async () => {
   using log = new ServerLog()
   await using parent = await startHost(String(servers), 'never', log.mode, ...stubborn)
   const pids = await runningTree(log)
@@ -115,7 +115,7 @@ test('a guard does not end before its time: signals to it are ignored', async ()
   await expect.poll(() => pids.filter(isRunning)).toEqual([])
 })
 
-test('a server whose parent dies before it was let through the gate never runs', async () => {
+test('a server never runs if its parent dies before it is released', async () => {
   using log = new ServerLog()
   await using parent = await startHost('0', 'never', log.mode)
   const waiting = liveDescendants(parent.pid).filter(({ command }) => command.includes('millrace-gate'))
@@ -125,7 +125,7 @@ test('a server whose parent dies before it was let through the gate never runs',
   expect(log.count('start')).toBe(0)
 })
 
-test('servers that were closed leave no guard, and let the process end', async () => {
+test('closed servers leave no guard, and the process can exit', async () => {
   using log = new ServerLog()
   await using parent = await startHost(String(servers), 'close', log.mode)
   expect(liveGuards(parent.pid)).toHaveLength(1)

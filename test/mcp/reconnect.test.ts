@@ -17,7 +17,7 @@ const hundred = <T>(make: (index: number) => T): T[] => Array.from({ length: 100
 /** The process of the nth start. */
 const processOf = (log: ServerLog, start: number): number => log.entries('start')[start - 1]?.pid ?? Number.NaN
 
-test('V3.1 a hundred calls at a crash lead to exactly one new process', async () => {
+test('a hundred calls during a crash lead to exactly one new process', async () => {
   using log = new ServerLog()
   // Some were answered before the crash, and most were not.
   await using made = sessionWith([log.mode, 'crash-mid-call=20', 'until-start=2'], { retry: 'always' })
@@ -34,7 +34,7 @@ test('V3.1 a hundred calls at a crash lead to exactly one new process', async ()
   expect(events.map(({ name }) => name)).toEqual(['mcp.open', 'mcp.reconnect'])
 })
 
-test('V3.1 nor if they are not repeated, and others come meanwhile', async () => {
+test('a hundred calls that are not repeated lead to one new process, also with new calls meanwhile', async () => {
   using log = new ServerLog()
   await using made = sessionWith([log.mode, 'crash-mid-call=1', 'until-start=2'])
   const { session } = made
@@ -54,7 +54,7 @@ test('V3.1 nor if they are not repeated, and others come meanwhile', async () =>
   expect(log.count('start')).toBe(2)
 })
 
-test('V3.1 a call that fails late, on the connection before, leaves the present one alone', async () => {
+test('a late failure on the previous connection does not affect the current one', async () => {
   await using server = await HttpMcpServer.start()
   const config = { type: 'http', url: server.url } as const
   await using session = new McpSession({ name: 'web', config, starts: new Semaphore(1), onEvent: () => {} })
@@ -68,7 +68,7 @@ test('V3.1 a call that fails late, on the connection before, leaves the present 
   expect(server.ended).not.toContain('session-2')
 })
 
-test('V3.2 calls during a reconnect wait for it and use what it opened', async () => {
+test('calls during a reconnect wait for it and use the new connection', async () => {
   using log = new ServerLog()
   await using made = sessionWith([log.mode, 'slow-initialize=300', 'from-start=2'])
   const { session } = made
@@ -82,7 +82,7 @@ test('V3.2 calls during a reconnect wait for it and use what it opened', async (
   expect(log.count('start')).toBe(2)
 })
 
-test('V3.2 but no longer than a call may last', async () => {
+test('calls during a reconnect wait no longer than their timeout', async () => {
   using log = new ServerLog()
   await using made = sessionWith([log.mode, 'hang-initialize', 'from-start=2'])
   await failureOf(made.session.call(calling('crash')))
@@ -91,7 +91,7 @@ test('V3.2 but no longer than a call may last', async () => {
   expect(error.rawMessage).toContain('300 ms')
 })
 
-test('V3.3 close during a reconnect wins', async () => {
+test('close during a reconnect takes precedence', async () => {
   using log = new ServerLog()
   await using made = sessionWith([log.mode, 'hang-initialize', 'from-start=2'])
   const { session } = made
@@ -111,7 +111,7 @@ test.concurrent.for([
   { retry: 'safe', tool: 'echo_idempotent', isRepeated: true },
   { retry: 'always', tool: 'echo', isRepeated: true },
   { retry: 'never', tool: 'echo_read_only', isRepeated: false },
-] as const)('V3.4 retry $retry: $tool is repeated after a crash: $isRepeated', async (given) => {
+] as const)('retry $retry: $tool is repeated after a crash: $isRepeated', async (given) => {
   using log = new ServerLog()
   await using made = sessionWith([log.mode, 'crash-mid-call', 'until-start=2'], { retry: given.retry })
   const called = made.session.call(calling(given.tool))
@@ -127,7 +127,7 @@ test.concurrent.for([
   expect(log.count('call')).toBe(given.isRepeated ? 2 : 1)
 })
 
-test('V3.4 it is repeated once at most', async () => {
+test('a call is repeated at most once', async () => {
   using log = new ServerLog()
   await using made = sessionWith([log.mode, 'crash-mid-call'], { retry: 'always' })
   const error = await failureOf(made.session.call(calling('echo')))
@@ -135,7 +135,7 @@ test('V3.4 it is repeated once at most', async () => {
   expect(log.count('call')).toBe(2)
 })
 
-test('V3.4 a call that was never written is made on the next process, whatever the tool', async () => {
+test('a call that was never written is made on the next process, for any tool', async () => {
   using log = new ServerLog()
   await using made = sessionWith([log.mode])
   const { session } = made
@@ -150,7 +150,7 @@ test('V3.4 a call that was never written is made on the next process, whatever t
   expect(log.entries('call').every(({ pid }) => pid === processOf(log, 2))).toBe(true)
 })
 
-test('V3.5 a caller who leaves never causes a reconnect', async () => {
+test('an aborted call does not cause a reconnect', async () => {
   using log = new ServerLog()
   await using made = sessionWith([log.mode])
   const { session, events } = made
@@ -168,7 +168,7 @@ test('V3.5 a caller who leaves never causes a reconnect', async () => {
   expect(events.map(({ name }) => name)).toEqual(['mcp.open'])
 })
 
-test('V3.5 nor a second one, if it waited for one', async () => {
+test('an aborted call that waited for a reconnect does not cause a second one', async () => {
   using log = new ServerLog()
   await using made = sessionWith([log.mode, 'hang-initialize', 'from-start=2'])
   const { session } = made
@@ -183,7 +183,7 @@ test('V3.5 nor a second one, if it waited for one', async () => {
   expect(log.count('start')).toBe(2)
 })
 
-test('V3.6 too many reconnects in a while open the circuit, until the while is over', async () => {
+test('too many reconnects open the circuit until the time window ends', async () => {
   using log = new ServerLog()
   const windowMs = 3_000
   await using made = sessionWith([log.mode], { reconnect: { max: 2, windowMs } })
@@ -204,7 +204,7 @@ test('V3.6 too many reconnects in a while open the circuit, until the while is o
   expect(log.count('start')).toBe(4)
 })
 
-test('V3.7 after a reconnect the tools are listed again, and a change is told', async () => {
+test('tools are listed again after a reconnect, and a change is reported', async () => {
   using log = new ServerLog()
   await using made = sessionWith([log.mode, 'list-per-start'])
   const { session, events } = made
@@ -227,7 +227,7 @@ test('V3.7 after a reconnect the tools are listed again, and a change is told', 
   expect(session.catalogue?.digest).not.toBe(before.digest)
 })
 
-test('V3.8 a restart is told with the first answer after it, or with the error', async () => {
+test('a restart is reported with the next answer, or with the error', async () => {
   await using made = sessionWith([], { retry: 'always' })
   const { session } = made
   expect((await session.call(calling('counter'))).detail.sessionRestarted).toBeUndefined()
@@ -242,7 +242,7 @@ const forgetful = ({ messages }: { messages: readonly Message[] }) => {
   return answered < 2 ? calls({ counter: {} }) : 'done'
 }
 
-test('V3.8 a rollout whose server forgot ends as infrastructure, unless it may be told to the model', async () => {
+test('a server that lost its state ends the rollout as infrastructure failure, unless onRestart is tell', async () => {
   const outcomes = await Promise.all(
     (['fail', 'tell'] as const).map(async (onRestart) => {
       using log = new ServerLog()

@@ -19,7 +19,7 @@ function threeCalls(tool: string) {
 }
 
 test.for(['shared', 'session'] as const)(
-  'rollouts wait for a %s server over HTTP that is away, none starts meanwhile, and all are scored',
+  'rollouts wait for an absent %s server over HTTP, no new one starts, and all are scored',
   async (sharing) => {
     const first = await HttpMcpServer.start({ answers: 'json' })
     const { url, port } = first
@@ -59,7 +59,7 @@ test.for(['shared', 'session'] as const)(
 )
 
 test.for(['shared', 'session'] as const)(
-  'rollouts wait for a %s server that listens and starts for longer than a call may last',
+  'rollouts wait for a %s server that listens, but starts for longer than the call timeout',
   async (sharing) => {
     const first = await HttpMcpServer.start({ answers: 'json' })
     const { url, port } = first
@@ -88,7 +88,7 @@ test.for(['shared', 'session'] as const)(
   },
 )
 
-test('so do rollouts on worker processes, also on one that starts while the server is away', async () => {
+test('rollouts on worker processes wait for an absent server, also on a worker that starts meanwhile', async () => {
   await using runs = await temporaryRuns()
   const first = await HttpMcpServer.start({ answers: 'json' })
   const { url, port } = first
@@ -121,7 +121,7 @@ test('so do rollouts on worker processes, also on one that starts while the serv
   expect(countOutcomes(records)).toEqual({ completed: 4 })
 })
 
-test('rollouts wait for a shared command that dies again and again', async () => {
+test('rollouts wait for a shared command that crashes repeatedly', async () => {
   using log = new ServerLog()
   const config = { ...misbehaving(log.mode), sharing: 'shared', reconnect: { max: 1, windowMs: 600_000 } } as const
   const script: Script = ({ messages }) =>
@@ -146,7 +146,7 @@ test('rollouts wait for a shared command that dies again and again', async () =>
   ])
 })
 
-test('a server that stays away longer than awayTimeoutMs fails its rollouts, with the reason', async () => {
+test('a server that is absent for longer than awayTimeoutMs fails its rollouts, with the reason', async () => {
   const server = await HttpMcpServer.start()
   const { script, letGo } = threeCalls('look')
   const config = { url: server.url, sharing: 'shared', awayTimeoutMs: 100 } as const
@@ -161,7 +161,7 @@ test('a server that stays away longer than awayTimeoutMs fails its rollouts, wit
   }
 })
 
-test('a rollout whose wall time ends while it waits for a server is told so', async () => {
+test('the error names the absent server if the wall time of a rollout ends while it waits', async () => {
   const server = await HttpMcpServer.start()
   const { script, letGo } = threeCalls('look')
   const limits = { wallTimeoutMs: 1_500, tailMs: 100 }

@@ -21,7 +21,7 @@ async function startWith(log: ServerLog, ...modes: string[]) {
   return { server, pids: [server.pid, ...pids] }
 }
 
-test('one that exits when its input ends is not signalled', async () => {
+test('a server that exits when its input ends is not signalled', async () => {
   using log = new ServerLog()
   const { server } = await startWith(log)
   await server.close()
@@ -29,7 +29,7 @@ test('one that exits when its input ends is not signalled', async () => {
   expect(log.count('eof')).toBe(1)
 })
 
-test('one that does not is asked to terminate', async () => {
+test('a server that ignores the end of its input gets SIGTERM', async () => {
   using log = new ServerLog()
   const { server, pids } = await startWith(log, 'ignore-eof')
   await server.close()
@@ -38,7 +38,7 @@ test('one that does not is asked to terminate', async () => {
   expect(pids.filter(isRunning)).toEqual([])
 })
 
-test('one that ignores that, too, is killed with all that it started', async () => {
+test('a server that ignores SIGTERM is killed with all its child processes', async () => {
   using log = new ServerLog()
   const { server, pids } = await startWith(log, 'ignore-eof', 'ignore-sigterm', 'fork-grandchild')
   await server.close()
@@ -49,7 +49,7 @@ test('one that ignores that, too, is killed with all that it started', async () 
 })
 
 test.each(['ok', 'hide-grandchild'])(
-  'what a server leaves behind that exits in good order is killed: %s',
+  'child processes that a server leaves behind at a normal exit are killed: %s',
   async (mode) => {
     using log = new ServerLog()
     const { server, pids } = await startWith(log, 'fork-grandchild', mode)
@@ -59,7 +59,7 @@ test.each(['ok', 'hide-grandchild'])(
   },
 )
 
-test('to close while it ends by itself waits for the same end', async () => {
+test('close waits for the exit of a server that is already ending', async () => {
   using log = new ServerLog()
   const { server, pids } = await startWith(log, 'fork-grandchild')
   process.kill(server.pid, 'SIGKILL')
@@ -69,7 +69,7 @@ test('to close while it ends by itself waits for the same end', async () => {
   await server.close()
 })
 
-test('two hundred that crash, fail, or are closed leave no process, descriptor or timer', async () => {
+test('two hundred servers that crash, fail or are closed leave no process, descriptor or timer', async () => {
   const before = { resources: activeResources(), descriptors: openDescriptors(), processes: liveDescendants() }
   const endings = [
     { command: 'cat' },

@@ -9,7 +9,7 @@ import { calling, isAlive, sessionWith } from '../support/tools/session-with.ts'
 const echo = (message: string) => calling('echo', { message })
 
 test.each(['hang-initialize', 'initialize-error', 'exit-before-initialize', 'list-hang', 'list-error'])(
-  'a server that does %s fails to open with everything closed, and may be opened later',
+  'a server with %s fails to open, everything is closed, and it can be opened later',
   async (mode) => {
     using log = new ServerLog()
     await using made = sessionWith([log.mode, mode, 'until-start=2'], {
@@ -57,7 +57,7 @@ test('a thousand calls on one session, answered or aborted, leave neither timers
   })
 })
 
-test('an opening that its only caller gives up leaves no process; one of two may leave', async () => {
+test('an opening aborted by its only caller leaves no process; one of two callers may abort', async () => {
   using log = new ServerLog()
   await using made = sessionWith([log.mode, 'slow-initialize=600'])
   const { session } = made
@@ -79,7 +79,7 @@ test('an opening that its only caller gives up leaves no process; one of two may
   ])
 })
 
-test('a connection that has just opened when its only caller leaves is closed, and the next caller opens another', async () => {
+test('a connection that opens when its only caller aborts is closed, and the next caller opens another', async () => {
   using log = new ServerLog()
   const only = new AbortController()
   // The permit to start is given back when the connection is open and has not been taken over.
@@ -95,7 +95,7 @@ test('a connection that has just opened when its only caller leaves is closed, a
   expect(log.count('start')).toBe(2)
 })
 
-test('close is for good, also during an opening, and also for calls that run', async () => {
+test('close is final, also during an opening, and also for running calls', async () => {
   using log = new ServerLog()
   await using slow = sessionWith([log.mode, 'slow-initialize=60000'])
   const opening = slow.session.open()
@@ -116,7 +116,7 @@ test('close is for good, also during an opening, and also for calls that run', a
   expect(made.session.state).toBe('closed')
 })
 
-test('a session that is closed leaves no timer behind, however long it might have lived', async () => {
+test('a closed session leaves no timer behind, whatever its maximum lifetime', async () => {
   const before = activeResources()
   {
     await using made = sessionWith([], { idleMs: 3_600_000, maxLifetimeMs: 3_600_000 })
@@ -125,7 +125,7 @@ test('a session that is closed leaves no timer behind, however long it might hav
   expect(await leftSince(before)).toEqual([])
 })
 
-test('a session that nobody uses is closed, and opened again by the next call at no cost to the budget', async () => {
+test('an idle session is closed, and reopened by the next call without using the reconnect budget', async () => {
   await using made = sessionWith([], { idleMs: 20, reconnect: { max: 0, windowMs: 1 } })
   const { session, events } = made
   const first = await session.open()
@@ -136,7 +136,7 @@ test('a session that nobody uses is closed, and opened again by the next call at
   expect(events[1]).toMatchObject({ why: 'idle' })
 })
 
-test('a session that has grown old is replaced at once, while the calls on it come to their end', async () => {
+test('an old session is replaced at once, while its running calls continue', async () => {
   using log = new ServerLog()
   await using made = sessionWith([log.mode], { maxLifetimeMs: 200 })
   const { session, events } = made
@@ -147,7 +147,7 @@ test('a session that has grown old is replaced at once, while the calls on it co
   await expect.poll(() => isAlive(log.entries('start')[0]?.pid ?? 0)).toBe(false)
 })
 
-test('under steady load it is replaced as well, and there are never more than two processes', async () => {
+test('an old session under steady load is replaced, with at most two processes', async () => {
   using log = new ServerLog()
   await using made = sessionWith([log.mode], { maxLifetimeMs: 50 })
   const { session } = made
@@ -164,7 +164,7 @@ test('under steady load it is replaced as well, and there are never more than tw
   expect(new Set((await Promise.all(long)).map(({ content }) => content))).toEqual(new Set(['slept 400 ms']))
 })
 
-test('close ends a process that waits for its last calls, too', async () => {
+test('close ends a process that waits for its last calls', async () => {
   using log = new ServerLog()
   await using made = sessionWith([log.mode], { maxLifetimeMs: 200 })
   const { session, events } = made

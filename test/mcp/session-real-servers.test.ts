@@ -79,7 +79,7 @@ test('server-everything over stdio', async () => {
 })
 
 test.each(['streamableHttp', 'sse'] as const)(
-  'server-everything over %s, also after it was killed',
+  'server-everything over %s, also after it is killed',
   async (transport) => {
     await using server = await everythingOver(transport)
     await using made = sessionOn({ type: transport === 'sse' ? 'sse' : 'http', url: server.url, retry: 'always' })

@@ -18,7 +18,7 @@ const thrown = async (work: Promise<unknown>): Promise<MillraceError> => {
   return error as MillraceError
 }
 
-test('a hundred calls that a crash cut off lead to one new process, and are repeated on it if that is safe', async () => {
+test('a hundred calls interrupted by a crash lead to one new process, and are repeated if that is safe', async () => {
   using log = new ServerLog()
   await using made = sessionWith([log.mode, 'crash-mid-call', 'until-start=2'])
   const { session, events } = made
@@ -36,7 +36,7 @@ test('a hundred calls that a crash cut off lead to one new process, and are repe
   ])
 })
 
-test('a call that may have run is not repeated: its error says so, and the next call has a new process', async () => {
+test('a call that may have run is not repeated, its error says so, and the next call starts a new process', async () => {
   using log = new ServerLog()
   await using made = sessionWith([log.mode])
   const { session } = made
@@ -64,7 +64,7 @@ test('a call that may have run is not repeated: its error says so, and the next 
   expect((await session.call(calling('echo'))).detail.sessionRestarted).toBeUndefined()
 })
 
-test('what is shared keeps no state, so that a restart is not worth a word; nor is one before the present holder', async () => {
+test('a restart is not reported for a shared server, nor to a rollout that began after it', async () => {
   await using shared = sessionWith([], { sharing: 'shared' })
   await thrown(shared.session.call(calling('crash')))
   expect((await shared.session.call(calling('echo'))).detail.sessionRestarted).toBeUndefined()
@@ -89,7 +89,7 @@ test.each([
   expect(log.count('call')).toBe(repeated ? 2 : 1)
 })
 
-test('a call is repeated once, not more', async () => {
+test('a call is repeated only once', async () => {
   using log = new ServerLog()
   await using made = sessionWith([log.mode, 'crash-mid-call'])
   const error = await thrown(made.session.call(calling('echo_read_only')))
@@ -99,7 +99,7 @@ test('a call is repeated once, not more', async () => {
   expect(log.count('call')).toBe(2)
 })
 
-test('with onRestart fail a server that forgot is not opened again, and nothing is repeated', async () => {
+test('with onRestart fail, a server that lost its state is not reopened and no call is repeated', async () => {
   using log = new ServerLog()
   await using made = sessionWith([log.mode, 'crash-mid-call=2', 'until-start=2'], {
     retry: 'always',
@@ -119,14 +119,14 @@ test('with onRestart fail a server that forgot is not opened again, and nothing 
   expect((await session.call(calling('echo'))).detail).toEqual({ server: 'mis', generation: 2, attempts: 1 })
 })
 
-test('with onRestart fail the first call of a rollout is repeated as ever: there is nothing to forget', async () => {
+test('with onRestart fail, the first call of a rollout is repeated, because there is no state to lose', async () => {
   using log = new ServerLog()
   await using made = sessionWith([log.mode, 'crash-mid-call', 'until-start=2'], { onRestart: 'fail' })
   const answer = await made.session.call(calling('echo_read_only'))
   expect(answer.detail).toEqual({ server: 'mis', generation: 2, attempts: 2 })
 })
 
-test('when the new process fails, too, the error tells of both', async () => {
+test('the error contains both failures if the new process fails too', async () => {
   using log = new ServerLog()
   await using made = sessionWith([log.mode, 'exit-before-initialize', 'from-start=2'], { retry: 'always' })
   const error = await thrown(made.session.call(calling('crash')))
@@ -147,7 +147,7 @@ test('when the new process fails, too, the error tells of both', async () => {
   expect(log.entries('start').filter(({ pid }) => isAlive(pid))).toEqual([])
 })
 
-test('past its budget the session fails calls at once', async () => {
+test('a session fails calls at once when its reconnect budget is exhausted', async () => {
   using log = new ServerLog()
   await using made = sessionWith([log.mode], { reconnect: { max: 1, windowMs: 60_000 } })
   const { session, events } = made
@@ -162,7 +162,7 @@ test('past its budget the session fails calls at once', async () => {
   expect(events.filter(({ name }) => name === 'mcp.circuit_open')).toHaveLength(1)
 })
 
-test('calls that come during a reconnect wait for it and use the new process', async () => {
+test('calls during a reconnect wait for it and use the new process', async () => {
   using log = new ServerLog()
   await using made = sessionWith([log.mode, 'slow-initialize=100', 'from-start=2'])
   const { session } = made
@@ -175,7 +175,7 @@ test('calls that come during a reconnect wait for it and use the new process', a
   expect(log.count('start')).toBe(2)
 })
 
-test('a call waits for a reconnect no longer than it may last', async () => {
+test('a call waits for a reconnect no longer than its timeout', async () => {
   using log = new ServerLog()
   await using made = sessionWith([log.mode, 'hang-initialize', 'from-start=2'])
   const { session } = made
@@ -185,7 +185,7 @@ test('a call waits for a reconnect no longer than it may last', async () => {
   expect(error.rawMessage).toContain('within the 200 ms of the call')
 })
 
-test('close during a reconnect wins: those who wait are told, and no process is left', async () => {
+test('close during a reconnect fails the waiting calls and leaves no process', async () => {
   using log = new ServerLog()
   await using made = sessionWith([log.mode, 'hang-initialize', 'from-start=2'])
   const { session } = made
@@ -197,7 +197,7 @@ test('close during a reconnect wins: those who wait are told, and no process is 
   expect(log.entries('start').filter(({ pid }) => isAlive(pid))).toEqual([])
 })
 
-test('a caller who leaves during a reconnect gets its own reason; the reconnect goes on for the next', async () => {
+test('a call aborted during a reconnect fails with its own reason, and the reconnect continues', async () => {
   using log = new ServerLog()
   await using made = sessionWith([log.mode, 'slow-initialize=300', 'from-start=2'])
   const { session } = made
@@ -212,7 +212,7 @@ test('a caller who leaves during a reconnect gets its own reason; the reconnect 
   expect(log.count('start')).toBe(2)
 })
 
-test('a list that differs after a reconnect is told', async () => {
+test('a changed tool list after a reconnect is reported', async () => {
   using log = new ServerLog()
   await using made = sessionWith([log.mode, 'list-per-start'])
   const { session, events } = made
@@ -229,7 +229,7 @@ test('a list that differs after a reconnect is told', async () => {
   })
 })
 
-test('a server that was killed from outside is noticed before the next call, which runs on a new one', async () => {
+test('a server killed from outside is noticed before the next call, which runs on a new process', async () => {
   using log = new ServerLog()
   await using made = sessionWith([log.mode])
   const { session } = made
@@ -270,7 +270,7 @@ require('node:readline').createInterface({ input: process.stdin }).on('line', (l
 })
 `
 
-test('who waits for an answer hears how the server ended, also if another call noticed first', async () => {
+test('a waiting call fails with the exit of the server, also if another call noticed it first', async () => {
   await using folder = await mkdtempDisposable(join(tmpdir(), 'millrace-mcp-'))
   const hasQuit = join(folder.path, 'quit')
   const config = { command: process.execPath, args: ['--eval', quitting, hasQuit], sharing: 'shared' as const }

@@ -18,7 +18,7 @@ function serversOf(servers: Record<string, ServerConfig>, maxStarts = 8) {
 
 const call = (tool: string, args: Record<string, unknown> = {}) => ({ tool, arguments: args, signal })
 
-test('shared: all rollouts are on one process', async () => {
+test('shared: all rollouts use one process', async () => {
   await using servers = serversOf({ one: shared() })
   await using first = await servers.lease({ signal })
   await using second = await servers.lease({ signal })
@@ -26,7 +26,7 @@ test('shared: all rollouts are on one process', async () => {
   expect(counted.map(({ content }) => content)).toEqual(['1', '2'])
 })
 
-test('pooled, as a command is if nothing is said: each rollout is on a process of its own', async () => {
+test('pooled, the default for a command: each rollout has its own process', async () => {
   using log = new ServerLog()
   await using servers = serversOf({ one: pooled(log.mode) })
   {
@@ -39,7 +39,7 @@ test('pooled, as a command is if nothing is said: each rollout is on a process o
   expect(servers.events).toContainEqual({ name: 'mcp.recycled', server: 'one', why: 'uses' })
 })
 
-test('V6.1 all servers open at the same time', async () => {
+test('all servers open in parallel', async () => {
   using log = new ServerLog()
   // None of them goes on before it was told to stop, so that all three can only be there together.
   const waiting = shared(log.mode, 'hang-initialize')
@@ -49,7 +49,7 @@ test('V6.1 all servers open at the same time', async () => {
   await Promise.all([servers.close(), warm])
 })
 
-test('V6.1 no more servers start at once than may', async () => {
+test('the number of concurrent starts is limited', async () => {
   using log = new ServerLog()
   const failing = { ...shared(log.mode, 'exit-before-initialize'), required: false }
   const startsSeen: number[] = []
@@ -62,7 +62,7 @@ test('V6.1 no more servers start at once than may', async () => {
   expect(startsSeen).toEqual([1, 2, 3])
 })
 
-test('V6.3 a required server that fails fails the rollout as infrastructure, and the others are given back', async () => {
+test('a failed required server fails the rollout as infrastructure failure, and the others are released', async () => {
   using goodLog = new ServerLog()
   using badLog = new ServerLog()
   const good = { ...misbehaving(goodLog.mode), pool: { max: 1 } }
@@ -81,7 +81,7 @@ test('V6.3 a required server that fails fails the rollout as infrastructure, and
   expect(goodLog.count('start')).toBe(1)
 })
 
-test('what an optional server fails at in the middle is told to the model; a required one ends the attempt', async () => {
+test('a failure of an optional server is reported to the model, that of a required one ends the attempt', async () => {
   await using servers = serversOf({ needed: shared(), extra: { ...shared(), required: false } })
   await using lease = await servers.lease({ signal })
   const crashed = await lease.call('extra', call('crash'))
@@ -89,7 +89,7 @@ test('what an optional server fails at in the middle is told to the model; a req
   await expect(lease.call('needed', call('crash'))).rejects.toMatchObject({ code: 'tool_infra' })
 })
 
-test.each(['fail', 'tell'] as const)('V3.8 a restart of what was a rollout’s own: %s', async (onRestart) => {
+test.each(['fail', 'tell'] as const)('a restarted server of one rollout, with onRestart %s', async (onRestart) => {
   await using servers = serversOf({ one: { ...pooled(), onRestart } })
   await using lease = await servers.lease({ signal })
   await expect(lease.call('one', call('crash'))).rejects.toMatchObject({ code: 'tool_infra' })
@@ -100,7 +100,7 @@ test.each(['fail', 'tell'] as const)('V3.8 a restart of what was a rollout’s o
   }
 })
 
-test('a server that failed is tried again by a later rollout, once for all that come meanwhile', async () => {
+test('a failed server is tried again by later rollouts, once for all concurrent ones', async () => {
   using log = new ServerLog()
   await using servers = serversOf({ one: shared(log.mode, 'exit-before-initialize', 'until-start=2') })
   await servers.warm()
@@ -109,7 +109,7 @@ test('a server that failed is tried again by a later rollout, once for all that 
   expect(log.count('start')).toBe(2)
 })
 
-test('V3.6 a shared server that every rollout crashes is away after reconnect.max, and is opened again after a pause', async () => {
+test('a shared server that always crashes is away after reconnect.max, and is reopened after a pause', async () => {
   using log = new ServerLog()
   await using servers = serversOf({ one: { ...shared(log.mode), reconnect: { max: 2, windowMs: 600_000 } } })
   for (let rollout = 0; rollout < 5; rollout += 1) {
@@ -126,7 +126,7 @@ test('V3.6 a shared server that every rollout crashes is away after reconnect.ma
   ])
 })
 
-test('a server whose reconnect.max is 0 is not opened again, and nobody waits for it', async () => {
+test('a server with reconnect.max 0 is not reopened, and no rollout waits for it', async () => {
   using log = new ServerLog()
   await using servers = serversOf({ one: { ...shared(log.mode), reconnect: { max: 0, windowMs: 1 } } })
   await using lease = await servers.lease({ signal })
@@ -136,7 +136,7 @@ test('a server whose reconnect.max is 0 is not opened again, and nobody waits fo
   expect(log.count('start')).toBe(1)
 })
 
-test('the lists are the same array for as long as no list changed', async () => {
+test('the catalogues are the same array until a list changes', async () => {
   await using servers = serversOf({ one: pooled(), two: shared('changing-list') })
   await using first = await servers.lease({ signal })
   const before = first.catalogues
@@ -149,7 +149,7 @@ test('the lists are the same array for as long as no list changed', async () => 
   expect(second.catalogues[0]).toBe(before[0])
 })
 
-test('V5.1 with a list that is known already another process is not asked for it', async () => {
+test('a known tool list is not requested from another process', async () => {
   using log = new ServerLog()
   await using servers = serversOf({ one: pooled(log.mode), two: pooled(log.mode) })
   for (let rollout = 0; rollout < 3; rollout += 1) {
@@ -161,7 +161,7 @@ test('V5.1 with a list that is known already another process is not asked for it
   expect([log.count('start'), log.count('initialize'), log.count('list')]).toEqual([6, 6, 2])
 })
 
-test('V5.3 a list that changed is asked for again', async () => {
+test('a changed tool list is requested again', async () => {
   using log = new ServerLog()
   await using servers = serversOf({ one: pooled(log.mode, 'changing-list') })
   {
@@ -175,7 +175,7 @@ test('V5.3 a list that changed is asked for again', async () => {
   expect(lease.catalogues[0]?.tools.map(({ name }) => name)).not.toContain('extra_0')
 })
 
-test('a process that was started ahead is there, and the next is started while it is used', async () => {
+test('a warm process is used at once, and the next one is started meanwhile', async () => {
   using log = new ServerLog()
   await using servers = serversOf({ one: { ...misbehaving(log.mode), pool: { warm: 1 } } })
   await servers.warm()
@@ -185,7 +185,7 @@ test('a process that was started ahead is there, and the next is started while i
   expect(await lease.call('one', call('counter'))).toMatchObject({ content: '1', detail: { generation: 1 } })
 })
 
-test('a process may serve several rollouts, and what is left of it is theirs to know', async () => {
+test('a process may serve several rollouts, which share its state', async () => {
   using log = new ServerLog()
   await using servers = serversOf({ one: { ...misbehaving(log.mode), pool: { warm: 0, maxUses: 2 } } })
   const counted: unknown[] = []
@@ -198,7 +198,7 @@ test('a process may serve several rollouts, and what is left of it is theirs to 
 })
 
 test.each(['cancelled', 'too slow'])(
-  'a process that may still be at a call that was %s serves no other rollout',
+  'a process that may still run a call that was %s serves no other rollout',
   async (end) => {
     using log = new ServerLog()
     const config = { ...misbehaving(log.mode), pool: { warm: 0, maxUses: 10 } }
@@ -222,7 +222,7 @@ test.each(['cancelled', 'too slow'])(
   },
 )
 
-test('V6.1 thirty rollouts and pools of three and one: never more processes, and all are served', async () => {
+test('thirty rollouts share pools of three and one without exceeding them, and all are served', async () => {
   using log = new ServerLog()
   using smallLog = new ServerLog()
   await using servers = serversOf({

@@ -14,7 +14,7 @@ async function shell(script: string) {
   return { server, transport, closed }
 }
 
-test('a server that closes its output but stays is ended', async () => {
+test('a server that closes its output without exiting is killed', async () => {
   const connection = await shell('exec 1>&-; sleep 60')
   await connection.transport.start()
   await connection.closed
@@ -23,7 +23,7 @@ test('a server that closes its output but stays is ended', async () => {
   )
 })
 
-test('what waits is bounded', async () => {
+test('unsent input is bounded', async () => {
   const connection = await shell('sleep 60')
   await connection.transport.start()
   const large: JSONRPCMessage = { ...ping, params: { text: 'x'.repeat(33 * 1024 * 1024) } }

@@ -40,7 +40,7 @@ const agentFlags = [
   '--exit-immediately',
 ] as const
 
-describe('the tables say what the code says', () => {
+describe('the documented tables match the code', () => {
   test('error codes', () => {
     const rows = tableRows(errorsPage, 'Error codes').map(([code, , , retryable]) => [code, retryable])
     const expected = Object.entries(errorCodes).map(([code, { retryable }]) => [code, yesOrNo(retryable)])
@@ -94,7 +94,7 @@ describe('the tables say what the code says', () => {
     expect(files.map((name) => name.replace(/\/$/, '')).toSorted()).toEqual(Object.values(runFiles).toSorted())
   })
 
-  test('rules by which workers are kept', async () => {
+  test('rules of worker supervision', async () => {
     const rows = tableRows(await page('docs/workers.md'), 'While it runs').map(([, rule = '', given]) => [rule, given])
     const { heap, ...rules } = resolveSupervision()
     expect(heap, "Node's").toEqual({})
@@ -113,7 +113,7 @@ describe('the tables say what the code says', () => {
   })
 })
 
-describe('what the pages point to exists', () => {
+describe('references in the pages exist', () => {
   test.each(pages.map(({ path, text }) => [path, text]))('links and file names in %s', async (path, text) => {
     for (const [, target = ''] of text.matchAll(/\]\(([^)\s]+)\)/g)) {
       if (/^\w+:/.test(target)) continue
@@ -192,7 +192,7 @@ function flagsOf(words: string): string[] {
 }
 
 describe('the README', () => {
-  test('is short and begins with the two commands', () => {
+  test('is short and begins with the two main commands', () => {
     const lines = readme.text.split('\n')
     expect(lines.length).toBeLessThanOrEqual(120)
     const start = lines.slice(0, 12).join('\n')
@@ -200,7 +200,7 @@ describe('the README', () => {
     expect(start).toContain('npm ci && npm test')
   })
 
-  test('shows an environment of twelve lines that prints what it says', async () => {
+  test('shows an environment of twelve lines and its actual output', async () => {
     const [environment] = markedBlocks(readme.text, 'environment')
     const [command] = markedBlocks(readme.text, 'command')
     const [output] = markedBlocks(readme.text, 'output')
@@ -216,7 +216,7 @@ describe('the README', () => {
   })
 })
 
-describe('examples in the pages', () => {
+describe('examples in the documentation', () => {
   test('environments run and are solved', async () => {
     const { text } = await page('docs/environments.md')
     const environments = markedBlocks(text, 'environment')
@@ -230,7 +230,7 @@ describe('examples in the pages', () => {
     }
   })
 
-  test('what is copied from a file is that file', async () => {
+  test('copied files are identical to the original', async () => {
     const copies = pages.flatMap(({ text }) => markedBlocks(text, 'file'))
     expect(copies.map(({ argument }) => argument).toSorted()).toEqual([
       'examples/arithmetic/environment.test.ts',
@@ -239,7 +239,7 @@ describe('examples in the pages', () => {
     for (const { argument, code } of copies) expect(code).toBe(await readFile(join(root, argument), 'utf8'))
   })
 
-  test('the models file is one', async () => {
+  test('the models file is valid', async () => {
     const [models] = markedBlocks((await page('docs/models.md')).text, 'models')
     await using folder = await temporaryRuns()
     await writeFile(join(folder.root, 'models.json'), models?.code ?? '')

@@ -40,14 +40,14 @@ async function runExample(name: keyof typeof examples, skill: number) {
   return { records, summary: await evaluation.summary() }
 }
 
-test('every example has a row here', async () => {
+test('every example has an entry in this test', async () => {
   expect(Object.keys(examples)).toEqual(await exampleNames())
 })
 
 describe.each(Object.keys(examples) as (keyof typeof examples)[])('%s', (name) => {
   const { attempts, limit, components } = examples[name]
 
-  test('is solved by a skilled model, and less well by another', async () => {
+  test('is solved by a skilled model, and less well by a weaker one', async () => {
     const [skilled, other] = await Promise.all([runExample(name, 1), runExample(name, 0.7)])
     for (const { records, summary } of [skilled, other]) {
       expect(records).toHaveLength(attempts * limit)
@@ -65,7 +65,7 @@ describe.each(Object.keys(examples) as (keyof typeof examples)[])('%s', (name) =
   })
 })
 
-describe('as processes, as a person would start them', () => {
+describe('as processes that a user would start', () => {
   const start = async (args: readonly string[]) => {
     await using runs = await temporaryRuns()
     return await run(
@@ -82,7 +82,7 @@ describe('as processes, as a person would start them', () => {
     expect(stderr).toBe('')
   })
 
-  test('the tests of arithmetic pass', async () => {
+  test('the tests of the arithmetic example pass', async () => {
     const { stdout } = await start(['--test', '--test-reporter=tap', 'examples/arithmetic/environment.test.ts'])
     expect(stdout).toMatch(/^# pass 2$/m)
     expect(stdout).toMatch(/^# fail 0$/m)

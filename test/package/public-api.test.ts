@@ -268,12 +268,12 @@ const api = {
 }
 
 describe.each(Object.entries(api))('%s', (path, { values, types }) => {
-  test('exports these values', () => {
+  test('exports the expected values', () => {
     expect(Object.keys(path === 'src/index.ts' ? millrace : testing).toSorted()).toEqual(values)
   })
 
   // Types leave no trace at run time, so their names are read from the source, which lists every one of them.
-  test('exports these types', async () => {
+  test('exports the expected types', async () => {
     const source = await readFile(join(import.meta.dirname, '../..', path), 'utf8')
     expect(source).not.toMatch(/export \*|export (?!type \{|\{)/)
     const lists = source.matchAll(/^export (type )?\{([^}]*)\}/gm)
@@ -284,7 +284,7 @@ describe.each(Object.entries(api))('%s', (path, { values, types }) => {
   })
 })
 
-test('is loaded without what only some need: an HTTP server and client, logs, JSON Schema', async () => {
+test('loading the package does not load the HTTP server and client, the logger or JSON Schema', async () => {
   const source = `
     import { createRequire } from 'node:module'
     await import(${JSON.stringify(join(import.meta.dirname, '../../src/index.ts'))})
@@ -295,7 +295,7 @@ test('is loaded without what only some need: an HTTP server and client, logs, JS
   expect(stdout).not.toMatch(/node_modules\/(fastify|undici|pino|ajv)\//)
 })
 
-test('zod’s own messages stay as they are in a program that uses Millrace', () => {
+test('the error messages of zod stay unchanged in a program that uses Millrace', () => {
   expect(() => new millrace.Simulator({ skill: 5 })).toThrow('skill: expected number to be at most 1')
   expect(millrace.z.string().safeParse(3).error?.issues).toMatchObject([
     { message: 'Invalid input: expected string, received number' },

@@ -100,7 +100,7 @@ function stopping(stop: AbortController, before: Script, after = 1): Script {
 }
 
 describe('children of a tool that is answered from the recording', () => {
-  test('count in a rollout that is resumed, and later ones are asked themselves', async () => {
+  test('count in a resumed rollout, and later children are run', async () => {
     await using runs = await temporaryRuns()
     const expected = await whole(runs.root)
     const stop = new AbortController()
@@ -122,7 +122,7 @@ describe('children of a tool that is answered from the recording', () => {
     expect(await verdicts(runs.root, 'resumed')).toEqual(['identical []'])
   })
 
-  test('count in a fork, which may be replayed and stopped in its turn', async () => {
+  test('count in a fork, which can be replayed and stopped', async () => {
     await using runs = await temporaryRuns()
     const expected = await whole(runs.root)
     const { records } = await forked(runs.root)
@@ -131,7 +131,7 @@ describe('children of a tool that is answered from the recording', () => {
     expect(await verdicts(runs.root, 'forked')).toEqual(['identical []'])
   })
 
-  test('count once in a fork that is resumed', async () => {
+  test('count once in a resumed fork', async () => {
     await using runs = await temporaryRuns()
     const expected = await whole(runs.root)
     const stop = new AbortController()
@@ -142,7 +142,7 @@ describe('children of a tool that is answered from the recording', () => {
     expect(await verdicts(runs.root, 'forked')).toEqual(['identical []'])
   })
 
-  test('do not count in a fork that has others in their place', async () => {
+  test('do not count in a fork that runs other children instead', async () => {
     await using runs = await temporaryRuns()
     const expected = await whole(runs.root)
     const asking: Script = (request) =>
@@ -172,7 +172,7 @@ describe('children of a tool that is answered from the recording', () => {
   })
 
   test.each(['native', 'hermes'] as const)(
-    'count where the call was never answered, with %s calls',
+    'count if the call was never answered, with %s calls',
     async (toolFormat) => {
       await using runs = await temporaryRuns()
       const failing = defineEnvironment({
@@ -211,7 +211,7 @@ describe('children of a tool that is answered from the recording', () => {
 })
 
 test.each(['rerun', 'reuse'] as const)(
-  'time that was up as a tool (%s) waited for a child ends it there again',
+  'a timeout during a tool (%s) that waited for a child ends the replay at the same place',
   async (resume) => {
     await using runs = await temporaryRuns()
     const waiting = defineEnvironment({

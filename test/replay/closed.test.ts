@@ -27,7 +27,7 @@ async function replayedIn(before: Environment, after: Environment, script: Scrip
   return await replayRollout(reader, '0-0', { environment: after })
 }
 
-describe('a replay makes no call that is not in the recording', () => {
+describe('a replay makes no tool call that is not in the recording', () => {
   const sent = { mails: 0 }
   const mailing = (agent: Agent, toolFormat?: 'hermes') =>
     defineEnvironment({
@@ -45,7 +45,7 @@ describe('a replay makes no call that is not in the recording', () => {
     await turn()
   }
 
-  test('in a text format, where one message answers several', async () => {
+  test('in a text format, where one message answers several calls', async () => {
     const all: Agent = async ({ turn, tools, append }) => {
       const { calls: written } = await turn()
       append(...(await tools.call(written)))
@@ -62,7 +62,7 @@ describe('a replay makes no call that is not in the recording', () => {
     expect(sent.mails).toBe(0)
   })
 
-  test('also where the agent goes on behind its end', async () => {
+  test('also if the agent continues after its end', async () => {
     const stubborn: Agent = async ({ turn, tools, append }) => {
       const { calls: written } = await turn()
       append(...(await tools.call(written.slice(0, 1))))
@@ -79,7 +79,7 @@ describe('a replay makes no call that is not in the recording', () => {
 })
 
 describe('a replay compares', () => {
-  test('what was sent in place of the conversation', async () => {
+  test('the messages that were sent instead of the conversation', async () => {
     const sending = (kept: number) =>
       defineEnvironment({
         ...base,
@@ -95,7 +95,7 @@ describe('a replay compares', () => {
     }
   })
 
-  test('what its calls needed repaired', async () => {
+  test('the repairs of tool calls', async () => {
     const repairing = (coerce: boolean) =>
       defineEnvironment({
         ...base,
@@ -111,7 +111,7 @@ describe('a replay compares', () => {
   })
 })
 
-describe('outputs that were too long to show', () => {
+describe('long outputs stored in files', () => {
   let asked = 0
   const spilling = defineEnvironment({
     ...base,
@@ -126,7 +126,7 @@ describe('outputs that were too long to show', () => {
     [calls({ big: {} }), calls({ read_tool_output: { output: nameIn(messages), offset: 3_990 } })][replies(messages)] ??
     'done'
 
-  test('are there to read in a fork', async () => {
+  test('can be read in a fork', async () => {
     await using runs = await temporaryRuns()
     await storeRun(runs.root, { environment: spilling, script: reading })
     using reader = openRun(runs.root)
@@ -144,7 +144,7 @@ describe('outputs that were too long to show', () => {
     expect(read).toEqual(['xxxxxxxxxx\n[this is the end]', 'xxxxxxxxxx\n[this is the end]'])
   })
 
-  test('are left alone by a replay', async () => {
+  test('are left unchanged by a replay', async () => {
     await using runs = await temporaryRuns()
     const script: Script = ({ messages }) => (replies(messages) < 1 ? calls({ other: {} }) : 'done')
     const { folder } = await storeRun(runs.root, { environment: spilling, script })
@@ -156,7 +156,7 @@ describe('outputs that were too long to show', () => {
   })
 })
 
-test('a hint names the tool that was meant', async () => {
+test('a hint names the actual tool, not its alias', async () => {
   const counting = (reward: (seen: number) => number) =>
     defineEnvironment({
       ...base,
@@ -174,7 +174,7 @@ test('a hint names the tool that was meant', async () => {
   expect(report.hints).toEqual([expect.stringMatching(/^fetch did not run/)])
 })
 
-test('a fork goes by the tool that was meant, whatever it was called', async () => {
+test('a fork uses the resume mode of the actual tool, not of its alias', async () => {
   await using runs = await temporaryRuns()
   const fork = async (resume: 'reuse' | 'restart', name: string) => {
     const environment = defineEnvironment({

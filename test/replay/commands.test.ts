@@ -49,7 +49,7 @@ export default defineEnvironment({
 `
 
 // Seven processes, one after another.
-test('the commands and the program of docs/replay.md', async () => {
+test('the commands and the program in docs/replay.md run', async () => {
   await using folder = await temporaryRuns()
   const { text } = await page('docs/replay.md')
   const [commands] = markedBlocks(text, 'commands')
@@ -73,8 +73,8 @@ test('the commands and the program of docs/replay.md', async () => {
   expect(stdout.split('mean:')).toHaveLength(3)
 })
 
-describe('on the command line', () => {
-  test('a replay shows what differs and where, in words and as JSON, and its exit code says so', async () => {
+describe('replay, rescore and fork on the command line', () => {
+  test('a replay shows the differences as text and JSON, and sets its exit code', async () => {
     await using folder = await withRun()
     const other = await write(folder.root, 'other.ts', environment('Be long.', 'task.a === 3'))
     const same = await command(folder.root, 'replay', 'sums', '3-0')
@@ -106,7 +106,7 @@ describe('on the command line', () => {
     expect(lines.at(-1)).toEqual({ type: 'summary', rollouts: 12, identical: 12, different: 0, skipped: 0 })
   })
 
-  test('rescoring shows both scores, and says where there is none', async () => {
+  test('rescoring shows both scores, and names missing ones', async () => {
     await using folder = await withRun()
     const other = await write(folder.root, 'third.ts', environment('Be brief.', 'task.a % 3 === 0'))
     const failing = await write(folder.root, 'fails.ts', environment('', 'Promise.reject(new Error("too much"))'))
@@ -144,7 +144,7 @@ describe('on the command line', () => {
     )
   })
 
-  test('scores from a state that tools may have changed are no success', async () => {
+  test('rescoring fails with a note if rewards read a state that tools may have changed', async () => {
     await using folder = await temporaryRuns()
     const tool = `tools: { look: { parameters: z.object({}), run: () => 'nothing' } },`
     const source = environment('Be brief.', '1')
@@ -163,7 +163,7 @@ describe('on the command line', () => {
     expect(trusted).toMatchObject({ code: 0, stdout: expect.not.stringContaining('Note:') })
   })
 
-  test('a row that was no task when the run was made is not taken for one that has changed', async () => {
+  test('a row that was invalid in the run is not reported as changed', async () => {
     await using folder = await temporaryRuns()
     const rows = `.map((row) => (row.a === 2 ? { a: 'two' } : row))`
     const text = environment('Be brief.', '1').replace('({ a })),', `({ a }))${rows},`)
@@ -187,7 +187,7 @@ describe('on the command line', () => {
     expect(all.stdout).toMatch(/4 rollouts: 3 identical, 0 different, 1 that cannot be replayed\n$/)
   })
 
-  test('what is wrong is said in one sentence', async () => {
+  test('a wrong command is refused with one sentence', async () => {
     await using folder = await withRun()
     const cases: [words: string[], code: number, message: string][] = [
       [['replay', 'sums'], 2, 'which rollout? Name one'],
@@ -216,7 +216,7 @@ describe('on the command line', () => {
     }
   })
 
-  test('a run whose environment was moved is told how to name its new place', async () => {
+  test('the error for a moved environment names the flag for its new path', async () => {
     await using folder = await withRun()
     const moved = join(folder.root, 'moved.ts')
     await rename(join(folder.root, 'sums.ts'), moved)
@@ -239,7 +239,7 @@ describe('on the command line', () => {
     expect(await command(folder.root, 'rescore', 'sums', moved)).toMatchObject({ code: 0 })
   })
 
-  test('an environment in the place of another is told where its options come from', async () => {
+  test('the error for an environment with other options names the source of the options', async () => {
     await using folder = await temporaryRuns()
     const options = '  options: z.object({ level: z.number().default(2) }),\n'
     const source = environment('Be brief.', 'answer.length > 0')
@@ -252,7 +252,7 @@ describe('on the command line', () => {
     expect(ended.stderr).toContain('It was given the options that run sums is stored with (level): add those')
   })
 
-  test('a fork is a run of its own, which the same command finds complete', async () => {
+  test('a fork is its own run, and the same command finds it complete', async () => {
     await using folder = await withRun()
     const words = ['fork', 'sums', '3', '--turn', '0', '--system', 'Be kind.', '-n', '2', '--run', 'kind', '--quiet']
     expect(await command(folder.root, ...words)).toMatchObject({ code: 0 })

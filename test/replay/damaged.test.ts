@@ -37,7 +37,7 @@ describe.each([
   ['message is missing', "DELETE FROM node WHERE rollout = '1-0' AND seq = 1"],
   ['record is in a file that is gone', "UPDATE rollout SET record = 'blob:0000' WHERE id = '1-0'"],
 ])('a rollout whose %s', (_what, sql) => {
-  test('is left out of the scores, and named', async () => {
+  test('is left out of the scores and named', async () => {
     await using runs = await temporaryRuns()
     const { folder } = await storeRun(runs.root, { environment: alone, attempts: 2, script: () => 'right' })
     damage(folder, sql)
@@ -58,7 +58,7 @@ describe.each([
     })
   })
 
-  test('costs no other its replay', async () => {
+  test('does not affect the replay of other rollouts', async () => {
     await using runs = await temporaryRuns()
     const { folder } = await storeRun(runs.root, { environment: alone, script: () => 'right' })
     damage(folder, sql)
@@ -81,7 +81,7 @@ describe.each([
 test.each([
   ['that are scored together', ranked],
   ['that lose their rewards together', voiding],
-])('the others of a group %s get no score without the damaged one', async (_which, environment) => {
+])('the other members of a group %s get no score without the damaged member', async (_which, environment) => {
   await using runs = await temporaryRuns()
   const { folder } = await storeRun(runs.root, { environment, attempts: 2, script: () => 'right' })
   damage(folder, messageIsNone)
@@ -109,7 +109,7 @@ test.each([
   expect(reports[3]).toMatchObject({ rollout: '1-1', why })
 })
 
-test('what cannot be got just now is not taken for damage', async () => {
+test('a temporarily unreadable record is not reported as damaged', async () => {
   await using runs = await temporaryRuns()
   const { folder } = await storeRun(runs.root, { environment: alone, script: () => 'right' })
   damage(folder, "UPDATE rollout SET record = 'blob:0000' WHERE id = '1-0'")
@@ -132,7 +132,7 @@ export default defineEnvironment({
 })
 `
 
-test('the commands go on without what is damaged, name it, and fail', async () => {
+test('the commands skip damaged rollouts, name them, and fail', async () => {
   await using folder = await temporaryRuns()
   const root = join(folder.root, 'runs')
   const environment = join(folder.root, 'sums.ts')

@@ -85,7 +85,7 @@ async function fork({ root, options, script = another, rollout = '1-0' }: Forked
 }
 
 describe('a fork', () => {
-  test('repeats the turns before it and goes on with the other model', async () => {
+  test('repeats the turns before it and continues with the other model', async () => {
     await using runs = await temporaryRuns()
     const { backend: original } = await storeRun(runs.root, { environment, script: first })
     const before = { ...live, asked: original.requests.length }
@@ -113,7 +113,7 @@ describe('a fork', () => {
     ])
   })
 
-  test('counts as time only what it did itself', async () => {
+  test('counts only its own time', async () => {
     await using runs = await temporaryRuns()
     const clock = performance.now.bind(performance)
     let aheadMs = 0
@@ -131,7 +131,7 @@ describe('a fork', () => {
     expect(summary.usage.calls).toBeGreaterThan(1)
   })
 
-  test('repeats them by place where other words are said', async () => {
+  test('repeats turns by position if the prompt differs', async () => {
     await using runs = await temporaryRuns()
     await storeRun(runs.root, { environment, script: first })
     const { records, backend } = await fork({
@@ -150,7 +150,7 @@ describe('a fork', () => {
     ])
   })
 
-  test('begins anew at turn 0, and asks children that had not begun', async () => {
+  test('starts from the beginning at turn 0, and runs children that had not begun', async () => {
     await using runs = await temporaryRuns()
     await storeRun(runs.root, { environment, script: first })
     const anew = await fork({ root: runs.root, options: { turn: 0 } })
@@ -161,7 +161,7 @@ describe('a fork', () => {
     expect(later.records[0]?.messages.at(-2)?.content).toBe('helped by the other')
   })
 
-  test('goes on several times, each with a seed of its own, from one state', async () => {
+  test('runs several samples with different seeds from one state', async () => {
     await using runs = await temporaryRuns()
     await storeRun(runs.root, { environment, script: first, seed: 7 })
     const { records, backend, summary } = await fork({ root: runs.root, options: { turn: 1, samples: 4 } })
@@ -172,7 +172,7 @@ describe('a fork', () => {
     expect(new Set(records.map(({ messages }) => JSON.stringify(messages.slice(0, 5)))).size).toBe(1)
   })
 
-  test('that was stopped goes on from its own journal', async () => {
+  test('that was stopped resumes from its own journal', async () => {
     await using runs = await temporaryRuns()
     await storeRun(runs.root, { environment, script: first })
     const stop = new AbortController()
@@ -192,7 +192,7 @@ describe('a fork', () => {
     await expect(fork({ root: runs.root, options: { turn: 1 } })).rejects.toThrow('started with other settings')
   })
 
-  test('is refused where a tool had done what cannot be repeated, unless its answers are enough', async () => {
+  test('is refused after a call that cannot be repeated, unless its answers are reused', async () => {
     await using runs = await temporaryRuns()
     await storeRun(runs.root, { environment, script: first })
     await expect(fork({ root: runs.root, options: { turn: 4 } })).rejects.toThrow(
@@ -204,7 +204,7 @@ describe('a fork', () => {
     expect(records[0]).toMatchObject({ turns: 5, reward: 102 })
   })
 
-  test('ends, once, where a tool that is run again answers otherwise', async () => {
+  test('ends at once if a repeated tool gives another answer', async () => {
     await using runs = await temporaryRuns()
     await storeRun(runs.root, { environment, script: first })
     const step = { parameters: z.object({}), resume: 'rerun' as const, run: () => 'another answer' }
@@ -224,7 +224,7 @@ describe('a fork', () => {
     expect(records[0]?.error?.message).toContain('step ran again for turn 1')
   })
 
-  test('takes no run for itself that is another one', async () => {
+  test('refuses an existing run that is not a fork of the same rollout', async () => {
     await using runs = await temporaryRuns()
     await storeRun(runs.root, { environment, script: first })
     const into = (name: string, rollout = '1-0') =>
@@ -240,7 +240,7 @@ describe('a fork', () => {
     )
   })
 
-  test('of a task that has changed leaves nothing behind', async () => {
+  test('of a changed task is refused and leaves no run', async () => {
     await using runs = await temporaryRuns()
     await storeRun(runs.root, { environment, script: first })
     using reader = openRun(runs.root)
@@ -261,7 +261,7 @@ describe('a fork', () => {
     expect(await readdir(runs.root)).toEqual(['stored'])
   })
 
-  test('says which turns there are', async () => {
+  test('reports the available turns for an invalid turn', async () => {
     await using runs = await temporaryRuns()
     await storeRun(runs.root, {
       environment,
@@ -280,7 +280,7 @@ describe('a fork', () => {
   })
 })
 
-test('whoever lets another model go on need not have the key of the first', async () => {
+test('a fork with another model does not need the key of the first model', async () => {
   await using runs = await temporaryRuns()
   const { root } = runs
   const model = { ...scripted, backends: [{ url: 'http://scripted.invalid', apiKeyEnv: 'FIRST_KEY' }] }
@@ -293,7 +293,7 @@ test('whoever lets another model go on need not have the key of the first', asyn
   await expect(fork({ root, options: { ...options, model: 'scripted' } })).rejects.toThrow('names FIRST_KEY')
 })
 
-describe('where another model goes on, the first one, which judges', () => {
+describe('a fork with another model, where the first model judges', () => {
   const judged = defineEnvironment({
     name: 'judged',
     task: z.object({}),
@@ -321,13 +321,13 @@ describe('where another model goes on, the first one, which judges', () => {
     })
   }
 
-  test('needs no key if nobody asked it to judge', async () => {
+  test('needs no key if no judge call was recorded', async () => {
     await using runs = await temporaryRuns()
     const { records } = await forkWithoutKey(runs.root, { ...judged, reward: () => 1 })
     expect(records).toMatchObject([{ answer: 'two', reward: 1 }])
   })
 
-  test('needs one if it judged, or if nobody knows', async () => {
+  test('needs the key if the first model judged, or if that is unknown', async () => {
     await using runs = await temporaryRuns()
     await expect(forkWithoutKey(runs.root, judged)).rejects.toThrow('NO_SUCH_KEY is not set')
     await using others = await temporaryRuns()

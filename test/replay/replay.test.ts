@@ -133,7 +133,7 @@ const shortenedSaid = ({ messages }: { messages: readonly Message[] }) => {
 }
 
 describe('a replay', () => {
-  test('of 200 rollouts of seven environments is identical, event for event, and asks nobody', async () => {
+  test('of 200 rollouts in seven environments is identical in every event, and makes no request', async () => {
     await using runs = await temporaryRuns()
     const simulated = [
       { environment: 'arithmetic', attempts: 3, limit: 20 },
@@ -173,7 +173,7 @@ describe('a replay', () => {
     expect(without.differences[0]).toMatchObject({ what: 'child', recorded: 'a child of 2 messages', replayed: null })
   })
 
-  test('of rollouts that the outside ended comes to the same end', async () => {
+  test('of rollouts ended by external causes has the same outcomes', async () => {
     await using runs = await temporaryRuns()
     const ends = [
       'model_error',
@@ -224,7 +224,7 @@ describe('a replay', () => {
     expect(await verdicts(reader, environment)).toEqual({ identical: ends.length })
   })
 
-  test('says what a rollout had no end of its own for', async () => {
+  test('reports why a rollout cannot be replayed', async () => {
     await using runs = await temporaryRuns()
     const environment = defineEnvironment({
       name: 'rows',
@@ -243,7 +243,7 @@ describe('a replay', () => {
   })
 })
 
-describe('a replay finds what has changed', () => {
+describe('a replay finds a change', () => {
   const base = {
     name: 'changing',
     task: z.object({ number: z.number() }),
@@ -275,7 +275,7 @@ describe('a replay finds what has changed', () => {
     return await replayRollout(reader, '0-0', { environment: defineEnvironment({ ...base, ...original, ...changed }) })
   }
 
-  test('in the prompt: the rest is heard as before', async () => {
+  test('in the prompt, and uses the recording for the rest', async () => {
     const report = await replayed({ prompt: () => 'What is the number?\nGuess.' })
     expect(report).toMatchObject({
       verdict: 'different',
@@ -304,19 +304,19 @@ describe('a replay finds what has changed', () => {
     expect(report.first).toBeUndefined()
   })
 
-  test('in the agent: what it asks for beyond the recording is not asked', async () => {
+  test('in the agent: a request beyond the recording is not sent', async () => {
     const report = await replayed({ update: () => ({ messages: [{ role: 'user', content: 'Go on.' }] }) })
     expect(report).toMatchObject({ verdict: 'different', why: expect.stringContaining('not in its recording') })
     expect(report.first).toMatchObject({ seq: 3, recorded: { role: 'assistant' }, replayed: { content: 'Go on.' } })
   })
 
-  test('in the agent: what it asks for no more is missing', async () => {
+  test('in the agent: a missing request is reported', async () => {
     const report = await replayed({ update: () => ({ end: true }) })
     expect(report.differences).toContainEqual({ session: '0-0', what: 'turns', recorded: '2', replayed: '1' })
     expect(report.first).toMatchObject({ seq: 3, replayed: null })
   })
 
-  test('in a state that a tool changes without saying so', async () => {
+  test('in a state that a tool changes without a resume mode', async () => {
     const { resume: _resume, ...silent } = base.tools.look
     const reward = ({ state }: { state: { seen: number } }): number => state.seen
     await using runs = await temporaryRuns()
@@ -331,7 +331,7 @@ describe('a replay finds what has changed', () => {
     expect(report.differences[0]).toMatchObject({ what: 'reward', recorded: '1', replayed: '0' })
   })
 
-  test('in a question to a judge', async () => {
+  test('in a request to a judge', async () => {
     const judged = (rubric: string) => ({ reward: judge({ rubric }) })
     await using runs = await temporaryRuns()
     const environment = defineEnvironment({ ...base, ...judged('Be kind.') })
@@ -350,7 +350,7 @@ describe('a replay finds what has changed', () => {
   })
 })
 
-test('a replay leaves nothing behind, also where its reader leaves', async () => {
+test('a replay leaves no resources behind, also if its reader stops', async () => {
   await using runs = await temporaryRuns()
   await storeRun(runs.root, { environment: everything, limit: 3, script: everythingSaid })
   const before = activeResources()
@@ -362,7 +362,7 @@ test('a replay leaves nothing behind, also where its reader leaves', async () =>
   expect(await leftSince(before)).toEqual([])
 })
 
-test('a rollout that is not there is answered with those that are', async () => {
+test('an error for an unknown rollout suggests an existing one', async () => {
   await using runs = await temporaryRuns()
   const environment = defineEnvironment({
     name: 'few',
@@ -378,7 +378,7 @@ test('a rollout that is not there is answered with those that are', async () => 
 })
 
 test.each(['keep', 'void', 'replace'] as const)(
-  'a group whose reward failed is scored whole again (%s)',
+  'a group whose reward failed is replayed as a whole (%s)',
   async (groupPolicy) => {
     await using runs = await temporaryRuns()
     const environment = defineEnvironment({
@@ -406,7 +406,7 @@ test.each(['keep', 'void', 'replace'] as const)(
   },
 )
 
-test('a rollout whose time was up in update is over when it gets stuck there again', async () => {
+test('a rollout that timed out in update ends there again in a replay', async () => {
   await using runs = await temporaryRuns()
   const environment = defineEnvironment({
     name: 'stuck',

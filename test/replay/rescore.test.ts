@@ -48,8 +48,8 @@ async function digestOf(folder: string): Promise<string[]> {
   return files.map((content) => createHash('sha256').update(content).digest('hex'))
 }
 
-describe('scoring again', () => {
-  test('gives every rollout its new rewards, in order, and leaves the run alone', async () => {
+describe('rescoring', () => {
+  test('gives every rollout its new rewards, in order, and does not change the run', async () => {
     await using runs = await temporaryRuns()
     const { folder } = await storeRun(runs.root, { environment: original, attempts: 2, script: () => 'right' })
     const before = await digestOf(folder)
@@ -96,7 +96,7 @@ describe('scoring again', () => {
     expect(await digestOf(folder)).toEqual(before)
   })
 
-  test('scores groups whole, and takes rewards away where the environment says so', async () => {
+  test('scores whole groups, and voids rewards according to the group policy', async () => {
     await using runs = await temporaryRuns()
     await storeRun(runs.root, {
       environment: original,
@@ -127,7 +127,7 @@ describe('scoring again', () => {
     ])
   })
 
-  test('takes verdicts from the recording, and asks a judge only if it may', async () => {
+  test('reuses recorded judge replies, and calls a judge only with --judge live', async () => {
     await using runs = await temporaryRuns()
     const judged = (rubric: string) => defineEnvironment({ ...base, reward: judge({ rubric }) })
     const { backend } = await storeRun(runs.root, {
@@ -154,7 +154,7 @@ describe('scoring again', () => {
     expect(live.lines[0]?.error?.message).toContain('gave no verdict')
   })
 
-  test('asks a judge that can be asked', async () => {
+  test('calls a live judge', async () => {
     await using runs = await temporaryRuns()
     await evaluate({ environment: 'judged-answers', model: 'sim', run: { root: runs.root, name: 'stored' } }).summary()
     using reader = openRun(runs.root)
@@ -173,7 +173,7 @@ describe('scoring again', () => {
     expect(lines.map(({ after }) => after)).toEqual(Array.from({ length: 18 }, () => 1))
   })
 
-  test('says which tasks have changed, and scores the others, those that are gone by their stored rows', async () => {
+  test('reports changed tasks, and scores the others, with stored rows for missing tasks', async () => {
     await using runs = await temporaryRuns()
     await storeRun(runs.root, { environment: original, script: () => 'right' })
     using reader = openRun(runs.root)
@@ -194,7 +194,7 @@ describe('scoring again', () => {
     expect(summary).toMatchObject({ rollouts: 6, withoutTask: 1, withStoredTask: 2, after: { scored: 5 } })
   })
 
-  test('scores what only lacked its score, and not what infrastructure ended', async () => {
+  test('scores rollouts that only lack their score, and not infrastructure failures', async () => {
     await using runs = await temporaryRuns()
     await storeRun(runs.root, {
       environment: defineEnvironment({
@@ -220,7 +220,7 @@ describe('scoring again', () => {
     ])
   })
 
-  test('says so where a reward looks at a state that only tools would have changed', async () => {
+  test('notes that a reward reads a state that only tools would have changed', async () => {
     await using runs = await temporaryRuns()
     const environment = defineEnvironment({ ...base, update: () => {}, reward: ({ state }) => state.square })
     await storeRun(runs.root, { environment, script: () => 'right' })
@@ -230,7 +230,7 @@ describe('scoring again', () => {
     expect(without.summary).toMatchObject({ after: { scored: 0 }, failures: [{ count: 6 }] })
   })
 
-  test('tears down what it set up, also where a reward fails or takes too long', async () => {
+  test('runs teardown for each setup, also if a reward fails or times out', async () => {
     await using runs = await temporaryRuns()
     await storeRun(runs.root, { environment: original, script: () => 'right', limits: { tailMs: 200 } })
     using reader = openRun(runs.root)
@@ -254,7 +254,7 @@ describe('scoring again', () => {
     expect([...open]).toEqual([])
   })
 
-  test('tears down what is set up only after its time', async () => {
+  test('runs teardown for a setup that finishes after its timeout', async () => {
     await using runs = await temporaryRuns()
     await storeRun(runs.root, { environment: original, limit: 1, script: () => 'right', limits: { tailMs: 100 } })
     using reader = openRun(runs.root)
@@ -276,7 +276,7 @@ describe('scoring again', () => {
     await expect.poll(() => closed).toEqual([undefined, { square: 0 }])
   })
 
-  test('names a setup that throws, and its place', async () => {
+  test('reports a setup that throws, with its position', async () => {
     await using runs = await temporaryRuns()
     await storeRun(runs.root, { environment: original, script: () => 'right' })
     using reader = openRun(runs.root)
@@ -292,7 +292,7 @@ describe('scoring again', () => {
     expect(lines[0]).toMatchObject({ outcome: 'reward_error', error: { code: 'setup_failed', message } })
   })
 
-  test('never scores more at once than it may, and stops for a reader that leaves', async () => {
+  test('keeps to its concurrency, and stops when its reader stops', async () => {
     await using runs = await temporaryRuns()
     await storeRun(runs.root, { environment: original, attempts: 2, script: () => 'right' })
     using reader = openRun(runs.root)
@@ -316,7 +316,7 @@ describe('scoring again', () => {
     expect(rescoring.summary().rollouts).toBeLessThan(12)
   })
 
-  test('tells the scoring that runs to stop when its reader leaves, and waits until it is torn down', async () => {
+  test('cancels running rewards when its reader stops, and waits for their teardown', async () => {
     await using runs = await temporaryRuns()
     await storeRun(runs.root, { environment: original, script: () => 'right' })
     using reader = openRun(runs.root)
@@ -348,7 +348,7 @@ describe('scoring again', () => {
     expect(rescoring.summary().rollouts).toBe(1)
   })
 
-  test('shows rewards the budget that they saw when the run was made', async () => {
+  test('gives rewards the budget that they had in the run', async () => {
     await using runs = await temporaryRuns()
     const seen: Budget[] = []
     const environment = defineEnvironment({
@@ -391,7 +391,7 @@ describe('scoring again', () => {
     expect(Math.abs(again.wallMsLeft - live.wallMsLeft)).toBeLessThanOrEqual(wallMs + 1)
   })
 
-  test('runs offloaded rewards on their threads, with options that differ', async () => {
+  test('runs offloaded rewards on threads, also with other options', async () => {
     await using runs = await temporaryRuns()
     const environment = join(import.meta.dirname, '../fixtures/offloaded.ts')
     await evaluate({ environment, model: 'sim', run: { root: runs.root, name: 'stored' } }).summary()
@@ -409,7 +409,7 @@ async function judgedTasks(): Promise<Iterable<unknown>> {
   return (await example.tasks({})) as Iterable<unknown>
 }
 
-test('an environment that was given as an object must be given again', async () => {
+test('requires the environment again if the run was given it as an object', async () => {
   await using runs = await temporaryRuns()
   await storeRun(runs.root, { environment: original, script: () => 'right' })
   using reader = openRun(runs.root)

@@ -10,7 +10,7 @@ import { openRun, scripted, storeRun } from '../support/replay/stored-runs.ts'
 
 const base = { name: 'secretive', task: z.object({}), tasks: () => [{}], prompt: () => 'Go.' }
 
-test('an option that was not stored is asked for by name, in all three', async () => {
+test('replay, rescore and fork ask for a redacted option by name', async () => {
   await using runs = await temporaryRuns()
   const environment = defineEnvironment({
     ...base,
@@ -40,7 +40,7 @@ test('an option that was not stored is asked for by name, in all three', async (
   expect(await Array.fromAsync(await fork(options))).toMatchObject([{ reward: 13 }])
 })
 
-test('what is left of a header or an address is not sent', async () => {
+test('redacted headers and url parts are not sent', async () => {
   await using runs = await temporaryRuns()
   const seen: { readonly headers: IncomingHttpHeaders; readonly url: string | undefined }[] = []
   const server = createServer((request, response) => {
@@ -78,7 +78,7 @@ test('what is left of a header or an address is not sent', async () => {
   }
 })
 
-test('the words of a fork are kept as they are: its rollouts are run again with them', async () => {
+test('the prompt of a fork is stored unredacted, because its replay needs it', async () => {
   await using runs = await temporaryRuns()
   const environment = defineEnvironment({ ...base, reward: () => 1 })
   await storeRun(runs.root, { environment, script: () => 'done' })

@@ -87,7 +87,7 @@ const asTheyWere = [
 ]
 
 describe('generated tasks', () => {
-  test('are scored again by the rows that the run keeps', async () => {
+  test('are rescored with the rows stored in the run', async () => {
     await using runs = await temporaryRuns()
     await storeAnswers(runs.root, generated)
     using reader = openRun(runs.root)
@@ -96,7 +96,7 @@ describe('generated tasks', () => {
     expect(summary).toMatchObject({ withoutTask: 0, withStoredTask: 3, after: { scored: 3 }, notices: [] })
   })
 
-  test('are replayed by them', async () => {
+  test('are replayed with the stored rows', async () => {
     await using runs = await temporaryRuns()
     await storeAnswers(runs.root, generated)
     using reader = openRun(runs.root)
@@ -104,7 +104,7 @@ describe('generated tasks', () => {
     expect(reports.map(({ verdict }) => verdict)).toEqual(['identical', 'identical', 'identical'])
   })
 
-  test('are forked with the row of the rollout, which the new run keeps, too', async () => {
+  test('are forked with the stored row, which the new run stores too', async () => {
     await using runs = await temporaryRuns()
     await storeAnswers(runs.root, generated)
     using reader = openRun(runs.root)
@@ -120,7 +120,7 @@ describe('generated tasks', () => {
 })
 
 describe('listed tasks', () => {
-  test('that are gone are scored again by the rows that the run keeps', async () => {
+  test('that no longer exist are rescored with the stored rows', async () => {
     await using runs = await temporaryRuns()
     await storeAnswers(runs.root, listed)
     using reader = openRun(runs.root)
@@ -132,7 +132,7 @@ describe('listed tasks', () => {
     expect(summary).toMatchObject({ withoutTask: 0, withStoredTask: 2 })
   })
 
-  test('that are gone are replayed and forked by them', async () => {
+  test('that no longer exist are replayed and forked with the stored rows', async () => {
     await using runs = await temporaryRuns()
     await storeAnswers(runs.root, listed)
     using reader = openRun(runs.root)
@@ -141,7 +141,7 @@ describe('listed tasks', () => {
     expect(await forkWrongly(reader, runs.root, none)).toMatchObject({ end: 'complete', rollouts: 1 })
   })
 
-  test('whose file is gone are scored again, too', async () => {
+  test('whose file no longer exists are rescored with the stored rows', async () => {
     await using runs = await temporaryRuns()
     const file = join(runs.root, 'tasks.jsonl')
     await writeFile(file, rows.map((row) => `${JSON.stringify(row)}\n`).join(''))
@@ -152,7 +152,7 @@ describe('listed tasks', () => {
     expect(scores((await rescored(reader, environment)).lines)).toEqual(asTheyWere)
   })
 
-  test('whose rows have changed are neither scored by the old row nor by the new one', async () => {
+  test('whose rows have changed are not rescored', async () => {
     await using runs = await temporaryRuns()
     await storeAnswers(runs.root, listed)
     using reader = openRun(runs.root)
@@ -164,8 +164,8 @@ describe('listed tasks', () => {
   })
 })
 
-describe('a row that cannot be used', () => {
-  test('of a run from before rows were kept is said to be missing', async () => {
+describe('a stored row that cannot be used', () => {
+  test('because the run has none is reported as missing', async () => {
     await using runs = await temporaryRuns()
     await storeAnswers(runs.root, generated)
     {
@@ -181,7 +181,7 @@ describe('a row that cannot be used', () => {
     expect(summary.withoutTask).toBe(3)
   })
 
-  test('because it does not fit the schema any more is said', async () => {
+  test('because it does not match the schema is reported', async () => {
     await using runs = await temporaryRuns()
     await storeAnswers(runs.root, generated)
     using reader = openRun(runs.root)
@@ -196,7 +196,7 @@ describe('a row that cannot be used', () => {
     expect(lines[0]?.error?.message).toMatch(/the stored row of task 0 \(0\) does not fit.*target/)
   })
 
-  test('because it is damaged costs its own rollouts', async () => {
+  test('because it is damaged fails only its own rollouts', async () => {
     await using runs = await temporaryRuns()
     await storeAnswers(runs.root, generated)
     {

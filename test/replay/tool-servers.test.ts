@@ -56,7 +56,7 @@ describe.each([
   ['a server whose calls may be made again', { sharing: 'shared', resume: 'rerun' }, undefined, native],
   ['a server whose tools are described in the prompt', { sharing: 'shared' }, 'hermes', inText],
 ] as const)('rollouts with %s', (_what, options, toolFormat, script) => {
-  test('are replayed without it', async () => {
+  test('are replayed without the server', async () => {
     await using runs = await temporaryRuns()
     using log = new ServerLog()
     const environment = environmentWith({ ...misbehaving(log.mode), ...options }, toolFormat)
@@ -83,7 +83,7 @@ describe.each([
   })
 })
 
-test('a fork behind a call that cannot be repeated is refused; behind others the server is opened and goes on', async () => {
+test('a fork after an unrepeatable call is refused; otherwise the fork opens the server and continues', async () => {
   await using runs = await temporaryRuns()
   using log = new ServerLog()
   const kept = environmentWith(misbehaving(log.mode))
@@ -116,7 +116,7 @@ test.each([
   ['goes on', 0],
   ['was ahead in the first launch', 3_600_000],
 ])(
-  'a rollout that was cut off is replayed with what servers answered in its last launch; the clock %s',
+  'an interrupted rollout is replayed with the server answers of its last launch; the clock %s',
   async (_how, aheadMs) => {
     await using runs = await temporaryRuns()
     using log = new ServerLog()

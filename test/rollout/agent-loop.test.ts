@@ -18,7 +18,7 @@ const prompt = () => 'go'
 const hasToolResult = (messages: readonly Message[]): boolean => messages.at(-1)?.role === 'tool'
 const toolResults = (messages: readonly Message[]): Message[] => messages.filter(({ role }) => role === 'tool')
 
-test('an agent that tries again whatever happens ends when its time is up, and holds up nobody', async () => {
+test('an agent that ignores errors ends at its timeout, and does not block others', async () => {
   const environment = defineEnvironment({
     name: 'stubborn',
     task,
@@ -39,7 +39,7 @@ test('an agent that tries again whatever happens ends when its time is up, and h
 })
 
 describe('the tool loop', () => {
-  test('runs all calls of a turn at once, in the order of the calls', async () => {
+  test('runs all calls of a turn at once, and answers in the order of the calls', async () => {
     let running = 0
     let most = 0
     const wait = async (): Promise<string> => {
@@ -139,7 +139,7 @@ describe('the tool loop', () => {
     expect(records[0]).toMatchObject({ outcome: 'completed', toolCalls: 3, toolErrors: 3 })
   })
 
-  test('carries reasoning, refusals and images through, to the record and back to the model', async () => {
+  test('passes reasoning, refusals and images to the record and back to the model', async () => {
     const image = { type: 'image_url' as const, image_url: { url: 'data:image/png;base64,iVBORw0KGgo=' } }
     const environment = defineEnvironment({
       name: 'rich',
@@ -164,7 +164,7 @@ describe('the tool loop', () => {
     expect(backend.requests[1]?.messages[1]).toEqual(first)
   })
 
-  test('the environment may add messages, and may end it', async () => {
+  test('lets the environment add messages and end the rollout', async () => {
     const environment = defineEnvironment({
       name: 'user-simulator',
       task,
@@ -208,7 +208,7 @@ describe('limits and outcomes', () => {
     ['max_turns', { maxTurns: 3 }],
     ['max_tokens', { maxTokens: 20 }],
     ['max_cost', { maxCostUsd: 0.000_05 }],
-  ] as const)('%s ends the agent, flagged truncated, and is scored', async (outcome, limits) => {
+  ] as const)('%s ends the agent; the rollout is truncated and scored', async (outcome, limits) => {
     const { records } = await runScripted({ environment: looping, limits, script: () => calls({ again: {} }) })
     expect(records[0]).toMatchObject({ outcome, truncated: true, reward: outcome.length })
     expect(records[0]?.error).toBeUndefined()
@@ -226,7 +226,7 @@ describe('limits and outcomes', () => {
     expect(records[0]).toMatchObject({ outcome: 'max_tokens', truncated: true, answer: 'half a thou' })
   })
 
-  test('agent_timeout: the agent’s time is up, though its tool does not listen', async () => {
+  test('agent_timeout ends the agent although its tool ignores the signal', async () => {
     const environment = defineEnvironment({
       name: 'slow',
       task,
@@ -247,7 +247,7 @@ describe('limits and outcomes', () => {
     expect(records[0]?.timing.toolMs).toBeGreaterThan(0)
   })
 
-  test('agent_timeout in a context policy says so', async () => {
+  test('agent_timeout names the context policy if it ends there', async () => {
     const environment = defineEnvironment({
       name: 'pondering',
       task,
@@ -260,7 +260,7 @@ describe('limits and outcomes', () => {
     expect(records[0]).toMatchObject({ outcome: 'agent_timeout', reward: 1, cutOffIn: 'contextPolicy' })
   })
 
-  test('the time of calls that nobody waits for is counted once', async () => {
+  test('the time of calls that are not awaited is counted once', async () => {
     const answered = Promise.withResolvers<string>()
     const hang = { parameters: z.object({}), run: () => answered.promise }
     const environment = defineEnvironment({
@@ -286,7 +286,7 @@ describe('limits and outcomes', () => {
     expect(toolMs).toBeLessThanOrEqual(workingMs)
   })
 
-  test('a tool call that its agent does not wait for hears of the end before the reward does', async () => {
+  test('a tool call that is not awaited is aborted before the reward runs', async () => {
     const order: string[] = []
     const environment = defineEnvironment({
       name: 'leaves a call',
@@ -316,7 +316,7 @@ describe('limits and outcomes', () => {
     expect(records[0]).toMatchObject({ outcome: 'completed', reward: 1 })
   })
 
-  test.each(['returns', 'throws'])('a turn that its agent does not wait for ends with it: it %s', async (how) => {
+  test.each(['returns', 'throws'])('a turn that is not awaited ends with its agent: it %s', async (how) => {
     const asked = Promise.withResolvers<AbortSignal>()
     const environment = defineEnvironment({
       name: 'leaves a turn',
@@ -347,7 +347,7 @@ describe('limits and outcomes', () => {
     expect((await asked.promise).aborted).toBe(true)
   })
 
-  test('infra_timeout: the clock on the wall is nobody’s fault, so there is no score', async () => {
+  test('infra_timeout: a rollout that reaches the wall-clock limit has no score', async () => {
     const environment = defineEnvironment({
       name: 'slow-setup',
       task,
@@ -366,7 +366,7 @@ describe('limits and outcomes', () => {
     expect(records[0]?.error?.message).toContain('the wall-clock limit is reached, in setup')
   })
 
-  test('a tool, an update or a reward that never ends is named by the error of its rollout', async () => {
+  test('the error of a rollout names the tool, update or reward that never ends', async () => {
     const never = () => new Promise<never>(() => {})
     const limits = { wallTimeoutMs: 200, tailMs: 50 }
     const errorOf = async (more: object, script: Script = () => 'fine'): Promise<string | undefined> => {
@@ -393,7 +393,7 @@ describe('limits and outcomes', () => {
     )
   })
 
-  test('a reward that waits for a judge who is gone ends with the wall time of its rollout', async () => {
+  test('a reward that waits for an unavailable judge ends at the wall-clock limit', async () => {
     const environment = defineEnvironment({ name: 'judged', task, tasks, prompt, reward: judge() })
     const { records } = await runScripted({
       environment,
@@ -432,7 +432,7 @@ describe('limits and outcomes', () => {
     ['agent_error', { agent: () => Promise.reject(new Error('lost my way')) }],
     ['reward_error', { reward: () => Number.NaN }],
     ['env_error', { teardown: () => Promise.reject(new Error('stuck')) }],
-  ] as const)('%s when %o fails: no reward, the reason kept, the run goes on', async (outcome, part) => {
+  ] as const)('%s if %o fails: no reward, the reason is stored, and the run continues', async (outcome, part) => {
     const environment = defineEnvironment({
       name: 'failing',
       task: z.object({ index: z.number() }),
@@ -449,7 +449,7 @@ describe('limits and outcomes', () => {
     }
   })
 
-  test('teardown runs whatever happened, once setup had begun', async () => {
+  test('teardown runs after every outcome, once setup has begun', async () => {
     const torn: string[] = []
     for (const failing of ['nothing', 'setup', 'agent', 'reward'] as const) {
       const fail = (where: string): void => {
@@ -482,7 +482,7 @@ describe('limits and outcomes', () => {
   })
 })
 
-test('a tool server that dies under a reward or a setup is infrastructure: no reward, and another attempt', async () => {
+test('a tool server failure during setup or reward gives no reward and another attempt', async () => {
   for (const phase of ['setup', 'reward'] as const) {
     let failures = 1
     const fail = (where: string): void => {
@@ -504,7 +504,7 @@ test('a tool server that dies under a reward or a setup is infrastructure: no re
   }
 })
 
-test('teardown is waited for when a rollout is stopped', async () => {
+test('teardown is awaited when a rollout is stopped', async () => {
   const torn: string[] = []
   const stop = new AbortController()
   const environment = defineEnvironment({

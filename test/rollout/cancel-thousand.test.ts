@@ -4,7 +4,7 @@ import { expect, test } from 'vitest'
 import { activeResources, leftSince } from '../support/kit/active-resources.ts'
 import counting from '../fixtures/counting.ts'
 
-test('stopping 1,000 running rollouts aborts every connection upstream and leaves nothing behind', async () => {
+test('stopping 1,000 running rollouts aborts every upstream connection and leaves nothing behind', async () => {
   const count = 1_000
   await using server = await SimulatorServer.start({ 'faults.hang': 1 })
   await using runs = await temporaryRuns()

@@ -119,7 +119,7 @@ function shuffled(seed: number): () => Promise<void> {
     })
 }
 
-test(`children come to the same whatever order they run in: ${seeds} seeds at once`, async () => {
+test(`children have the same results in any order: ${seeds} concurrent seeds`, async () => {
   const turns = Array.from({ length: seeds }, (_, seed) => shuffled(seed))
   const { records, backend } = await runScripted({
     environment,

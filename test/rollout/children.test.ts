@@ -70,7 +70,7 @@ const script = async ({ messages }: { messages: readonly Message[] }) => {
   return 'good'
 }
 
-test('children from a tool, an update and a reward share tools, state and budget, whatever the order', async () => {
+test('children of a tool, an update and a reward share tools, state and budget, in any order', async () => {
   for (let round = 0; round < 10; round += 1) {
     const { records, summary, backend } = await runScripted({ environment, script })
     const [record] = records
@@ -89,12 +89,12 @@ test('children from a tool, an update and a reward share tools, state and budget
   }
 })
 
-test('what children use up their parent has used', async () => {
+test('the usage of children counts against the limits of their parent', async () => {
   const { records } = await runScripted({ environment, script, limits: { maxTurns: 4 } })
   expect(records[0]).toMatchObject({ outcome: 'max_turns', truncated: true })
 })
 
-test('a child that asks for a tool nobody has fails its tool call and leaves nothing running', async () => {
+test('a child that requests an unknown tool fails its tool call and leaves nothing running', async () => {
   const asking = defineEnvironment({
     name: 'asking',
     task: z.object({}),
@@ -122,7 +122,7 @@ test.each([
   [{ sampling: { max_tokens: 2 } }, 'sampling: `max_tokens` is not known; did you mean `maxTokens`?'],
   [{ limits: { maxTurns: Number.NaN } }, 'limits.maxTurns: expected a number'],
   [{ tool: ['look'] }, '`tool` is not known; did you mean `tools`?'],
-])('a child is refused what it does not know: %j', async (misspelt: object, problem) => {
+])('an invalid child request is refused: %j', async (misspelt: object, problem) => {
   const misspelling = defineEnvironment({
     name: 'misspelling',
     task: z.object({}),
@@ -135,7 +135,7 @@ test.each([
   expect(records[0]).toMatchObject({ outcome: 'reward_error', error: { message: expect.stringContaining(problem) } })
 })
 
-test('a limit of a child that is named and has no value is none of its own, and takes none away', async () => {
+test('a child limit that is undefined sets no limit and keeps that of the parent', async () => {
   // As JavaScript has it, and TypeScript where it is not told otherwise.
   const limits = { maxTurns: undefined } as object
   const { records, backend } = await runScripted({
@@ -159,7 +159,7 @@ test('a limit of a child that is named and has no value is none of its own, and 
   expect(backend.requests).toHaveLength(5)
 })
 
-test('a child of an update is not asked for an update: a model can play the user', async () => {
+test('update does not run for a child of update, so a model can play the user', async () => {
   const asked: string[] = []
   const { records } = await runScripted({
     limits: { maxTurns: 20 },
@@ -213,7 +213,7 @@ const leadingScript = ({ messages }: { messages: readonly Message[] }) => {
   return `done with ${asked}`
 }
 
-test("a child runs the standard agent, not its parent's, unless it names one; an agent can start children", async () => {
+test('a child runs the standard agent unless it names one; an agent can start children', async () => {
   const { records } = await runScripted({ environment: leading, script: leadingScript })
   expect(records[0]).toMatchObject({ outcome: 'completed', turns: 2, children: 4, toolCalls: 2, reward: 4 })
   expect(records[0]?.messages[2]).toEqual({
@@ -222,7 +222,7 @@ test("a child runs the standard agent, not its parent's, unless it names one; an
   })
 })
 
-test('an export has the messages of all children, and with tokens their nodes', async () => {
+test('an export has the messages of all children, and their nodes with tokens', async () => {
   await using runs = await temporaryRuns()
   const evaluation = evaluate({
     environment: leading,

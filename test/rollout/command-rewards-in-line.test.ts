@@ -12,7 +12,7 @@ const environment = defineEnvironment({
   reward: commandReward({ command: ['/bin/sh', '-c', 'sleep 0.25; echo 1'], maxConcurrency: 1 }),
 })
 
-test('a reward that waits for its turn to run a command does not use up its time, in a run and when scored again', async () => {
+test('waiting for a command slot does not use the time limit of a reward, also when rescoring', async () => {
   await using runs = await temporaryRuns()
   const run = evaluate({
     environment,

@@ -25,7 +25,7 @@ const mistakes: Readonly<Record<string, readonly [Mistake, says: string]>> = {
   badMetric: [({ metric }) => metric('m', Number.NaN), 'metric "m" must be a finite number'],
 }
 
-test('what a tool gets wrong about its context is named with its place, as an exception is', async () => {
+test('a wrong use of the tool context is reported with its position, as an exception is', async () => {
   const toolOf = ([mistake]: readonly [Mistake, string]) => ({
     parameters: z.object({}),
     run: async (_: object, context: Parameters<Mistake>[0]) => {
@@ -53,7 +53,7 @@ test.each([
   [{ rubric: 'Is it polite?' }, '`rubric` is not known'],
   [{ messages: 'Is it polite?' }, 'messages: expected a list of messages'],
   ['Is it polite?', 'expected object, got string'],
-])('a judge that is asked %j is not asked', async (request, problem) => {
+])('a judge request with %j is refused and not sent', async (request, problem) => {
   const environment = defineEnvironment({
     ...base,
     reward: async ({ judge }) => ((await judge(request as unknown as JudgeRequest)).content === null ? 0 : 1),
@@ -71,7 +71,7 @@ test.each([
   ['metric', ({ metric }) => metric('m', Number.NaN), 'metric "m" must be a finite number, not NaN'],
   ['child', child({ prompt: 'x', model: 'nope' }), 'there is no model named nope'],
 ] satisfies [string, Mistake, string][])(
-  'an update that gets %s wrong is named with its place',
+  'an update with wrong %s is reported with its position',
   async (_, mistake, says) => {
     const environment = defineEnvironment({
       ...base,
@@ -87,7 +87,7 @@ test.each([
   },
 )
 
-test('a context policy that starts a child with a limit that is none is told so, and asks nobody', async () => {
+test('a context policy that starts a child with an invalid limit fails, and no request is sent', async () => {
   const environment = defineEnvironment({
     ...base,
     contextPolicy: async ({ child: start, messages }) => {

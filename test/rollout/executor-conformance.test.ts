@@ -72,7 +72,7 @@ describe.each(places)('in $place', ({ options: where, module }) => {
     expect(reader.integrity()).toEqual([])
   })
 
-  test('says why rollouts wait for a backend that is gone', async () => {
+  test('reports why rollouts wait for an unavailable backend', async () => {
     await using runs = await temporaryRuns()
     const evaluation = evaluate({
       environment: module(fixture('counting')),
@@ -107,7 +107,7 @@ describe.each(places)('in $place', ({ options: where, module }) => {
     expect(summary.components['distinct']?.rollouts).toBe(20)
   })
 
-  test('what a rollout changes in its task or its options no other one sees', async () => {
+  test('changes that a rollout makes to its task or options are invisible to other rollouts', async () => {
     await using runs = await temporaryRuns()
     const { records } = await run({
       environment: module(fixture('changing')),
@@ -123,7 +123,7 @@ describe.each(places)('in $place', ({ options: where, module }) => {
     ])
   })
 
-  test('a failing environment is data, which names the function and its place', async () => {
+  test('a failing environment is recorded as data, with the function and its position', async () => {
     await using runs = await temporaryRuns()
     const { records, summary } = await run({
       environment: module(fixture('failing')),
@@ -149,7 +149,7 @@ describe.each(places)('in $place', ({ options: where, module }) => {
     expect(summary.toolFaults).toEqual([fault])
   })
 
-  test('stopping reaches the backend, and resuming goes on', async () => {
+  test('stopping aborts requests to the backend, and the run can be resumed', async () => {
     await using runs = await temporaryRuns()
     await using server = await SimulatorServer.start({ 'faults.hang': 1 })
     const stop = new AbortController()
@@ -182,7 +182,7 @@ describe.each(places)('in $place', ({ options: where, module }) => {
   })
 })
 
-test('every place comes to the same results and the same summary', async () => {
+test('every place gives the same results and the same summary', async () => {
   await using runs = await temporaryRuns()
   const all = await Promise.all(
     places.map(({ place, options, module }) =>
@@ -208,7 +208,7 @@ test('every place comes to the same results and the same summary', async () => {
 test.each([
   ['an environment given as an object', (environment: Environment) => ({ environment })],
   ['backends of a script', () => ({ environment: fixture('counting'), backends: {} })],
-])('%s is for the main thread only, and says so', async (_, given) => {
+])('%s works only on the main thread, and the error says so', async (_, given) => {
   await using runs = await temporaryRuns()
   const { default: environment } = await import('../fixtures/counting.ts')
   await expect(run({ ...given(environment), model: 'sim', workers: 2, run: { root: runs.root } })).rejects.toThrow(
@@ -216,7 +216,7 @@ test.each([
   )
 })
 
-test.each([0, 1.5, -1])('%d workers are refused', async (workers) => {
+test.each([0, 1.5, -1])('%d workers are refused as invalid', async (workers) => {
   await using runs = await temporaryRuns()
   const options = { environment: fixture('counting'), model: 'sim', workers, run: { root: runs.root } }
   await expect(run(options)).rejects.toThrow(/workers: expected/)

@@ -50,14 +50,14 @@ test.each([
   ['update', 'child'],
   ['reward', 'child'],
   ['reward', 'judge'],
-] as const)('%s: a %s that nobody awaits is given up before teardown', async (where, whom) => {
+] as const)('%s: a %s that is not awaited is aborted before teardown', async (where, whom) => {
   const { environment, script, events } = forgetful(where, whom)
   const { records } = await runScripted({ environment, script })
   expect(records[0]).toMatchObject({ outcome: 'completed', reward: 1 })
   expect(events).toEqual(['given up', 'torn down'])
 })
 
-test('whoever is forgotten may ask on, and nobody is asked', async () => {
+test('an abandoned child cannot send more requests', async () => {
   const outcomes = Promise.withResolvers<string[]>()
   const arrived = Promise.withResolvers<void>()
   const environment = defineEnvironment({
@@ -86,7 +86,7 @@ test('whoever is forgotten may ask on, and nobody is asked', async () => {
   expect(backend.requests.map(({ messages }) => messages[0]?.content)).toEqual(['go', prompt])
 })
 
-test('a record does not change once it was handed out', async () => {
+test('a record does not change after it was returned', async () => {
   await using runs = await temporaryRuns()
   const late = Promise.withResolvers<string>()
   let forgotten: Promise<unknown> | undefined

@@ -29,7 +29,7 @@ const failing =
   }
 
 describe('a group with a failed member', () => {
-  test('keep: the others are scored without it', async () => {
+  test('keep: the other members are scored without it', async () => {
     const { records } = await runScripted({
       environment: environment('keep'),
       attempts: 3,
@@ -40,7 +40,7 @@ describe('a group with a failed member', () => {
     expect(records[1]).toMatchObject({ outcome: 'model_error' })
   })
 
-  test('void: nobody in it gets a reward; other groups do', async () => {
+  test('void: no member of the group gets a reward; other groups do', async () => {
     const { records, summary } = await runScripted({
       environment: environment('void'),
       attempts: 3,
@@ -52,7 +52,7 @@ describe('a group with a failed member', () => {
     expect(summary).toMatchObject({ scored: 3, voided: 2 })
   })
 
-  test('replace: it runs again until it succeeds', async () => {
+  test('replace: the member runs again until it succeeds', async () => {
     const { records } = await runScripted({
       environment: environment('replace'),
       attempts: 3,
@@ -64,7 +64,7 @@ describe('a group with a failed member', () => {
     expect(records[1]?.attempt).toBe(3)
   })
 
-  test('replace: when its tries are used up the group is void', async () => {
+  test('replace: when its attempts are exhausted the group is void', async () => {
     const { records } = await runScripted({
       environment: environment('replace'),
       attempts: 3,
@@ -75,7 +75,7 @@ describe('a group with a failed member', () => {
   })
 })
 
-test('what has ended of a group stays ended when the run is stopped while a failed member is replaced', async () => {
+test('finished members of a group stay finished if the run stops while a failed member is replaced', async () => {
   await using runs = await temporaryRuns()
   const scored: string[] = []
   let isStuck = true
@@ -118,7 +118,7 @@ test('what has ended of a group stays ended when the run is stopped while a fail
   expect(scored.toSorted()).toEqual(['0-0 attempt 2', '0-1 attempt 2', '0-2 attempt 1'])
 })
 
-test('a group reward that throws is a reward_error of its members, not of the run', async () => {
+test('a group reward that throws gives its members a reward_error, and the run continues', async () => {
   const broken = defineEnvironment({
     name: 'broken-group',
     task: z.object({ index: z.number() }),
@@ -143,7 +143,7 @@ test('a group reward that throws is a reward_error of its members, not of the ru
   expect(records[0]?.error?.message).toMatch(/cannot compare/)
 })
 
-test('--retry-failed runs the failed members again and scores their whole groups anew', async () => {
+test('--retry-failed runs the failed members again and scores their whole groups again', async () => {
   await using runs = await temporaryRuns()
   const run = async (attemptsThatFail: number, retryFailed: boolean) => {
     const evaluation = evaluate({
@@ -167,7 +167,7 @@ test('--retry-failed runs the failed members again and scores their whole groups
 })
 
 test.each(['per rollout', 'per group'] as const)(
-  '--retry-failed after a reward failed %s scores again without asking the model again',
+  '--retry-failed after a reward failed %s scores again without calling the model',
   async (kind) => {
     await using runs = await temporaryRuns()
     let isBroken = true

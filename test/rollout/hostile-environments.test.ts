@@ -9,7 +9,7 @@ const tasks = () => [{ index: 0 }, { index: 1 }]
 const prompt = () => 'go'
 const never = (): Promise<never> => new Promise(() => {})
 
-describe('what an environment gets wrong costs its rollouts, never the run', () => {
+describe('a mistake of an environment fails its rollouts, never the run', () => {
   test.each([
     ['a note that is not JSON', { note: 10n as never }],
     ['a note that is a function', { note: (() => 1) as never }],
@@ -122,14 +122,14 @@ describe('what an environment gets wrong costs its rollouts, never the run', () 
   test.each([
     ['{"role":"assistant"}', 'completed'],
     ['{"role":"assistant","content":[null]}', 'model_error'],
-  ])('a backend of its own that replies %s', async (reply, outcome) => {
+  ])('a custom backend that replies %s', async (reply, outcome) => {
     const environment = defineEnvironment({ name: 'odd', task, tasks, prompt, reward: () => 1 })
     const script = () => unchecked(reply)
     const { records } = await runScripted({ environment, retries: 0, script })
     expect(records.map((record) => record.outcome)).toEqual([outcome, outcome])
   })
 
-  test.each(['rollout', 'group'])('a reward of a %s that turns the conversation round', async (kind) => {
+  test.each(['rollout', 'group'])('a reward of a %s that reverses the conversation', async (kind) => {
     // As JavaScript would do it, which has no `readonly`.
     const turnRound = (messages: readonly unknown[]): number => Array.prototype.reverse.call(messages).length
     const environment = defineEnvironment({
@@ -153,7 +153,7 @@ describe('what an environment gets wrong costs its rollouts, never the run', () 
   })
 
   test.each(['setup', 'agent', 'tool', 'reward', 'teardown'])(
-    'something without words, thrown by %s',
+    'a value that cannot be shown as text, thrown by %s',
     async (where) => {
       const speechless = (here: string): void => {
         if (here === where) throw Object.create(null)
@@ -196,7 +196,7 @@ describe('what an environment gets wrong costs its rollouts, never the run', () 
     },
   )
 
-  test('an agent that goes on after its end adds nothing to what its reward reads, and asks nobody', async () => {
+  test('an agent that continues after its end cannot change the messages of its reward or send requests', async () => {
     const late = Promise.withResolvers<void>()
     let asked: Promise<unknown> | undefined
     const environment = defineEnvironment({
@@ -223,7 +223,7 @@ describe('what an environment gets wrong costs its rollouts, never the run', () 
     expect(backend.requests).toHaveLength(1)
   })
 
-  test('a group reward that never answers ends with its time', async () => {
+  test('a group reward that never answers ends at its timeout', async () => {
     const environment = defineEnvironment({
       name: 'stuck-group',
       task,
@@ -243,7 +243,7 @@ describe('what an environment gets wrong costs its rollouts, never the run', () 
   test.each([
     ['later', Promise.resolve()],
     ['at once', undefined],
-  ])('a part of the reward hears that another one failed %s, before what it works on is torn down', async (_, when) => {
+  ])('a part of the reward is aborted when another part failed %s, before teardown', async (_, when) => {
     const received: string[] = []
     const environment = defineEnvironment({
       name: 'parts',
@@ -270,7 +270,7 @@ describe('what an environment gets wrong costs its rollouts, never the run', () 
     expect(received).toEqual([expect.stringContaining('reward "failing" threw Error'), 'teardown'])
   })
 
-  test('an agent that is not asynchronous is an agent_error, not a crash', async () => {
+  test('a synchronous agent that throws gives an agent_error, not a crash', async () => {
     const environment = defineEnvironment({
       name: 'hasty',
       task,
@@ -285,7 +285,7 @@ describe('what an environment gets wrong costs its rollouts, never the run', () 
     expect(records.map(({ outcome }) => outcome)).toEqual(['agent_error', 'agent_error'])
   })
 
-  test('a source of tasks that waits for ever does not keep a run from stopping or draining', async () => {
+  test('a task source that never answers does not keep a run from stopping or draining', async () => {
     for (const way of ['stop', 'drain'] as const) {
       const environment = defineEnvironment({
         name: 'waiting',
@@ -312,7 +312,7 @@ describe('what an environment gets wrong costs its rollouts, never the run', () 
     }
   })
 
-  test('a setup that comes to something after its time is torn down again', async () => {
+  test('a setup that finishes after its timeout is torn down', async () => {
     const opened: number[] = []
     const closed: unknown[] = []
     const late = Promise.withResolvers<void>()
@@ -344,7 +344,7 @@ describe('what an environment gets wrong costs its rollouts, never the run', () 
   })
 })
 
-test('a tool that times out takes the child it started with it', async () => {
+test('a tool that times out cancels the child it started', async () => {
   const ended: string[] = []
   const environment = defineEnvironment({
     name: 'parent',
@@ -377,7 +377,7 @@ test('a tool that times out takes the child it started with it', async () => {
   expect(ended).toEqual(['cancelled'])
 })
 
-describe('money', () => {
+describe('the cost limit', () => {
   const environment = defineEnvironment({
     name: 'costly',
     task,
@@ -394,7 +394,7 @@ describe('money', () => {
     usage: { calls: 1, input: 0, cachedInput: 0, output: 4, reasoning: 0 },
   })
 
-  test('once it is spent nothing new starts, in this launch or the next', async () => {
+  test('when reached, nothing new starts, in this launch or the next', async () => {
     await using runs = await temporaryRuns()
     const sit = () =>
       evaluate({
@@ -418,7 +418,7 @@ describe('money', () => {
   test.for([
     ['', 'max_cost'],
     [', after a drain either', 'drained'],
-  ])('once it is spent, what fails is not tried again%s', async ([drained, end]) => {
+  ])('when reached, failed rollouts are not retried%s', async ([drained, end]) => {
     let asked = 0
     await using runs = await temporaryRuns()
     const evaluation = evaluate({
@@ -458,7 +458,7 @@ describe('money', () => {
     expect(asked).toBe(2)
   })
 
-  test('what a retried attempt cost is counted, beside the results', async () => {
+  test('the cost of a retried attempt is counted separately from the results', async () => {
     const { summary } = await runScripted({
       environment: defineEnvironment({
         name: 'retried',
@@ -484,7 +484,7 @@ describe('money', () => {
   })
 })
 
-test('the summary may be asked for before the results are read', async () => {
+test('the summary may be requested before the results are read', async () => {
   await using runs = await temporaryRuns()
   const evaluation = evaluate({
     environment: defineEnvironment({ name: 'early', task, tasks, prompt, reward: () => 1 }),
@@ -497,7 +497,7 @@ test('the summary may be asked for before the results are read', async () => {
   expect((await summary).rollouts).toBe(2)
 })
 
-test('a run whose options hold a secret can be resumed, and its difference is told without it', async () => {
+test('a run with a secret option can be resumed, and the mismatch error does not contain the secret', async () => {
   await using runs = await temporaryRuns()
   const environment = defineEnvironment({
     name: 'secretive',
@@ -516,7 +516,7 @@ test('a run whose options hold a secret can be resumed, and its difference is to
   expect(String(mismatch)).not.toContain('sk-very-secret')
 })
 
-test('time that a backend wasted in failed tries is not the agent’s', async () => {
+test('time that failed tries waste does not count against the timeout of the agent', async () => {
   const environment = defineEnvironment({
     name: 'patient',
     task,
@@ -543,7 +543,7 @@ test('time that a backend wasted in failed tries is not the agent’s', async ()
   expect(records).toMatchObject([{ outcome: 'completed' }])
 })
 
-test('waiting for a judge’s turn does not use up the reward’s time', async () => {
+test('waiting for a judge does not use the time limit of the reward', async () => {
   using clock = new HurriedClock()
   const count = 10
   const allAsk = Promise.withResolvers<void>()

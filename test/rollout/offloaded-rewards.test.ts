@@ -98,7 +98,7 @@ function heavyJob(
   }
 }
 
-test('an offloaded reward runs on a thread of its own, with the environment’s options and plain data', async () => {
+test('an offloaded reward runs on its own thread, with the options of the environment and plain data', async () => {
   await using offloaded = await openExecutor()
   const scored = await offloaded.run({ how: 'score' })
   expect(scored).toMatchObject({ outcome: 'completed', reward: 24, rewards: { judged: { score: 12, weight: 2 } } })
@@ -110,7 +110,7 @@ test('an offloaded reward runs on a thread of its own, with the environment’s 
   expect((await offloaded.run({ how: 'thread' })).rewards).toEqual(where.rewards)
 })
 
-test('an endless one is stopped at its limit and named, others are scored meanwhile, and its thread is replaced', async () => {
+test('an endless reward is stopped at its limit and named; others are scored and its thread is replaced', async () => {
   await using offloaded = await openExecutor({ rewardThreads: 2 })
   const [endless, ...others] = await Promise.all(['spin', 'score', 'score'].map((how) => offloaded.run({ how })))
   expect(endless).toMatchObject({ outcome: 'reward_error', reward: null, error: { code: 'reward_failed' } })
@@ -129,7 +129,7 @@ test.each([
   ['stray', 'the thread it ran on died: nobody caught this'],
   ['stray-null', 'the thread it ran on died: null'],
   ['nothing', 'gave NaN'],
-])('one that does "%s" fails alone', async (how, message) => {
+])('a reward that does "%s" fails alone', async (how, message) => {
   await using offloaded = await openExecutor({ rewardThreads: 1 })
   const failed = await offloaded.run({ how })
   expect(failed).toMatchObject({ outcome: 'reward_error', reward: null })
@@ -149,7 +149,7 @@ test('a cancelled rollout ends its reward at once', async () => {
   expect((await offloaded.run({ how: 'score' })).reward).toBe(24)
 })
 
-test('threads follow the load up to their limit, and waiting for one costs no time', async () => {
+test('threads follow the load up to their limit, and waiting for a thread does not count as reward time', async () => {
   await using pool = new RewardPool({ specifier, options: {}, maxThreads: 2 })
   const stop = new AbortController()
   using hanging = heavyJob({ how: 'hang' }, { signal: stop.signal })
@@ -166,7 +166,7 @@ test('threads follow the load up to their limit, and waiting for one costs no ti
   expect(pool.status().waitP99Ms).toBeGreaterThan(100)
 })
 
-test('one that leaves the queue is not run', async () => {
+test('a reward that is cancelled in the queue does not run', async () => {
   await using pool = new RewardPool({ specifier, options: {}, maxThreads: 1 })
   await using started = await markFile()
   const stop = new AbortController()
@@ -186,7 +186,7 @@ test('one that leaves the queue is not run', async () => {
   expect(existsSync(started.file)).toBe(false)
 })
 
-test('a task that cannot go to another thread is refused in so many words', async () => {
+test('a task that cannot be sent to another thread is refused with the reason', async () => {
   await using pool = new RewardPool({ specifier, options: {} })
   using job = heavyJob({ how: 'score', answer: () => 42 })
   await expect(pool.score(job)).rejects.toThrow(/cannot be sent to another thread: .*; tasks must be plain values/)
@@ -194,7 +194,7 @@ test('a task that cannot go to another thread is refused in so many words', asyn
   expect(await pool.score(plain)).toBe(10)
 })
 
-test('an environment that cannot be loaded there fails every reward, and is tried anew for the next', async () => {
+test('an environment that fails to load on the thread fails the reward, and is loaded again for the next', async () => {
   const broken = pathToFileURL(join(import.meta.dirname, '../fixtures/throws-on-load.ts')).href
   await using pool = new RewardPool({ specifier: broken, options: {} })
   for (let round = 0; round < 2; round += 1) {
@@ -203,7 +203,7 @@ test('an environment that cannot be loaded there fails every reward, and is trie
   }
 })
 
-test('a thread on which the environment could not be loaded is ended, whatever that left open', async () => {
+test('a thread that failed to load the environment is ended, whatever it left open', async () => {
   const before = activeResources()
   const busy = pathToFileURL(join(import.meta.dirname, '../fixtures/throws-while-busy.ts')).href
   await using pool = new RewardPool({ specifier: busy, options: {} })
@@ -214,7 +214,7 @@ test('a thread on which the environment could not be loaded is ended, whatever t
   expect(await leftSince(before)).toEqual([])
 })
 
-test('a thread that ends while it loads the environment fails every reward, and is tried anew for the next', async () => {
+test('a thread that exits while it loads the environment fails the reward, and the next gets a new thread', async () => {
   const before = runningThreads()
   const ending = pathToFileURL(join(import.meta.dirname, '../fixtures/exits-on-load.ts')).href
   await using pool = new RewardPool({ specifier: ending, options: {} })
@@ -225,7 +225,7 @@ test('a thread that ends while it loads the environment fails every reward, and 
   expect(threadsSince(before)).toBe(0)
 })
 
-test('closing ends what runs, twice as well as once, and leaves nothing', async () => {
+test('closing a pool ends running rewards, also when closed twice, and leaves nothing behind', async () => {
   const before = { threads: runningThreads(), resources: activeResources() }
   {
     const pool = new RewardPool({ specifier, options: {}, maxThreads: 2 })
@@ -243,7 +243,7 @@ test('closing ends what runs, twice as well as once, and leaves nothing', async 
   expect(await leftSince(before.resources)).toEqual([])
 })
 
-test('an environment given as an object has no module to load', async () => {
+test('an environment given as an object cannot have offloaded rewards', async () => {
   await using runs = await temporaryRuns()
   const { environment } = await loadEnvironment(specifier)
   const evaluation = evaluate({ environment, model: 'sim', run: { root: runs.root } })
@@ -252,7 +252,7 @@ test('an environment given as an object has no module to load', async () => {
   )
 })
 
-test('a reward that blocks the loop is recorded by its name, once', async () => {
+test('a reward that blocks the loop is recorded by name, once', async () => {
   await using offloaded = await openExecutor()
   for (let round = 0; round < 3; round += 1) {
     expect((await offloaded.run({ how: 'spin-here' })).outcome).toBe('completed')
@@ -265,7 +265,7 @@ test('a reward that blocks the loop is recorded by its name, once', async () => 
   expect(more.length).toBeLessThan(2)
 })
 
-test.each([undefined, 1])('an evaluation scores by it, with workers: %s', async (workers) => {
+test.each([undefined, 1])('an evaluation uses offloaded rewards, with workers: %s', async (workers) => {
   await using runs = await temporaryRuns()
   const evaluation = evaluate({
     environment: join(import.meta.dirname, '../fixtures/offloaded.ts'),
@@ -277,7 +277,7 @@ test.each([undefined, 1])('an evaluation scores by it, with workers: %s', async 
   expect(await Array.fromAsync(evaluation)).toMatchObject([{ outcome: 'completed', reward: 22 }])
 })
 
-test('an endless one is named on a worker, too', async () => {
+test('an endless reward is named on a worker', async () => {
   await using runs = await temporaryRuns()
   const evaluation = evaluate({
     environment: join(import.meta.dirname, '../fixtures/offloaded.ts'),

@@ -2,7 +2,7 @@ import { expect, test } from 'vitest'
 import { RolloutServer } from '../../src/serve/index.ts'
 import { echo, TestServer } from '../support/serve/test-server.ts'
 
-test('with a key, everything but the probes asks for it', async () => {
+test('with an access key, every route except the probes requires it', async () => {
   await using server = await TestServer.start(echo, { accessKey: 'sesame' })
   const task = { task: { word: 'a' } }
   expect((await server.post(task)).status).toBe(401)
@@ -17,7 +17,7 @@ test('with a key, everything but the probes asks for it', async () => {
   expect((await server.get('/ready')).body).toEqual({ status: 'ready' })
 })
 
-test('without a key, Host and Origin must name this server exactly; with one, they need not', async () => {
+test('without an access key, Host and Origin must be those of the server; with a key they may differ', async () => {
   await using server = await TestServer.start(echo)
   await using locked = await TestServer.start(echo, { accessKey: 'sesame' })
   const { port, host } = new URL(server.httpServer.url)
@@ -66,7 +66,7 @@ test('without a key, Host and Origin must name this server exactly; with one, th
   }
 })
 
-test.each(['0.0.0.0', '::', '192.168.1.4'])('%s is not listened on without a key', async (host) => {
+test.each(['0.0.0.0', '::', '192.168.1.4'])('listening on %s requires an access key', async (host) => {
   await using server = await TestServer.start(echo)
   await expect(RolloutServer.open({ service: server.service, host, port: 0 })).rejects.toMatchObject({
     code: 'config_invalid',
@@ -77,7 +77,7 @@ test.each(['0.0.0.0', '::', '192.168.1.4'])('%s is not listened on without a key
 test.each([
   ['127.0.0.1', 'with a line end, as a file has it\n', 'clients cannot send it'],
   ['0.0.0.0', 'sesame', 'fewer than 16 characters'],
-])('on %s a key is refused that locks nothing, or everybody out', async (host, accessKey, problem) => {
+])('on %s an ineffective or unusable access key is refused', async (host, accessKey, problem) => {
   await using server = await TestServer.start(echo)
   await expect(RolloutServer.open({ service: server.service, host, port: 0, accessKey })).rejects.toMatchObject({
     code: 'config_invalid',
@@ -85,7 +85,7 @@ test.each([
   })
 })
 
-test('a port that is taken is said to be', async () => {
+test('a port that is taken is reported', async () => {
   await using server = await TestServer.start(echo)
   const port = Number(new URL(server.httpServer.url).port)
   await expect(RolloutServer.open({ service: server.service, port })).rejects.toMatchObject({
@@ -94,7 +94,7 @@ test('a port that is taken is said to be', async () => {
   })
 })
 
-test('metrics name what the server does', async () => {
+test('metrics describe the work of the server', async () => {
   await using server = await TestServer.start(echo)
   await server.lines({ tasks: [{ word: 'a' }, { word: 'b' }] })
   const text = await server.text('/metrics')

@@ -31,7 +31,7 @@ const mistakes: readonly [what: string, body: unknown, status: number, code: str
   ['sampling that is', `{"task":{"word":"a"},"sampling":{"extra":{"x":${nested}}}}`, 400, 'usage', /256 levels/],
 ]
 
-test('what does not fit is refused, with the reason, and nothing of it is kept', async () => {
+test('an invalid request is refused with the reason, and nothing of it is stored', async () => {
   await using server = await TestServer.start(echo, {
     bounds: { maxTasksPerRequest: 100, maxTaskBytes: 2_000, maxQueuedRollouts: 50, maxQueuedBytes: 60_000 },
   })
@@ -44,7 +44,7 @@ test('what does not fit is refused, with the reason, and nothing of it is kept',
   expect((await server.get('/v1/rollouts')).body).toEqual({ rollouts: [] })
 })
 
-test('a large body that does not fit is refused in the same way', async () => {
+test('a large invalid body is refused in the same way', async () => {
   await using server = await TestServer.start(echo, { bounds: { maxBodyBytes: 400_000 } })
   const tasks = Array.from({ length: 9_000 }, (_, index) => (index === 8_000 ? { word: 5 } : { word: `word ${index}` }))
   const invalid = await server.post({ tasks })
@@ -57,7 +57,7 @@ test('a large body that does not fit is refused in the same way', async () => {
   expect((await server.post(`{"tasks":[${deep}]}`)).body).toMatchObject({ error: { code: 'usage' } })
 })
 
-test('a body that is not UTF-8 is refused, small or large, and no byte of it is replaced', async () => {
+test('a body that is not UTF-8 is refused, small or large, and the error gives the byte', async () => {
   await using server = await TestServer.start(echo)
   for (const length of [1, 200_000]) {
     const before = `{"task":{"word":"${'x'.repeat(length)}`
@@ -71,7 +71,7 @@ test('a body that is not UTF-8 is refused, small or large, and no byte of it is 
   expect(server.backend.requests).toEqual([])
 })
 
-test('a large body that fits is accepted', async () => {
+test('a large valid body is accepted', async () => {
   await using server = await TestServer.start(echo)
   const tasks = Array.from({ length: 500 }, (_, index) => ({ word: `${index} ${'x'.repeat(500)}` }))
   const lines = await server.lines({ tasks })
@@ -79,7 +79,7 @@ test('a large body that fits is accepted', async () => {
   expect(lines.every(({ outcome }) => outcome === 'completed')).toBe(true)
 })
 
-test('requests that no route is for', async () => {
+test('requests without a route are refused', async () => {
   await using server = await TestServer.start(echo)
   const send = async (path: string, init: RequestInit): Promise<{ status: number; code: string }> => {
     const reply = await fetch(`${server.httpServer.url}${path}`, init)
@@ -108,7 +108,7 @@ test('requests that no route is for', async () => {
   expect(await send('/v1/rollouts', packed)).toEqual({ status: 415, code: 'unsupported_type' })
 })
 
-test('a body need not say how long it is, but is not longer than it may be for that', async () => {
+test('a body may have no content-length, but is held to the size limit', async () => {
   await using server = await TestServer.start(echo, { bounds: { maxBodyBytes: 500_000 } })
   const send = async (text: string): Promise<number> => {
     const body = new Blob([text]).stream()
@@ -121,7 +121,7 @@ test('a body need not say how long it is, but is not longer than it may be for t
   expect(await send(JSON.stringify({ tasks: [...tasks, ...tasks] }))).toBe(413)
 })
 
-test('a full queue refuses until there is room again', async () => {
+test('a full queue refuses requests until there is room again', async () => {
   const release = Promise.withResolvers<string>()
   await using server = await TestServer.start(() => release.promise, {
     concurrency: 1,
@@ -140,7 +140,7 @@ test('a full queue refuses until there is room again', async () => {
   expect((await server.post({ task })).status).toBe(200)
 })
 
-test('an id of 128 characters is an id like any other; a DELETE may say what it does not send', async () => {
+test('a request id may have 128 characters, and a DELETE may have a content type without a body', async () => {
   await using server = await TestServer.start(echo)
   const id = 'x'.repeat(128)
   expect((await server.post({ requestId: id, task })).status).toBe(200)
@@ -149,7 +149,7 @@ test('an id of 128 characters is an id like any other; a DELETE may say what it 
   expect({ status: reply.status, body: await reply.json() }).toEqual({ status: 200, body: { id, cancelling: 0 } })
 })
 
-test('a request that runs is not forgotten, however few are remembered', async () => {
+test('a running request is not forgotten, even if the limit of remembered requests is lower', async () => {
   const release = Promise.withResolvers<string>()
   await using server = await TestServer.start(() => release.promise, { bounds: { maxRememberedRequests: 1 } })
   for (const requestId of ['first', 'second']) await server.post({ requestId, task, detached: true })
@@ -164,7 +164,7 @@ test.each([
   [{ bounds: { maxTaskBytes: '3' } }, 'bounds.maxTaskBytes: expected number, got string'],
   [{ bounds: { maxTaskByte: 3 } }, 'bounds: `maxTaskByte` is not known; did you mean `maxTaskBytes`?'],
   [{ run: { folder: 'x' } }, 'run: `folder` is not known; there are root, name'],
-])('a service is refused what it does not know: %j', async (misspelt: object, problem) => {
+])('invalid service options are refused: %j', async (misspelt: object, problem) => {
   const options: ServiceOptions = Object.assign({ environment: 'arithmetic', model: 'sim' }, misspelt)
   await expect(RolloutService.open(options)).rejects.toMatchObject({
     code: 'config_invalid',
@@ -200,7 +200,7 @@ const brokenRequests: readonly [what: string, text: string, status: number, code
   ['an expectation', 'GET / HTTP/1.1\r\nhost: x\r\nexpect: much\r\n\r\n', 417, 'usage', /100-continue/],
 ]
 
-test('malformed HTTP is refused in the documented shape', async () => {
+test('malformed HTTP is refused with the documented error format', async () => {
   await using server = await TestServer.start(echo)
   for (const [what, text, status, code, message] of brokenRequests) {
     const refusal = { error: { code, message: expect.stringMatching(message) as string } }

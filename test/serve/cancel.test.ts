@@ -3,7 +3,7 @@ import { temporaryRuns, type Script } from 'millrace/testing'
 import { expect, test } from 'vitest'
 import { HeldAnswers, TestServer, wordEnvironment } from '../support/serve/test-server.ts'
 
-test('a running rollout is cancelled, upstream too', async () => {
+test('cancelling a running rollout aborts its upstream request', async () => {
   const answers = new HeldAnswers()
   await using server = await TestServer.start(answers.script)
   const reply = server.post({ task: { word: 'apple' } })
@@ -20,7 +20,7 @@ test('a running rollout is cancelled, upstream too', async () => {
   })
 })
 
-test('one that waits is cancelled without waiting for a place', async () => {
+test('a queued rollout can be cancelled while it waits', async () => {
   const answers = new HeldAnswers()
   await using server = await TestServer.start(answers.script, { concurrency: 1 })
   const running = server.post({ task: { word: 'holds the place' } })
@@ -38,7 +38,7 @@ test('one that waits is cancelled without waiting for a place', async () => {
   expect(answers.asked, 'neither was run').toEqual(new Set(['holds the place']))
 })
 
-test('while it drains, one that is not started, or not started over, can be cancelled', async () => {
+test('a rollout that is queued or to be retried can be cancelled during a drain', async () => {
   const answers = new HeldAnswers()
   const script: Script = async (request) => {
     const answer = await answers.script(request)
@@ -68,7 +68,7 @@ test('while it drains, one that is not started, or not started over, can be canc
   expect(answers.asked, 'it was not run').not.toContain('waits')
 })
 
-test('a request is cancelled as a whole; what has ended stays as it is', async () => {
+test('cancelling a request cancels all its rollouts that have not ended', async () => {
   const answers = new HeldAnswers()
   await using server = await TestServer.start(answers.script, { concurrency: 2 })
   answers.release('done')
@@ -81,7 +81,7 @@ test('a request is cancelled as a whole; what has ended stays as it is', async (
   expect(outcomes).toEqual({ '0-0': 'completed', '1-0': 'cancelled', '2-0': 'cancelled', '3-0': 'cancelled' })
 })
 
-test('what an environment does not take any more ends when its request is cancelled', async () => {
+test('rows that the environment no longer accepts end when their request is cancelled', async () => {
   await using runs = await temporaryRuns()
   const run = { root: runs.root, name: 'served' }
   const answers = new HeldAnswers()
@@ -113,7 +113,7 @@ test('what an environment does not take any more ends when its request is cancel
 test.each([
   ['at once', {}, 15_000],
   ['after a while if it gave its request an id', { requestId: 'left' }, 20],
-])('a client that goes away takes its rollouts with it, %s', async (_when, named, abandonGraceMs) => {
+])('a client that disconnects cancels its rollouts, %s', async (_when, named, abandonGraceMs) => {
   const answers = new HeldAnswers()
   await using server = await TestServer.start(answers.script, { concurrency: 1, bounds: { abandonGraceMs } })
   const { body } = await server.open({ ...named, tasks: [{ word: 'runs' }, { word: 'waits' }, { word: 'x' }] })
@@ -128,7 +128,7 @@ test.each([
   expect(answers.asked).toEqual(new Set(['runs']))
 })
 
-test('so does one that waits for a single result', async () => {
+test('a client that disconnects while it waits for a single result cancels its rollout', async () => {
   const answers = new HeldAnswers()
   await using server = await TestServer.start(answers.script)
   const leaving = new AbortController()
@@ -148,7 +148,7 @@ test('so does one that waits for a single result', async () => {
 /** Leaving is told to the service itself: over HTTP nothing says when a server has noticed that a client has gone. */
 const shared = { requestId: 'shared', tasks: [{ word: 'a' }, { word: 'b' }] }
 
-test('while another client reads the same request, one may go', async () => {
+test('a client that disconnects does not cancel a request that another client reads', async () => {
   const answers = new HeldAnswers()
   await using server = await TestServer.start(answers.script, { bounds: { abandonGraceMs: 0 } })
   const leaves = await server.service.submit(shared)
@@ -160,7 +160,7 @@ test('while another client reads the same request, one may go', async () => {
   expect(results.map(({ record }) => record?.outcome)).toEqual(['completed', 'completed'])
 })
 
-test('a client whose connection broke finds its rollouts where they were', async () => {
+test('a client whose connection broke can rejoin its rollouts', async () => {
   const answers = new HeldAnswers()
   await using server = await TestServer.start(answers.script)
   const first = await server.service.submit(shared)
@@ -172,7 +172,7 @@ test('a client whose connection broke finds its rollouts where they were', async
   expect(answers.aborted.size).toBe(0)
 })
 
-test('a request that is asked for again as detached belongs to nobody from then on', async () => {
+test('a request that is repeated as detached is no longer cancelled with its client', async () => {
   const answers = new HeldAnswers()
   await using server = await TestServer.start(answers.script, { bounds: { abandonGraceMs: 0 } })
   const first = await server.service.submit(shared)
@@ -184,7 +184,7 @@ test('a request that is asked for again as detached belongs to nobody from then 
   expect(text.match(/"outcome":"completed"/g)).toHaveLength(2)
 })
 
-test('a request that was asked for again as detached is that for the next launch, too', async () => {
+test('a request that was repeated as detached stays detached in the next launch', async () => {
   await using runs = await temporaryRuns()
   const run = { root: runs.root, name: 'served' }
   const options = { run, bounds: { abandonGraceMs: 0 } }
@@ -206,7 +206,7 @@ test('a request that was asked for again as detached is that for the next launch
   expect(server.service.record('0-0')).toMatchObject({ outcome: 'completed' })
 })
 
-test('a detached request outlives its readers', async () => {
+test('a detached request continues when its readers disconnect', async () => {
   const answers = new HeldAnswers()
   await using server = await TestServer.start(answers.script)
   await server.post({ requestId: 'detached', task: { word: 'apple' }, detached: true })
@@ -220,7 +220,7 @@ test('a detached request outlives its readers', async () => {
   expect(server.service.record('0-0')).toMatchObject({ outcome: 'completed' })
 })
 
-test('a cancelled member does not keep its group from being settled', async () => {
+test('a group is settled although one member was cancelled', async () => {
   const answers = new HeldAnswers()
   const environment = defineEnvironment({
     name: 'groups',

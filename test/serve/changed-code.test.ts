@@ -5,7 +5,7 @@ import { ScriptedBackend, temporaryRuns } from 'millrace/testing'
 import { expect, test } from 'vitest'
 import { fixture } from '../support/cli/millrace-process.ts'
 
-test('a server whose code changed keeps that with its run, from its next rollout on', async () => {
+test('a server with changed code records that in its run from its next rollout', async () => {
   await using runs = await temporaryRuns()
   const { root } = runs
   const file = join(root, 'served', 'run.json')

@@ -5,7 +5,7 @@ import { activeResources, leftSince } from '../support/kit/active-resources.ts'
 import type { RolloutServer } from '../../src/serve/index.ts'
 import { echo, HeldAnswers, linesOf, TestServer } from '../support/serve/test-server.ts'
 
-test('nothing is left open, whatever was going on', async () => {
+test('closing during work leaves no resources open', async () => {
   const before = activeResources()
   {
     const answers = new HeldAnswers()
@@ -25,7 +25,7 @@ test('nothing is left open, whatever was going on', async () => {
   expect(await leftSince(before)).toEqual([])
 })
 
-test('a service that cannot start leaves nothing either', async () => {
+test('a service that fails to start leaves no resources open', async () => {
   await using runs = await temporaryRuns()
   const before = activeResources()
   const starting = TestServer.start(
@@ -39,7 +39,7 @@ test('a service that cannot start leaves nothing either', async () => {
   expect(await leftSince(before)).toEqual([])
 })
 
-test('draining lets what runs end, and leaves what waits to the next launch', async () => {
+test('draining lets running rollouts end, and leaves queued ones to the next launch', async () => {
   const answers = new HeldAnswers()
   await using server = await TestServer.start(answers.script, { concurrency: 1 })
   const running = server.post({ task: { word: 'runs' } })
@@ -56,7 +56,7 @@ test('draining lets what runs end, and leaves what waits to the next launch', as
   expect(answers.asked).toEqual(new Set(['runs']))
 })
 
-test('what is closed twice, or drained and closed, is closed once', async () => {
+test('closing twice, or draining and closing, closes once', async () => {
   await using server = await TestServer.start(echo)
   await server.post({ task: { word: 'a' } })
   await server.service.drain()
@@ -70,7 +70,7 @@ test('what is closed twice, or drained and closed, is closed once', async () => 
   expect(server.service.status().state).toBe('closed')
 })
 
-test('a HTTP server closes when the last reply has gone out, though its client keeps the connection', async () => {
+test('an HTTP server closes after the last reply, although its client keeps the connection', async () => {
   const answers = new HeldAnswers()
   await using server = await TestServer.start(answers.script)
   const { body } = await server.open({ tasks: [{ word: 'a' }, { word: 'b' }] })

@@ -38,7 +38,7 @@ function halfUpload(
   return { socket, written: written.promise, [Symbol.dispose]: () => void socket.destroy() }
 }
 
-test('threads follow the load up to the limit, and what waited is reported', async () => {
+test('threads follow the load up to the limit, and waiting times are reported', async () => {
   await using parts = await poolWithRollout(2)
   const { pool } = parts
   expect(pool.status()).toMatchObject({ threads: 1, maxThreads: 2, jobs: 0 })
@@ -65,7 +65,7 @@ test('the wait for a thread is not measured with the wall clock', async () => {
   expect(parts.pool.status().queueWaitMaxMs).toBeLessThanOrEqual(performance.now() - startMs)
 })
 
-test('replies that nobody reads hold up nobody, up to a bound; one that is left gives its place back', async () => {
+test('unread replies do not delay others up to a limit, and an abandoned reply frees its slot', async () => {
   await using parts = await poolWithRollout(1)
   const { pool } = parts
   const stalled = Array.from({ length: 63 }, () => pool.encode('0-0', 'record'))
@@ -82,7 +82,7 @@ test('replies that nobody reads hold up nobody, up to a bound; one that is left 
   await expect.poll(() => pool.status().jobs).toBe(0)
 })
 
-test('too many at once are refused, and the others are answered', async () => {
+test('jobs beyond the limit are refused, and the others are answered', async () => {
   await using parts = await poolWithRollout(1, 'short')
   const { pool } = parts
   const asked = await Promise.allSettled(Array.from({ length: 1_500 }, () => pool.heads(['0-0'])))
@@ -94,7 +94,7 @@ test('too many at once are refused, and the others are answered', async () => {
   expect(await pool.heads(['0-0', '9-9'])).toMatchObject([{ id: '0-0', outcome: 'completed' }])
 })
 
-test('what is not there fails by itself; closing fails what is under way', async () => {
+test('a missing rollout fails only its own job; closing fails running jobs', async () => {
   await using parts = await poolWithRollout(1)
   const { pool } = parts
   await expect(Array.fromAsync(pool.encode('9-9', 'record'))).rejects.toMatchObject({ code: 'internal' })
@@ -110,13 +110,13 @@ test('what is not there fails by itself; closing fails what is under way', async
   await expect(pool.heads(['0-0'])).rejects.toMatchObject({ code: 'closed' })
 })
 
-test('a run that cannot be read is said to be, at once', async () => {
+test('a run that cannot be read is reported at once', async () => {
   const before = runningThreads()
   await expect(CodecPool.start('/nowhere', 1)).rejects.toMatchObject({ code: 'worker_lost' })
   expect(threadsSince(before)).toBe(0)
 })
 
-test('a thread that cannot start costs those nothing who wait for the others', async () => {
+test('a thread that fails to start does not affect jobs on other threads', async () => {
   await using server = await TestServer.start(() => long)
   await server.post({ task: { word: 'large' } })
   const { folder } = server.service.info
@@ -130,7 +130,7 @@ test('a thread that cannot start costs those nothing who wait for the others', a
   expect(pool.status()).toMatchObject({ jobs: 0, queued: 0 })
 })
 
-test('a client that leaves in the middle of a large body leaves nothing behind', async () => {
+test('a client that disconnects during a large body leaves nothing behind', async () => {
   await using server = await TestServer.start(echo, { bounds: { maxBodiesBytes: 2_000_000 } })
   const faults: MillraceError[] = []
   await using httpServer = await RolloutServer.open({
@@ -153,7 +153,7 @@ test('a client that leaves in the middle of a large body leaves nothing behind',
   expect(faults, 'a client that leaves is no fault of the server').toEqual([])
 })
 
-test('clients that are slow to send their bodies hold up nobody', async () => {
+test('slow uploads do not delay other clients', async () => {
   await using server = await TestServer.start(echo)
   await using slow = new AsyncDisposableStack()
   const clients = Array.from({ length: 60 }, () => slow.use(halfUpload(server.httpServer, 400_000)))
@@ -163,7 +163,7 @@ test('clients that are slow to send their bodies hold up nobody', async () => {
   expect((await server.post({ tasks, detached: true })).status).toBe(202)
 })
 
-test('bodies that are announced and do not come keep nobody out', async () => {
+test('announced bodies that never arrive do not block other clients', async () => {
   await using server = await TestServer.start(echo, { bounds: { maxBodyBytes: 1_000, maxBodiesBytes: 2_000 } })
   await using silent = new AsyncDisposableStack()
   const head = 'POST /v1/rollouts HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\nexpect: 100-continue'
@@ -179,7 +179,7 @@ test('bodies that are announced and do not come keep nobody out', async () => {
   expect((await server.post({ task: { word: 'w'.repeat(900) } })).status).toBe(200)
 })
 
-test('a client that leaves at once leaves nothing running', async () => {
+test('clients that disconnect at once leave nothing running', async () => {
   await using server = await TestServer.start(() => new Promise<string>(() => {}))
   const body = JSON.stringify({ task: { word: 'gone' } })
   const head = `POST /v1/rollouts HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: ${body.length}`

@@ -9,7 +9,7 @@ const onSettled = (): void => {
   throw new Error('mine')
 }
 
-test('a listener of results that throws', async () => {
+test('a result listener that throws fails the service', async () => {
   const answers = new HeldAnswers()
   await using server = await TestServer.start(answers.script, { onSettled })
   const { results } = await server.service.submit({ tasks: [{ word: 'apple' }, { word: 'pear' }] })
@@ -20,7 +20,7 @@ test('a listener of results that throws', async () => {
   expect(server.service.readiness()).toMatchObject({ isReady: false })
 })
 
-test('the same for one that is cancelled before it ran', async () => {
+test('a result listener that throws for a cancelled queued rollout fails the service', async () => {
   const answers = new HeldAnswers()
   await using server = await TestServer.start(answers.script, { onSettled, concurrency: 1 })
   const { results } = await server.service.submit({ tasks: [{ word: 'apple' }, { word: 'pear' }, { word: 'plum' }] })
@@ -30,7 +30,7 @@ test('the same for one that is cancelled before it ran', async () => {
   expect(server.service.failure.aborted).toBe(true)
 })
 
-test('a store that fails', async () => {
+test('a store failure fails the service', async () => {
   await using runs = await temporaryRuns()
   const answers = new HeldAnswers()
   await using server = await TestServer.start(answers.script, { run: { root: runs.root, name: 'served' } })

@@ -3,7 +3,7 @@ import { temporaryRuns } from 'millrace/testing'
 import { expect, it } from 'vitest'
 
 /** See test/store/full-disk.test.ts for what it needs of the machine. */
-it('a full disk is said to everybody; with more room the next launch finishes what was accepted', async () => {
+it('a full disk fails every request; with more space the next launch finishes the accepted ones', async () => {
   await using place = await temporaryRuns()
   const script = new URL('../support/serve/full-disk-run.ts', import.meta.url).pathname
   const inNamespace = 'mount -t tmpfs -o size=6m tmpfs "$1" && exec "$2" --no-warnings "$3" "$1"'

@@ -6,7 +6,7 @@ import { echo, HeldAnswers, TestServer, type RecordLine } from '../support/serve
 
 const request = { requestId: 'again', tasks: [{ word: 'a' }, { word: 'b' }] }
 
-test('a request that is repeated while it runs joins its rollouts', async () => {
+test('a repeated request joins its running rollouts', async () => {
   const answers = new HeldAnswers()
   await using server = await TestServer.start(answers.script)
   const both = [server.lines(request), server.lines(request)]
@@ -17,7 +17,7 @@ test('a request that is repeated while it runs joins its rollouts', async () => 
   expect(server.backend.requests).toHaveLength(2)
 })
 
-test('a request that is repeated afterwards gets the same rollouts', async () => {
+test('a request repeated after its end gets the same rollouts', async () => {
   await using server = await TestServer.start(echo)
   const first = await server.lines(request)
   const second = await server.lines(request)
@@ -29,7 +29,7 @@ test.each([
   ['other tasks', { tasks: [{ word: 'a' }, { word: 'c' }] }],
   ['more attempts', { attempts: 2 }],
   ['other sampling', { sampling: { temperature: 0.3 } }],
-])('the same id with %s is refused, and nothing runs', async (_what, change) => {
+])('the same request id with %s is refused, and nothing runs', async (_what, change) => {
   await using server = await TestServer.start(echo)
   await server.lines(request)
   const { status, body } = await server.post({ ...request, ...change })
@@ -38,7 +38,7 @@ test.each([
   expect(server.backend.requests).toHaveLength(2)
 })
 
-test('a server that is started again on the same run knows its requests', async () => {
+test('a restarted server knows the requests of its run', async () => {
   await using runs = await temporaryRuns()
   const run = { root: runs.root, name: 'served' }
   let first
@@ -54,7 +54,7 @@ test('a server that is started again on the same run knows its requests', async 
   expect(next.body['id'], 'numbers go on where they were').toBe('2-0')
 })
 
-test('what had not ended is finished by the next launch, with the sampling it was asked for with', async () => {
+test('the next launch finishes open rollouts with their requested sampling', async () => {
   await using runs = await temporaryRuns()
   const run = { root: runs.root, name: 'served' }
   const answers = new HeldAnswers()
@@ -80,7 +80,7 @@ test('what had not ended is finished by the next launch, with the sampling it wa
   expect(server.backend.requests.every(({ sampling }) => sampling.temperature === 0.25)).toBe(true)
 })
 
-test('what was asked for in the words of a later version fails with that as its reason, and the others run', async () => {
+test('stored rollouts with sampling of a later version fail with that reason, and the others run', async () => {
   await using runs = await temporaryRuns()
   const run = { root: runs.root, name: 'served' }
   const answers = new HeldAnswers()
@@ -122,7 +122,7 @@ test('what was asked for in the words of a later version fails with that as its 
   expect(await endsOf('known')).toEqual([['3-0', 1, 'completed', undefined]])
 })
 
-test('a request of many tasks is kept in parts, and comes back whole', async () => {
+test('a request of many tasks is stored in parts and restored completely', async () => {
   await using runs = await temporaryRuns()
   const run = { root: runs.root, name: 'served' }
   const tasks = Array.from({ length: 1_234 }, (_, index) => ({ word: `word ${index}` }))
@@ -138,7 +138,7 @@ test('a request of many tasks is kept in parts, and comes back whole', async () 
   expect(byTask).toEqual(Object.fromEntries(tasks.map(({ word }, index) => [`${index}-0`, `you said ${word}`])))
 })
 
-test('an evaluation’s run is not a server’s', async () => {
+test('a server cannot use the run of an evaluation', async () => {
   await using runs = await temporaryRuns()
   const { evaluate } = await import('millrace')
   const { ScriptedBackend } = await import('millrace/testing')

@@ -9,7 +9,7 @@ import { post, startServe } from '../support/serve/serve-process.ts'
 
 const count = 300
 
-test('a server that is killed and started again finishes everything it accepted, once', async () => {
+test('a server that is killed and restarted finishes every accepted rollout once', async () => {
   await using runs = await temporaryRuns()
   const words = [
     fixture('counting.ts'),

@@ -6,7 +6,7 @@ import { RolloutServer, RolloutService } from '../../src/serve/index.ts'
 import type { WorkerStatus } from '../../src/rollout/index.ts'
 import { post } from '../support/serve/serve-process.ts'
 
-test('a server whose only worker is blocked is not ready, and is again afterwards', async () => {
+test('a server whose only worker is blocked is not ready until the worker recovers', async () => {
   await using runs = await temporaryRuns()
   await using service = await RolloutService.open({
     environment: fileURLToPath(new URL('../support/serve/blocking-environment.ts', import.meta.url)),
@@ -29,7 +29,7 @@ test('a server whose only worker is blocked is not ready, and is again afterward
   await expect.poll(async () => (await fetch(`${httpServer.url}/ready`)).status).toBe(200)
 })
 
-test('readiness says what is missing', () => {
+test('the readiness reply names the missing part', () => {
   const worker = (id: number, state: WorkerStatus['state']): WorkerStatus => ({
     id,
     kind: 'thread',

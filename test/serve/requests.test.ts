@@ -45,7 +45,7 @@ test('a request counts its rollouts by state and outcome, also after a restart',
   })
 })
 
-test('requests are listed newest first, by state and page by page', async () => {
+test('requests are listed newest first, by state and in pages', async () => {
   const answers = new HeldAnswers()
   await using server = await TestServer.start(answers.script, { concurrency: 1 })
   answers.release('a', 'b')
@@ -70,7 +70,7 @@ test('requests are listed newest first, by state and page by page', async () => 
   answers.release('held', 'next', 'last')
 })
 
-test('openapi.json of a server has every route, and every route answers as it says', async () => {
+test('openapi.json of a server has every route, and every route answers as described', async () => {
   await using server = await TestServer.start(echo, { environment: wordEnvironment })
   const api = new OpenApi((await server.get('/openapi.json')).body)
   const { document, operations, references, parameters } = api

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { echo, HeldAnswers, linesOf, TestServer, type RecordLine } from '../support/serve/test-server.ts'
 
-test('one task is answered with its record', async () => {
+test('a single task is answered with its record', async () => {
   await using server = await TestServer.start(echo)
   const { status, headers, body } = await server.post({ task: { word: 'apple' }, requestId: 'one' })
   expect(status).toBe(200)
@@ -13,21 +13,21 @@ test('one task is answered with its record', async () => {
   ])
 })
 
-test('many tasks are answered line by line, every attempt of every task once', async () => {
+test('several tasks are answered line by line, with every attempt of every task once', async () => {
   await using server = await TestServer.start(echo)
   const lines = await server.lines({ tasks: [{ word: 'a' }, { word: 'b' }, { word: 'c' }], attempts: 2 })
   expect(lines.map(({ id }) => id).toSorted()).toEqual(['0-0', '0-1', '1-0', '1-1', '2-0', '2-1'])
   expect(lines.every(({ outcome }) => outcome === 'completed')).toBe(true)
 })
 
-test('one task is a line too for a client that asks for lines', async () => {
+test('a single task is answered with one line if the client accepts lines', async () => {
   await using server = await TestServer.start(echo)
   const reply = await server.open({ task: { word: 'apple' } }, { accept: 'application/x-ndjson' })
   expect(reply.headers['content-type']).toContain('application/x-ndjson')
   expect((await reply.body.text()).split('\n')).toHaveLength(2)
 })
 
-test('a line arrives when its rollout has ended, while the others still run', async () => {
+test('a line is sent when its rollout ends, while the others still run', async () => {
   const answers = new HeldAnswers()
   await using server = await TestServer.start(answers.script)
   const { body } = await server.open({ tasks: [{ word: 'slow' }, { word: 'quick' }] })
@@ -43,13 +43,13 @@ test('a line arrives when its rollout has ended, while the others still run', as
   expect(await lines.next()).toMatchObject({ done: true })
 })
 
-test('sampling of a request goes to the backend, on top of the server’s own', async () => {
+test('the sampling of a request overrides that of the server', async () => {
   await using server = await TestServer.start(echo, { sampling: { temperature: 0.5, topP: 0.9 } })
   await server.post({ task: { word: 'apple' }, sampling: { temperature: 0.1 } })
   expect(server.backend.requests[0]?.sampling).toMatchObject({ temperature: 0.1, topP: 0.9 })
 })
 
-test('a failed rollout is a result like any other', async () => {
+test('a failed rollout is returned as a result', async () => {
   await using server = await TestServer.start(
     () => {
       throw new Error('the backend is on fire')
@@ -61,7 +61,7 @@ test('a failed rollout is a result like any other', async () => {
   expect(body).toMatchObject({ outcome: 'model_error', reward: null })
 })
 
-test('what ran, runs and waits can be looked at and listed, newest first', async () => {
+test('ended, running and queued rollouts can be read and listed, newest first', async () => {
   const answers = new HeldAnswers()
   await using server = await TestServer.start(answers.script, { concurrency: 1 })
   answers.release('done')
@@ -98,7 +98,7 @@ test('what ran, runs and waits can be looked at and listed, newest first', async
   answers.release('held', 'waits')
 })
 
-test('a detached request is accepted at once, and its results can be read while they come and afterwards', async () => {
+test('a detached request is accepted at once, and its results can be read during and after the run', async () => {
   const answers = new HeldAnswers()
   await using server = await TestServer.start(answers.script)
   const accepted = await server.post({ tasks: [{ word: 'a' }, { word: 'b' }], requestId: 'later', detached: true })
@@ -115,7 +115,7 @@ test('a detached request is accepted at once, and its results can be read while 
   expect(ids(await server.text('/v1/requests/later', { accept: 'application/x-ndjson' }))).toEqual(['0-0', '1-0'])
 })
 
-test('a result that the server cannot write ends the reply with the reason, and cancels nothing', async () => {
+test('a result that cannot be written ends the reply with the reason, and cancels nothing', async () => {
   const answers = new HeldAnswers()
   await using server = await TestServer.start(answers.script, { captureTokens: true })
   const { body } = await server.open({ tasks: [{ word: 'slow' }, { word: 'quick' }], include: 'tokens' })
@@ -128,7 +128,7 @@ test('a result that the server cannot write ends the reply with the reason, and 
   expect(server.service.record('0-0')).toMatchObject({ outcome: 'completed' })
 })
 
-test('says which row of the request a result belongs to', async () => {
+test('the reply says which row of the request each result belongs to', async () => {
   await using server = await TestServer.start(echo)
   await server.post({ task: { word: 'before' } })
   const { headers, body } = await server.open({ tasks: [{ word: 'a' }, { word: 'b' }] })
@@ -146,7 +146,7 @@ test('says which row of the request a result belongs to', async () => {
   )
 })
 
-test('what a client was told has ended is there to be read, with one rollout at a time, too', async () => {
+test('a rollout that was reported as ended can be read at once', async () => {
   await using server = await TestServer.start(echo, { concurrency: 1 })
   for (let task = 0; task < 8; task += 1) {
     await server.post({ task: { word: `${task}` } })

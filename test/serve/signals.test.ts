@@ -14,7 +14,7 @@ async function endOf(root: string): Promise<unknown> {
   return (JSON.parse(shown.stdout.split('\n')[0] ?? '') as { end?: unknown }).end
 }
 
-test('SIGTERM lets what runs end and be answered, then the process ends', async () => {
+test('SIGTERM drains: running rollouts end and are answered, then the process ends', async () => {
   await using runs = await temporaryRuns()
   await using simulator = await SimulatorServer.start({ ttftMs: 700, spread: 0 })
   const model = ['-m', 'slow', '--base-url', simulator.url]
@@ -31,7 +31,7 @@ test('SIGTERM lets what runs end and be answered, then the process ends', async 
   expect(await endOf(runs.root)).toBe('drained')
 })
 
-test('a second signal stops what runs, and says so to whoever waits; the next launch finishes it', async () => {
+test('a second signal stops running rollouts with an error to the client; the next launch finishes them', async () => {
   await using runs = await temporaryRuns()
   await using hung = await SimulatorServer.start({ 'faults.hang': 1 })
   const { port } = hung
@@ -56,7 +56,7 @@ test('a second signal stops what runs, and says so to whoever waits; the next la
   })
 })
 
-test('what cannot be served is said in one sentence', async () => {
+test('a configuration that cannot be served is refused with one sentence', async () => {
   await using runs = await temporaryRuns()
   await using server = await startServe(runs.root, fixture('counting.ts'), '-m', 'sim')
   const { startMillrace } = await import('../support/cli/millrace-process.ts')

@@ -13,7 +13,7 @@ function storedRows(root: string): unknown {
   return database.prepare('SELECT count(*) AS n FROM task_row').get()?.['n']
 }
 
-test('a task that comes with several requests is stored once, and is shown and exported with each of its rollouts', async () => {
+test('a task in several requests is stored once, and shown and exported with each of its rollouts', async () => {
   await using runs = await temporaryRuns()
   {
     await using server = await TestServer.start(() => 'one', { run: { ...run, root: runs.root } })
@@ -32,7 +32,7 @@ test('a task that comes with several requests is stored once, and is shown and e
   expect(shown.stdout).toMatch(/^1-0 .*\ntask {6}word: two\n\n▌ user\n/)
 })
 
-test('rollouts of a server are scored again and replayed by the rows that came with requests', async () => {
+test('rollouts of a server are rescored and replayed with the rows of their requests', async () => {
   await using runs = await temporaryRuns()
   {
     await using server = await TestServer.start(() => 'one', { run: { ...run, root: runs.root } })
@@ -61,7 +61,7 @@ test('rollouts of a server are scored again and replayed by the rows that came w
   })
 })
 
-test('a task that cannot be read after a restart costs its own rollouts', async () => {
+test('a task that cannot be read after a restart fails only its own rollouts', async () => {
   await using runs = await temporaryRuns()
   const options = { run: { ...run, root: runs.root } }
   {

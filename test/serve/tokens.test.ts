@@ -27,7 +27,7 @@ interface Sent {
   readonly nodes?: readonly { readonly sampled: boolean; readonly tokens?: Record<string, unknown> }[]
 }
 
-test('tokens are exactly what the backend returned: at once, later, and from a server that was started again', async () => {
+test('tokens are exactly those of the backend: in the reply, later, and after a restart', async () => {
   await using runs = await temporaryRuns()
   const options = { captureTokens: true, run: { root: runs.root, name: 'served' } }
   let posted: string
@@ -55,7 +55,7 @@ test('tokens are exactly what the backend returned: at once, later, and from a s
   expect(await server.text('/v1/rollouts/0-0?include=tokens')).toBe(posted)
 })
 
-test("a child's tokens come with those of its rollout", async () => {
+test('the tokens of a child are returned with those of its rollout', async () => {
   const environment = defineEnvironment({
     name: 'asking',
     task: z.object({}),
@@ -76,7 +76,7 @@ test("a child's tokens come with those of its rollout", async () => {
   expect(body).toMatchObject({ nodes: sampled(7), childRollouts: [{ parent: '0-0', nodes: sampled(8) }] })
 })
 
-test('the same in base64', async () => {
+test('tokens can be returned in base64', async () => {
   await using server = await TestServer.start(script, { captureTokens: true })
   const { body } = await server.post({ task: { word: 'wörd' }, include: 'tokens-base64' })
   const tokens = (body as unknown as Sent).nodes?.[1]?.tokens as Record<string, { dtype: string; data: string }>
@@ -87,7 +87,7 @@ test('the same in base64', async () => {
   expect(new Float32Array(bytesOf('logprobs'))).toEqual(logprobs)
 })
 
-test('without being asked for, tokens stay where they are, however long the text is', async () => {
+test('tokens are not returned unless requested, however long the text is', async () => {
   await using server = await TestServer.start(script, { captureTokens: true })
   const lines = await server.lines({ tasks: [{ word: 'wörd' }, { word: 'x' }] })
   for (const line of lines) {
@@ -97,7 +97,7 @@ test('without being asked for, tokens stay where they are, however long the text
   expect(lines).toHaveLength(2)
 })
 
-test('a client that does not read holds up nobody, and gets everything once it does', async () => {
+test('a client that does not read delays no other client, and gets everything once it reads', async () => {
   await using server = await TestServer.start(script, { captureTokens: true })
   const tasks = Array.from({ length: 40 }, (_, index) => ({ word: String(index) }))
   const { body } = await server.open({ tasks, include: 'tokens', requestId: 'slow' })

@@ -14,7 +14,7 @@ async function ask(url: string, method: string, body?: unknown): Promise<{ statu
   return { status: reply.status, body: await reply.json() }
 }
 
-test('a served pool is looked at, resized and restarted over HTTP', async () => {
+test('the workers of a server can be listed, resized and restarted over HTTP', async () => {
   await using runs = await temporaryRuns()
   await using service = await RolloutService.open({
     environment,
@@ -46,7 +46,7 @@ test('a served pool is looked at, resized and restarted over HTTP', async () => 
   })
 })
 
-test('a server without workers says so', async () => {
+test('a server without workers reports that it has none', async () => {
   await using runs = await temporaryRuns()
   await using service = await RolloutService.open({
     environment,

@@ -6,7 +6,7 @@ import { temporaryFolder } from '../support/store/fixtures.ts'
  * A disk of 6 MB that nobody else sees. It needs the right to mount (root, or a container with it); where that is not
  * given this test fails and says so, because a store that was never tried on a full disk is not known to survive one.
  */
-test('a full disk stops a run clearly, loses nothing, and it goes on when there is space', () => {
+test('a full disk stops a run with a clear error and no loss, and the run continues with more space', () => {
   using folder = temporaryFolder()
   const script = new URL('../support/store/full-disk-run.ts', import.meta.url).pathname
   const inNamespace = 'mount -t tmpfs -o size=6m tmpfs "$1" && exec "$2" --no-warnings "$3" "$1"'
@@ -29,7 +29,7 @@ test('a full disk stops a run clearly, loses nothing, and it goes on when there 
   expect(result.full.message).toMatch(/free some space, then run the same again/)
 })
 
-test('lines that a full disk refused are written before the run is closed, if there is room by then', () => {
+test('lines refused by a full disk are written before the run is closed, if there is space by then', () => {
   using mount = temporaryFolder()
   using folder = temporaryFolder()
   const script = new URL('../support/store/full-disk-lines.ts', import.meta.url).pathname

@@ -11,7 +11,7 @@ import { reportsUntilKilled } from '../support/store/reports-until-killed.ts'
 const rounds = 8
 const seedsPerRound = 100_000
 
-test('kill -9 in the middle of sessions loses nothing that was reported', async () => {
+test('kill -9 during sessions loses no reported data', async () => {
   using root = temporaryFolder()
   const folder = join(root.path, 'run')
   const random = seededRandom(4)

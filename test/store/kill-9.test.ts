@@ -8,7 +8,7 @@ import { reportsUntilKilled } from '../support/store/reports-until-killed.ts'
 
 const rounds = 12
 
-test('kill -9 in the middle of writing loses nothing that was reported, twelve times over', async () => {
+test('kill -9 during writes loses no reported data, twelve times in a row', async () => {
   using root = temporaryFolder()
   const folder = join(root.path, 'run')
   const random = seededRandom(9)

@@ -36,7 +36,7 @@ test('opening and closing leaves no thread and no descriptor behind', async () =
   }
 })
 
-test('neither do openings that fail or are stopped', async () => {
+test('openings that fail or are aborted leave no thread and no descriptor behind', async () => {
   using root = temporaryFolder()
   const folder = join(root.path, 'run')
   const newer = join(root.path, 'newer')

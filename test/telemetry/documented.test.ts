@@ -8,18 +8,18 @@ const documentation = await page('docs/telemetry.md')
 const dashboard = await readFile(join(root, 'docs/grafana/millrace.json'), 'utf8')
 const families = Object.values(metricFamilies)
 
-test('the page lists every metric with its type and labels, and no other', () => {
+test('the documentation lists every metric with its type and labels, and no other metric', () => {
   const rows = tableRows(documentation, 'Metrics').map(([name, type, labels]) => [name, type, labels])
   expect(rows).toEqual(families.map(({ name, kind, labels }) => [name, kind, labels.join(', ')]))
 })
 
-test('the page lists every attribute of a span with its type, and the version of the conventions', () => {
+test('the documentation lists every span attribute with its type, and the version of the conventions', () => {
   const rows = tableRows(documentation, 'Spans').filter(([name = '']) => /^[a-z_]+\.[a-z_.]+$/.test(name))
   expect(rows.map(([name, type]) => [name, type])).toEqual(Object.entries(spanAttributes))
   expect(documentation.text).toContain(`version ${schemaUrl.split('/').at(-1)}`)
 })
 
-test('the dashboard shows every metric, and none that does not exist', () => {
+test('the dashboard shows every metric, and no unknown one', () => {
   const { panels } = JSON.parse(dashboard) as { panels: { targets?: { expr: string }[]; title: string }[] }
   const expressions = panels.flatMap(({ targets = [] }) => targets.map(({ expr }) => expr))
   const named = expressions.flatMap((expr) => expr.match(/\b(millrace|process)_[a-z0-9_]+/g) ?? [])
@@ -35,7 +35,7 @@ test('the dashboard shows every metric, and none that does not exist', () => {
   }
 })
 
-test('the dashboard has a row for each part', () => {
+test('the dashboard has a row for each part of the system', () => {
   const { panels } = JSON.parse(dashboard) as { panels: { type: string; title: string; id: number }[] }
   const rows = panels.filter(({ type }) => type === 'row').map(({ title }) => title)
   expect(rows).toEqual([

@@ -43,7 +43,7 @@ async function logFile(level: LogLevel) {
   }
 }
 
-test('a settled rollout is one line with its ids and the id of its trace', async () => {
+test('a settled rollout is one log line with its ids and its trace id', async () => {
   await using log = await logFile('info')
   const { records } = await runScripted({
     environment: household,
@@ -71,7 +71,7 @@ test('a settled rollout is one line with its ids and the id of its trace', async
   expect(JSON.stringify(lines)).not.toContain('Run the house')
 })
 
-test('a loop that crosses the threshold is logged once, with what blocks it, and once when it recovers', async () => {
+test('a loop above the lag threshold is logged once, with the blocking function, and once when it recovers', async () => {
   await using log = await logFile('info')
   let workers: WorkerStatus[] = [worker]
   let front = calm
@@ -103,7 +103,7 @@ test('a loop that crosses the threshold is logged once, with what blocks it, and
   ])
 })
 
-test('a reader that stops reading costs lines, not time, and is told how many when it goes on', async () => {
+test('a log reader that stops costs lines, not time, and later gets the number of dropped lines', async () => {
   await using folder = await temporaryRuns()
   const path = join(folder.root, 'pipe')
   await promisify(execFile)('mkfifo', [path])
@@ -128,7 +128,7 @@ test('a reader that stops reading costs lines, not time, and is told how many wh
 
 const nothing = { bytesRead: 0, buffer: Buffer.alloc(0) }
 
-test('a descriptor that takes nothing ends nothing', async () => {
+test('a descriptor that cannot be written does not end the process', async () => {
   await using folder = await temporaryRuns()
   const path = join(folder.root, 'log')
   await writeFile(path, '')

@@ -37,7 +37,7 @@ const sources: MetricsSources = {
   }),
 }
 
-test('what is counted is what the run sums up', async () => {
+test('the metrics agree with the summary of the run', async () => {
   const before = activeResources()
   {
     using lag = new LoopLag()
@@ -92,7 +92,7 @@ test('what is counted is what the run sums up', async () => {
   expect(await leftSince(before)).toEqual([])
 })
 
-test('a tool that is cut off and one that ends its attempt are counted as that', async () => {
+test('an aborted tool call and one that ends its attempt have their own status', async () => {
   const stop = new AbortController()
   const mishaps = (...names: ('hang' | 'break' | 'snap')[]) =>
     defineEnvironment({
@@ -128,7 +128,7 @@ test('a tool that is cut off and one that ends its attempt are counted as that',
   expect(sumOf(metrics, 'millrace_tool_calls_total', { tool: 'snap', status: 'ended_attempt' })).toBe(1)
 })
 
-test('the state is read when it is asked for', async () => {
+test('gauges are read when the metrics are requested', async () => {
   await using telemetry = startTelemetry({ env: {}, run: 'r', metrics: true })
   let lost = 0
   const hub = telemetry.metrics({ ...sources, rollouts: () => ({ running: (lost += 1), waiting: 0 }) })
@@ -153,7 +153,7 @@ test('the state is read when it is asked for', async () => {
   expect(sumOf(metrics, 'process_resident_memory_bytes')).toBeGreaterThan(0)
 })
 
-test('what a worker thread counted arrives in pieces and adds up', async () => {
+test('metrics of a worker thread arrive as deltas and add up', async () => {
   await using telemetry = startTelemetry({ env: {}, run: 'r', metrics: true })
   const hub = telemetry.metrics({})
   const worker = new Worker(new URL('../support/telemetry/counting-thread.ts', import.meta.url))
@@ -173,7 +173,7 @@ test('what a worker thread counted arrives in pieces and adds up', async () => {
   expect(sumOf(metrics, 'millrace_tool_call_duration_seconds_count', { tool: 'note' })).toBe(8)
 })
 
-test('names have a limit: what comes after is other, and odd ones are escaped', async () => {
+test('label values beyond the limit are counted as other, and special characters are escaped', async () => {
   await using telemetry = startTelemetry({ env: {}, run: 'r', metrics: true })
   const hub = telemetry.metrics({})
   const call = (tool: string): void =>
@@ -188,7 +188,7 @@ test('names have a limit: what comes after is other, and odd ones are escaped', 
   expect(sumOf(metrics, 'millrace_tool_calls_total')).toBe(1001)
 })
 
-test('every metric can be there', async () => {
+test('every metric can occur', async () => {
   await using telemetry = startTelemetry({
     env: { OTEL_EXPORTER_OTLP_ENDPOINT: 'http://127.0.0.1:9' },
     run: 'r',

@@ -23,14 +23,14 @@ async function unusableCollector() {
   }
 }
 
-test('an evaluation says as it starts that no spans are sent', async () => {
+test('a notice at the start of an evaluation says that no spans are sent', async () => {
   await using run = await unusableCollector()
   const evaluation = evaluate(run.options)
   expect((await evaluation.started).notices).toContain(notice)
   await evaluation.summary()
 })
 
-test('so does a service', async () => {
+test('a notice at the start of a service says that no spans are sent', async () => {
   await using run = await unusableCollector()
   await using service = await RolloutService.open(run.options)
   expect(service.info.notices).toContain(notice)

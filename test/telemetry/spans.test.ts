@@ -24,7 +24,7 @@ function backend(): Promise<ScriptedServer> {
 const named = (spans: readonly ReceivedSpan[], name: string): ReceivedSpan[] =>
   spans.filter((span) => span.name === name)
 
-test('a rollout with tools and a child is one tree, and backends are told where in it they are', async () => {
+test('a rollout with tools and a child is one trace, and backends get their span as traceparent', async () => {
   const before = activeResources()
   {
     await using collector = await Collector.start()
@@ -124,7 +124,7 @@ test('a rollout with tools and a child is one tree, and backends are told where 
   expect(await leftSince(before)).toEqual([])
 })
 
-test('the span of a call says what served it', async () => {
+test('the span of a call names its provider', async () => {
   await using collector = await Collector.start()
   await using server = await backend()
   const models: Record<string, ModelConfigInput> = {
@@ -144,7 +144,7 @@ test('the span of a call says what served it', async () => {
   }
 })
 
-test('a call that needs two tries is one span, and both tries carry it', async () => {
+test('a call with two tries is one span, and both tries carry its traceparent', async () => {
   await using collector = await Collector.start()
   let isFirst = true
   await using server = await ScriptedServer.start((response) => {
@@ -169,7 +169,7 @@ test('a call that needs two tries is one span, and both tries carry it', async (
   expect(server.requests.map(({ headers }) => headers['traceparent'])).toEqual([traceparent, traceparent])
 })
 
-test('a rollout that failed is an error with its code', async () => {
+test('the span of a failed rollout has the error code', async () => {
   await using collector = await Collector.start()
   await using telemetry = startTelemetry({
     env: { OTEL_EXPORTER_OTLP_ENDPOINT: `${collector.server.origin}/` },
@@ -197,7 +197,7 @@ test.each([
   ['takes the connection and says nothing', () => {}],
   ['refuses everything', (response: Parameters<typeof sendJson>[0]) => sendJson(response, {}, 400)],
   ['fails every time', (response: Parameters<typeof sendJson>[0]) => sendJson(response, {}, 503)],
-])('a collector that %s changes nothing', async (_, handler) => {
+])('a collector that %s does not affect the run', async (_, handler) => {
   const before = activeResources()
   {
     await using collector = await Collector.start(handler ?? (() => {}))
@@ -221,7 +221,7 @@ test.each([
   expect(await leftSince(before)).toEqual([])
 })
 
-test('the queue is bounded: what is too much is dropped and counted', async () => {
+test('the span queue is bounded, and dropped spans are counted', async () => {
   await using collector = await Collector.start(() => {})
   await using telemetry = startTelemetry({
     env: { OTEL_EXPORTER_OTLP_ENDPOINT: collector.server.origin },
@@ -242,7 +242,7 @@ test('the queue is bounded: what is too much is dropped and counted', async () =
 
 const job = { id: '0-0', attempt: 1, sample: 0, task: { index: 0, id: '0', data: {} }, seed: 1 }
 
-test('without an endpoint or a need for metrics nobody listens; after closing nobody does', async () => {
+test('channels have no subscribers without an endpoint or metrics, nor after closing', async () => {
   const listening = (): boolean[] => [modelCalls, toolCalls, rolloutEvents].map((channel) => channel.hasSubscribers)
   const none = startTelemetry({ env: {}, run: 'r', metrics: false })
   expect(listening()).toEqual([false, false, false])
@@ -256,7 +256,7 @@ test('without an endpoint or a need for metrics nobody listens; after closing no
 test.each([
   [{ OTEL_EXPORTER_OTLP_ENDPOINT: 'http://127.0.0.1:4317', OTEL_EXPORTER_OTLP_PROTOCOL: 'grpc' }, 'http/json'],
   [{ OTEL_EXPORTER_OTLP_ENDPOINT: 'collector:4318' }, 'is not a valid URL'],
-])('settings that cannot be used turn spans off and say so: %o', async (env, words) => {
+])('unusable settings disable spans with a notice: %o', async (env, words) => {
   await using telemetry = startTelemetry({ env, run: 'r', metrics: false })
   expect(telemetry.isTracing).toBe(false)
   expect(telemetry.notices.join()).toContain(words)

@@ -35,7 +35,7 @@ const environment = defineEnvironment({
 const toolResults = (messages: readonly Message[]): unknown[] =>
   messages.filter(({ role }) => role === 'tool').map(({ content }) => content)
 
-test('a policy acts on the copy that is sent; the record is whole, and says what was sent', async () => {
+test('a policy changes only the messages that are sent; the record keeps all messages and what was sent', async () => {
   const backend = new ScriptedBackend(({ messages }) => {
     const done = messages.filter(({ role }) => role === 'tool').length
     if (done === lookUps) return 'done'

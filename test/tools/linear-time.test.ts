@@ -80,7 +80,7 @@ const factor = 8
 const enoughMs = 15
 const mostMs = 1_000
 
-describe.each(toolFormatNames)('%s takes time in proportion to the reply', (name) => {
+describe.each(toolFormatNames)('parsing %s takes time in proportion to the reply', (name) => {
   const format = toolFormats[name]
 
   test.each(hostile)('%j after %j', (repeated, before = '') => {

@@ -27,7 +27,7 @@ const script = ({ messages }: { messages: readonly Message[] }) => {
   return calls({ read_tool_output: { output: named, offset: Number(offset) } })
 }
 
-test('an output that is too long goes to a file of the run, and the agent reads it back', async () => {
+test('a long output goes to a file of the run, and the agent reads it back', async () => {
   const backend = new ScriptedBackend(script)
   await using runs = await temporaryRuns()
   const evaluation = evaluate({

@@ -26,7 +26,7 @@ function start(log: ServerLog, root: string, retries: number) {
   })
 }
 
-test('a storm that kills servers costs attempts, not rollouts, and repeats only what may be', () =>
+test('repeated kills of servers cost attempts but no rollouts, and only safe calls are repeated', () =>
   seeded(async (random) => {
     await using runs = await temporaryRuns()
     using log = new ServerLog()
@@ -64,7 +64,7 @@ test('a storm that kills servers costs attempts, not rollouts, and repeats only 
     expect(generations).toEqual(generations.map((_, index) => index + 2))
   }))
 
-test('a rollout whose own server is killed has no reward, and those beside it have theirs', () =>
+test('a rollout whose own server is killed has no reward, and concurrent rollouts have theirs', () =>
   seeded(async (random) => {
     await using runs = await temporaryRuns()
     using log = new ServerLog()
@@ -88,7 +88,7 @@ test('a rollout whose own server is killed has no reward, and those beside it ha
     expect(records[1]?.error?.data).toMatchObject({ server: 'memory', tool: 'counter' })
   }))
 
-test('a sub-agent whose server is gone ends its parent', async () => {
+test('a sub-agent that loses its server ends its parent', async () => {
   using log = new ServerLog()
   const environment = defineEnvironment({
     name: 'helped',

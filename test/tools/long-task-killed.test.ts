@@ -18,7 +18,7 @@ test.each([
   ['on one thread', 'long-task.ts', [], 3],
   ['on two threads', 'long-task.ts', ['--workers', '2'], 1],
   ['in two processes', 'long-task-isolated.ts', ['--workers', '2'], 1],
-])('killed again and again, a run %s ends as if nothing had been', (_, module, where, kills) =>
+])('a run %s that is killed repeatedly completes with the same results', (_, module, where, kills) =>
   seeded(async (random) => {
     await using model = await serveLongTaskModel()
     await using runs = await temporaryRuns()

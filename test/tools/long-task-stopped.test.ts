@@ -42,7 +42,7 @@ function held() {
   }
 }
 
-test('stopped again and again, a run goes on each time and leaves nothing behind', () =>
+test('a run that is stopped repeatedly continues each time and leaves nothing behind', () =>
   seeded(async (random) => {
     await using runs = await temporaryRuns()
     using log = new ServerLog()
@@ -76,7 +76,7 @@ test('stopped again and again, a run goes on each time and leaves nothing behind
     for (const [key, times] of settled) expect([key, made.get(key) ?? 0]).toEqual([key, times])
   }))
 
-test('rollouts that are cancelled end so, at once, and those beside them go on', () =>
+test('cancelled rollouts end at once, and concurrent rollouts continue', () =>
   seeded(async (random) => {
     await using runs = await temporaryRuns()
     using log = new ServerLog()

@@ -53,7 +53,7 @@ async function areAtWork(log: ServerLog, random: (below: number) => number): Pro
   await callsNoted(log.path, 1 + random(250), () => false)
 }
 
-test('a worker process that is killed takes its servers with it', () =>
+test('a killed worker process takes its servers with it', () =>
   seeded(async (random) => {
     await runInWorkers('long-task-isolated.ts', async ({ log }) => {
       await areAtWork(log, random)
@@ -67,7 +67,7 @@ test('a worker process that is killed takes its servers with it', () =>
     })
   }))
 
-test('worker threads that are replaced leave no servers behind', () =>
+test('replaced worker threads leave no servers behind', () =>
   seeded(async (random) => {
     await runInWorkers('long-task.ts', async ({ service, log, model }) => {
       await areAtWork(log, random)

@@ -9,7 +9,7 @@ const count = 20_000
 /** One text takes a millisecond, and half a second if it is given up on. */
 const patienceMs = 120_000
 
-test('reading the arguments of a call comes to an end, whatever the model wrote', () =>
+test('parsing tool arguments terminates for any input of the model', () =>
   seeded(async (random) => {
     const child = spawn(process.execPath, [reader, String(random(1_000_000)), String(count)], {
       stdio: ['ignore', 'pipe', 'inherit'],

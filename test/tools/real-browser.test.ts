@@ -25,7 +25,7 @@ async function servedPage() {
   }
 }
 
-test('a browser that a rollout has used, lost or was cancelled with is gone with it', async () => {
+test('a browser ends with its rollout, whether the rollout used it, lost it or was cancelled', async () => {
   await using browser = await unpackedBrowser()
   await using served = await servedPage()
   const before = liveDescendants()

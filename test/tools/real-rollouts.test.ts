@@ -19,7 +19,7 @@ const sessionOn = (config: ServerConfig): McpSession =>
 const toolResults = (messages: readonly Message[]): unknown[] =>
   messages.filter(({ role }) => role === 'tool').map(({ content }) => content)
 
-test('server-everything over stdio, Streamable HTTP and SSE, side by side in one rollout', async () => {
+test('server-everything over stdio, Streamable HTTP and SSE in one rollout', async () => {
   await using http = await everythingOver('streamableHttp')
   await using sse = await everythingOver('sse')
   const before = liveDescendants()
@@ -66,7 +66,7 @@ test('server-everything over stdio, Streamable HTTP and SSE, side by side in one
   expect(liveDescendants()).toEqual(before)
 })
 
-test('server-everything: a long operation is told to stop, and the session goes on', async () => {
+test('server-everything: an aborted long operation is cancelled, and the session continues', async () => {
   const before = liveDescendants()
   const session = sessionOn(npmServer('everything'))
   const leaving = new AbortController()
@@ -84,7 +84,7 @@ test('server-everything: a long operation is told to stop, and the session goes 
   expect(liveDescendants()).toEqual(before)
 })
 
-test('server-memory: rollouts do not see what others remember', async () => {
+test('server-memory: rollouts do not see the memory of others', async () => {
   await using folder = await temporaryFolder()
   const { command, args } = npmServer('memory')
   // It remembers in a file, which each process is given for itself: that of a rollout is its own.
@@ -114,7 +114,7 @@ test('server-memory: rollouts do not see what others remember', async () => {
 
 const entity = (name: string) => ({ name, entityType: 'task', observations: [`seen in ${name}`] })
 
-test('server-filesystem: killed in the middle of a call, a read is repeated and an edit is not', async () => {
+test('server-filesystem: after a kill during a call, a read is repeated and an edit is not', async () => {
   await using folder = await temporaryFolder()
   const path = join(folder.path, 'note.txt')
   await writeFile(path, 'as it was')

@@ -82,7 +82,7 @@ function boxOf(lease: Awaited<ReturnType<ToolServers['lease']>>, configs: Record
   }
 }
 
-test('three servers from npm: their tools stand side by side and answer', async () => {
+test('three servers from npm offer their tools together and answer', async () => {
   await using folder = await temporaryFolder()
   const configs: Record<string, ServerConfig> = {
     everything: { ...stdio('everything'), sharing: 'shared', allow: ['echo', 'get-sum'] },
@@ -120,7 +120,7 @@ test('three servers from npm: their tools stand side by side and answer', async 
   })
 })
 
-test('over HTTP: a session per rollout on one server, begun once and ended with it', async () => {
+test('over HTTP: each rollout has one session on one server, which ends with the rollout', async () => {
   await using everything = await EverythingOverHttp.start()
   const configs = { web: { url: everything.url } }
   await using servers = new ToolServers({ servers: configs })
@@ -137,7 +137,7 @@ test('over HTTP: a session per rollout on one server, begun once and ended with 
   await expect.poll(() => everything.sessions).toEqual({ begun: 4, ended: 4 })
 })
 
-test('over HTTP, shared: one session for all', async () => {
+test('over HTTP, shared: all rollouts use one session', async () => {
   await using everything = await EverythingOverHttp.start()
   await using servers = new ToolServers({ servers: { web: { url: everything.url, sharing: 'shared' } } })
   await servers.warm()

@@ -61,7 +61,7 @@ async function sit(root: string, backend: Backend, signal?: AbortSignal): Promis
   return record
 }
 
-test('what tools reported stays with a rollout that was cut off, is replayed or forked', async () => {
+test('metrics and notes of tools are kept when a rollout is resumed, replayed or forked', async () => {
   await using runs = await temporaryRuns()
   const stop = new AbortController()
   const cutOff = new ScriptedBackend((request) => {
@@ -89,7 +89,7 @@ test('what tools reported stays with a rollout that was cut off, is replayed or 
   expect(made).toBe(1)
 })
 
-test('what calls of one turn say of the same is told in their order, whichever was first', async () => {
+test('reports of concurrent calls about the same name are applied in call order', async () => {
   await using runs = await temporaryRuns()
   const { promise: said, resolve: onSaid } = Promise.withResolvers<void>()
   const telling = defineEnvironment({
@@ -134,7 +134,7 @@ test('what calls of one turn say of the same is told in their order, whichever w
   expect(await Array.fromAsync(replayRun(reader, { environment: telling }))).toMatchObject([{ verdict: 'identical' }])
 })
 
-test.each(['metric', 'note'] as const)('a %s that could not be kept is refused', async (what) => {
+test.each(['metric', 'note'] as const)('a %s with a reserved name is refused', async (what) => {
   const { records } = await runScripted({
     environment: defineEnvironment({
       name: 'refused',

@@ -10,7 +10,7 @@ import { isRunning } from '../support/tools/processes.ts'
 const rollouts = 40
 const ways = ['cancelled while it waits', 'cancelled in a call', 'crashes its server', 'throws', 'ends well'] as const
 
-test('V2.1 cancelled, failed or thrown at any point: nothing is left of 40 rollouts', async () => {
+test('40 rollouts cancelled, failed or ended by exceptions at any point leave nothing behind', async () => {
   const before = activeResources()
   using log = new ServerLog()
   const command = misbehaving(log.mode, 'fork-grandchild')

@@ -26,7 +26,7 @@ const script = ({ messages }: { messages: readonly Message[] }) => {
   return calls({ add: { a: n, b: 1 } })
 }
 
-test('rollouts share a server that keeps nothing; one start, one list, and nothing is left', async () => {
+test('rollouts share a stateless server: one start, one list, and no process left', async () => {
   using log = new ServerLog()
   const sums = { ...misbehaving(log.mode), sharing: 'shared' as const }
   const { records } = await runScripted({ environment: environmentWith({ sums }), script })
@@ -37,7 +37,7 @@ test('rollouts share a server that keeps nothing; one start, one list, and nothi
   expect(liveDescendants()).toEqual([])
 })
 
-test('rollouts have a process of their own where they keep something', async () => {
+test('rollouts have their own process of a server with state', async () => {
   using log = new ServerLog()
   const { records } = await runScripted({ environment: environmentWith({ sums: misbehaving(log.mode) }), script })
   expect(records.every(({ reward }) => reward === 1)).toBe(true)
@@ -49,7 +49,7 @@ test('rollouts have a process of their own where they keep something', async () 
   expect(liveDescendants()).toEqual([])
 })
 
-test('a wall clock that is set back and forth changes no duration and ends no rollout', async () => {
+test('changes of the wall clock affect no duration and end no rollout', async () => {
   using log = new ServerLog()
   await using runs = await temporaryRuns()
   const startMs = performance.now()
@@ -85,7 +85,7 @@ test('a wall clock that is set back and forth changes no duration and ends no ro
   }
 })
 
-test('a required server that cannot start is infrastructure, not a reward of nothing', async () => {
+test('a required server that cannot start is an infrastructure failure, and the rollout has no reward', async () => {
   const sums = { ...misbehaving('exit-before-initialize=3'), sharing: 'shared' as const }
   const { records } = await runScripted({ environment: environmentWith({ sums }), script, retries: 0 })
   for (const record of records) {
@@ -95,7 +95,7 @@ test('a required server that cannot start is infrastructure, not a reward of not
   expect(liveDescendants()).toEqual([])
 })
 
-test('it is found before anything is spent', async () => {
+test('a required server that cannot start is found before the run costs anything', async () => {
   const backend = new ScriptedBackend(script)
   await using runs = await temporaryRuns()
   const evaluation = evaluate({
@@ -112,7 +112,7 @@ test('it is found before anything is spent', async () => {
   expect(liveDescendants()).toEqual([])
 })
 
-test('a rollout does without an optional server, and that is recorded', async () => {
+test('a rollout continues without an optional server, and the missing server is recorded', async () => {
   const servers = {
     sums: { ...misbehaving(), sharing: 'shared' as const },
     other: { ...misbehaving('initialize-error'), sharing: 'shared' as const, required: false },
@@ -141,7 +141,7 @@ test('a rollout does without an optional server, and that is recorded', async ()
   )
 })
 
-test('what a call met is kept with its message', async () => {
+test('the details of a tool call are stored with its message', async () => {
   const sums = { ...misbehaving(), sharing: 'shared' as const }
   await using runs = await temporaryRuns()
   const evaluation = evaluate({

@@ -42,7 +42,7 @@ const isAnswered = (messages: readonly Message[]): boolean => messages.some(({ r
 const formats = Object.entries(twoCalls) as [keyof typeof twoCalls, string][]
 
 describe.each(formats)('calls in %s', (toolFormat, written) => {
-  test('are made, answered in one user message, and recorded as they were sampled', async () => {
+  test('are run, answered in one user message, and recorded as sampled', async () => {
     const { records, backend } = await runScripted({
       environment: adder,
       toolFormat,
@@ -63,7 +63,7 @@ describe.each(formats)('calls in %s', (toolFormat, written) => {
     expect(backend.requests.every(({ tools }) => tools.length === 0)).toBe(true)
   })
 
-  test('are recalled when a run is resumed, not made again', async () => {
+  test('are answered from the recording when a run is resumed', async () => {
     let runs = 0
     let hasStopped = false
     const environment = defineEnvironment({
@@ -115,7 +115,7 @@ describe.each(formats)('calls in %s', (toolFormat, written) => {
   })
 })
 
-test('a broken call is told to the model', async () => {
+test('the model is told about an unknown tool in a text call', async () => {
   const { records } = await runScripted({
     environment: adder,
     toolFormat: 'hermes',
@@ -127,7 +127,7 @@ test('a broken call is told to the model', async () => {
   expect(records[0]).toMatchObject({ outcome: 'completed', toolErrors: 1 })
 })
 
-test('a run says at its start that the simulator writes no calls in text', async () => {
+test('a notice says that the simulator writes no tool calls in text', async () => {
   await using runs = await temporaryRuns()
   const noticesWith = async (toolFormat: 'hermes' | 'native') => {
     const run = { root: runs.root, name: toolFormat }
@@ -140,7 +140,7 @@ test('a run says at its start that the simulator writes no calls in text', async
   expect(await noticesWith('native')).toEqual([])
 })
 
-test('what was sampled stays as it was, to the token, whatever is repaired', async () => {
+test('the sampled message and its tokens are kept unchanged, whatever is repaired', async () => {
   const sampled = {
     role: 'assistant' as const,
     content: '<tool_call>\n{"name": "add", "arguments": {"a": "1", "b": "2",}}\n</tool_call>',

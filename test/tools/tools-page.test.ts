@@ -9,7 +9,7 @@ import { markedBlocks, page, tableRows } from '../support/pages.ts'
 
 const tools = await page('docs/tools.md')
 
-test('the table has the fields that servers have, and says which have them', () => {
+test('the documentation lists the fields of each kind of server', () => {
   const rows = tableRows(tools, 'Fields of a server')
   const of = (...kinds: string[]): string[] =>
     rows.flatMap(([field = '', kind = '']) => (kinds.includes(kind) ? [field] : []))
@@ -18,7 +18,7 @@ test('the table has the fields that servers have, and says which have them', () 
   expect([...of('both', 'URL'), 'pool'].toSorted()).toEqual(Object.keys(httpServerSchema.shape).toSorted())
 })
 
-test('it gives the defaults that hold', () => {
+test('the documentation gives the actual defaults', () => {
   const given = new Map(tableRows(tools, 'Fields of a server').map(([field, , , otherwise]) => [field, otherwise]))
   const thousands = (value: number): string => value.toLocaleString('en')
   const { startTimeoutMs, callTimeoutMs, pool, reconnect } = serverDefaults
@@ -28,7 +28,7 @@ test('it gives the defaults that hold', () => {
   expect(given.get('reconnect')).toBe(`${reconnect.max} in ${thousands(reconnect.windowMs)}`)
 })
 
-test('the example is a configuration', () => {
+test('the example configuration in the documentation is valid', () => {
   const [example] = markedBlocks(tools.text, 'servers')
   const servers = readServerConfigs(example?.code, 'docs/tools.md', { SEARCH_KEY: 'k' })
   expect(servers['search']).toMatchObject({ headers: { authorization: 'Bearer k' } })

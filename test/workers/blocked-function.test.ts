@@ -54,7 +54,7 @@ async function answers(blocking: Blocking): Promise<string> {
 }
 
 describe('a thread', () => {
-  test('that runs a loop is named by its function, again and again, and goes on afterwards', async () => {
+  test('that runs a loop is named by its function, repeatedly, and continues afterwards', async () => {
     await using release = await releaseFile()
     await using blocking = await startThread()
     const busy = blocking.said()
@@ -70,7 +70,7 @@ describe('a thread', () => {
     expect(await answers(blocking)).toBe('free')
   })
 
-  test('that is idle is not named, and is not stopped by the look when it wakes up', async () => {
+  test('that is idle is not named, and does not pause when it wakes up', async () => {
     await using blocking = await startThread()
     for (let round = 0; round < 3; round += 1) {
       expect(await nameBlockedThread(blocking.thread, never)).toBeUndefined()
@@ -78,7 +78,7 @@ describe('a thread', () => {
     }
   })
 
-  test('in a native call is not stopped by the look when the call returns', async () => {
+  test('in a native call does not pause when the call returns', async () => {
     await using blocking = await startThread()
     const busy = blocking.said()
     blocking.order({ kind: 'native' })
@@ -92,7 +92,7 @@ describe('a thread', () => {
     expect(await answers(blocking)).toBe('free')
   })
 
-  test('that has ended, or that nobody waits for, is not named', async () => {
+  test('that has ended, or whose query was aborted, is not named', async () => {
     await using blocking = await startThread()
     expect(await nameBlockedThread(blocking.thread, AbortSignal.abort())).toBeUndefined()
     expect(await answers(blocking)).toBe('free')
@@ -100,7 +100,7 @@ describe('a thread', () => {
     expect(await nameBlockedThread(blocking.thread, never)).toBeUndefined()
   })
 
-  test('that is ended while somebody looks at it ends, and takes nobody along', async () => {
+  test('that is terminated during a query ends, and the process continues', async () => {
     for (let round = 0; round < 8; round += 1) {
       await using release = await releaseFile()
       await using blocking = await startThread()
@@ -114,7 +114,7 @@ describe('a thread', () => {
     }
   })
 
-  test('leaves nothing open', async () => {
+  test('leaves no resources open after a query', async () => {
     const before = activeResources()
     {
       await using blocking = await startThread()

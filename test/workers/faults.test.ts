@@ -11,7 +11,7 @@ beforeEach(() => void (before = held()))
 afterEach(() => expectNothingLeftSince(before))
 
 describe('a worker process', () => {
-  test('that is killed is replaced, and what it ran starts over', async () => {
+  test('that is killed is replaced, and its rollouts start over', async () => {
     await using runs = await temporaryRuns()
     const records = await pooledRun({
       root: runs.root,
@@ -32,7 +32,7 @@ describe('a worker process', () => {
     expectOneOutcomeEach(runs.root, records, 200)
   })
 
-  test('that is stopped is replaced, and does no harm when it goes on', async () => {
+  test('that is suspended is replaced, and does no harm when it resumes', async () => {
     await using runs = await temporaryRuns()
     const records = await pooledRun({
       root: runs.root,
@@ -57,7 +57,7 @@ describe('a worker process', () => {
   })
 })
 
-test.each(['thread', 'process'] as const)('what blocks a worker is named (%s)', async (kind) => {
+test.each(['thread', 'process'] as const)('the function that blocks a worker is named (%s)', async (kind) => {
   await using runs = await temporaryRuns()
   const blocked: BlockedLoop[] = []
   await pooledRun({

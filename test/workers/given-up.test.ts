@@ -5,7 +5,7 @@ import { expect, test } from 'vitest'
 import { RunStore } from '../../src/store/index.ts'
 import { newRun, nodeEntry, rolloutEntries, temporaryFolder } from '../support/store/fixtures.ts'
 
-test('what a rollout still writes after it was given up changes nothing about its end', async () => {
+test('writes of a rollout after its cancellation do not change its outcome', async () => {
   using folder = temporaryFolder()
   const record = { messages: [], error: new MillraceError('cancelled', 'enough').toWire() }
   const entries = rolloutEntries(1, { outcome: 'cancelled', messages: ['question'], record })
@@ -27,7 +27,7 @@ test('what a rollout still writes after it was given up changes nothing about it
   expect(reader.integrity()).toEqual([])
 })
 
-test('a teardown that is under way when its rollout is cancelled gets a moment, not all of its time', async () => {
+test('a teardown that is running when its rollout is cancelled gets a short time limit', async () => {
   await using runs = await temporaryRuns()
   const begun = Promise.withResolvers<void>()
   const environment = defineEnvironment({
@@ -60,7 +60,7 @@ test.each([
   [{ supervision: { replaceAfterMs: 5_000 } }, /supervision applies to workers/],
   [{ workers: 1, supervision: { replaceAfterMs: 100 } }, /replaced after 2000 ms at the earliest, not after 100/],
   [{ workers: 1, supervision: { maxMemoryBytes: 0 } }, /supervision\.maxMemoryBytes must be a number above 0/],
-])('%j is refused before anything is opened', async (options, why) => {
+])('the options %j are refused before anything is opened', async (options, why) => {
   await using runs = await temporaryRuns()
   const run = evaluate({ environment: 'arithmetic', model: 'sim', ...options, run: { root: runs.root } })
   await expect(Array.fromAsync(run)).rejects.toMatchObject({

@@ -17,7 +17,7 @@ beforeEach(() => void (before = held()))
 afterEach(() => expectNothingLeftSince(before))
 
 describe.each(['thread', 'process'] as const)('under load, each worker a %s', (kind) => {
-  test('a rolling restart replaces every worker and costs no rollout an attempt', async () => {
+  test('a rolling restart replaces every worker without repeating an attempt', async () => {
     await using runs = await temporaryRuns()
     const records = await pooledRun({
       root: runs.root,
@@ -42,7 +42,7 @@ describe.each(['thread', 'process'] as const)('under load, each worker a %s', (k
     expectOneOutcomeEach(runs.root, records, 400)
   })
 
-  test('what a worker that is to go does not end in its time starts over elsewhere', async () => {
+  test('rollouts that a draining worker does not finish in time start over elsewhere', async () => {
     await using runs = await temporaryRuns()
     const records = await pooledRun({
       root: runs.root,
@@ -62,7 +62,7 @@ describe.each(['thread', 'process'] as const)('under load, each worker a %s', (k
     expectOneOutcomeEach(runs.root, records, 20)
   })
 
-  test('a drain lets what runs end, starts nothing, and leaves nothing half done', async () => {
+  test('a drain lets running rollouts end and starts no new ones', async () => {
     await using runs = await temporaryRuns()
     const records = await pooledRun({
       root: runs.root,
@@ -79,7 +79,7 @@ describe.each(['thread', 'process'] as const)('under load, each worker a %s', (k
     expectOneOutcomeEach(runs.root, records, 50)
   })
 
-  test('what is lost during a drain runs again, and the drain waits for it', async () => {
+  test('a rollout lost during a drain runs again, and the drain waits for it', async () => {
     await using runs = await temporaryRuns()
     const records = await pooledRun({
       root: runs.root,
@@ -102,7 +102,7 @@ describe.each(['thread', 'process'] as const)('under load, each worker a %s', (k
     expectOneOutcomeEach(runs.root, records, 40)
   })
 
-  test('there can be more workers and fewer at any time', async () => {
+  test('the number of workers can change at any time', async () => {
     await using runs = await temporaryRuns()
     const most = Math.min(2 * Math.max(4, availableParallelism()), maxWorkers)
     let closedPool: WorkerPool | undefined
@@ -156,7 +156,7 @@ describe.each(['thread', 'process'] as const)('under load, each worker a %s', (k
     expectOneOutcomeEach(runs.root, records, 200)
   })
 
-  test('a rollout that is cancelled ends on its worker at once, and the others go on', async () => {
+  test('a cancelled rollout ends on its worker at once, and the others continue', async () => {
     await using runs = await temporaryRuns()
     const records = await pooledRun({
       root: runs.root,
@@ -182,7 +182,7 @@ describe.each(['thread', 'process'] as const)('under load, each worker a %s', (k
     ])
   })
 
-  test('a heap is as large as it may be', async () => {
+  test('the heap limit of a worker is applied', async () => {
     await using runs = await temporaryRuns()
     await pooledRun({
       root: runs.root,
@@ -196,7 +196,7 @@ describe.each(['thread', 'process'] as const)('under load, each worker a %s', (k
     })
   })
 
-  test('one rollout that is cancelled while its worker is blocked is recorded as cancelled', async () => {
+  test('a rollout that is cancelled while its worker is blocked is recorded as cancelled', async () => {
     await using runs = await temporaryRuns()
     const records = await pooledRun({
       root: runs.root,
@@ -214,7 +214,7 @@ describe.each(['thread', 'process'] as const)('under load, each worker a %s', (k
     expectOneOutcomeEach(runs.root, records, 1)
   })
 
-  test('if no new worker can be started the run ends and says so', async () => {
+  test('the run fails with an error if no new worker can be started', async () => {
     await using runs = await temporaryRuns()
     const failed = pooledRun({
       root: runs.root,
@@ -236,7 +236,7 @@ describe.each(['thread', 'process'] as const)('under load, each worker a %s', (k
 })
 
 test.each(['thread', 'process'] as const)(
-  'a module that never ends to load in a %s is named, with the place',
+  'a module that never finishes loading in a %s is named, with the position',
   async (kind) => {
     process.env[home] = `${process.pid}/${threadId}`
     using _anywhere = { [Symbol.dispose]: () => void delete process.env[home] }

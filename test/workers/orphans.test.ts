@@ -7,7 +7,7 @@ import { fixture, startMillrace } from '../support/cli/millrace-process.ts'
 test.each([
   ['idle', 'none'],
   ['blocked', 'endless'],
-])('a worker process that is %s ends with a supervisor that is killed', async (_, mishap) => {
+])('a worker process that is %s ends when its supervisor is killed', async (_, mishap) => {
   await using runs = await temporaryRuns()
   const log = join(runs.root, 'log')
   const words = ['eval', fixture('workers/mishaps-isolated.ts'), '-m', 'sim', '--workers', '1', '--env.count=1']

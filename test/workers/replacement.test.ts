@@ -3,7 +3,7 @@ import { expect, test } from 'vitest'
 import { MillraceError } from '../../src/errors/index.ts'
 import { countOutcomes, pooledRun } from '../support/workers/pooled-run.ts'
 
-test('a call that comes while the only worker is being replaced waits for the next', async () => {
+test('a call during the replacement of the only worker waits for the next worker', async () => {
   await using runs = await temporaryRuns()
   await pooledRun({
     root: runs.root,
@@ -22,7 +22,7 @@ test('a call that comes while the only worker is being replaced waits for the ne
   })
 })
 
-test('a suspect that is cancelled before its own worker is ready leaves no worker behind', async () => {
+test('a suspect that is cancelled before its worker is ready leaves no worker behind', async () => {
   await using runs = await temporaryRuns()
   const records = await pooledRun({
     root: runs.root,
@@ -41,7 +41,7 @@ test('a suspect that is cancelled before its own worker is ready leaves no worke
   expect(countOutcomes(records)).toEqual({ cancelled: 1 })
 })
 
-test('a pool that is closed while workers are replaced and added tells those who asked, and nobody else', async () => {
+test('closing a pool while workers are replaced and added fails only the pending requests', async () => {
   await using runs = await temporaryRuns()
   await pooledRun({
     root: runs.root,
