@@ -6,10 +6,10 @@ import { readEvents, readObject } from '../support/gateway/stream-events.ts'
 import { TestGateway, type Started } from '../support/gateway/test-gateway.ts'
 import {
   emittedIn,
-  emittedTruth,
+  emittedSample,
   expectMerged,
   mergedRowsOf,
-  recordedTruth,
+  recordedSample,
   samplesOf,
 } from '../support/gateway/emitted-tokens.ts'
 
@@ -240,7 +240,7 @@ async function expectOneRow(
 ): Promise<void> {
   const emitted = await emittedIn(simulator, id)
   const rows = await samplesOf(gateway, id)
-  expect(rows.map(recordedTruth)).toEqual(emitted.map(emittedTruth))
+  expect(rows.map(recordedSample)).toEqual(emitted.map(emittedSample))
   const [row, ...others] = await mergedRowsOf(gateway, id)
   expect(others).toEqual([])
   expectMerged(row as NonNullable<typeof row>, emitted)
@@ -396,7 +396,7 @@ test.each(['Chat', 'Messages'] as const)('the backend receives a call as the cli
   const second = await gateway.ask(agent.path, { body: agent.body([asked, ...next]), key: session.key })
   expect(second.status, second.text).toBe(200)
   const rows = await samplesOf(gateway, session.id)
-  expect(rows.map(recordedTruth)).toEqual((await emittedIn(simulator, session.id)).map(emittedTruth))
+  expect(rows.map(recordedSample)).toEqual((await emittedIn(simulator, session.id)).map(emittedSample))
   const [call] = rows.at(-1)?.messages.filter(({ role }) => role === 'assistant') ?? []
   expect(JSON.stringify(call)).toContain('cd /staging && rm')
 })

@@ -6,7 +6,7 @@ import { authorized, startGateway } from '../support/gateway/gateway-process.ts'
 import { readJsonRows } from '../support/gateway/read-rows.ts'
 import { Talk, type OpenToAsk } from '../support/gateway/scripted-conversation.ts'
 import { TestGateway } from '../support/gateway/test-gateway.ts'
-import { apiNames, type Received, voices } from '../support/gateway/api-clients.ts'
+import { apiClients, apiNames, type Received } from '../support/gateway/api-clients.ts'
 
 /** What a client sends back that keeps the text of a reply and drops its reasoning: the model then sees other tokens. */
 function withoutReasoning(received: Received): Received {
@@ -36,11 +36,11 @@ test('turns that do not begin with the previous tokens are counted, and reported
     onDrift: (drift) => told.push(drift),
   })
   const exact = await gateway.startSession()
-  await talk(new Talk(gateway, exact, voices.chat), 4, (received) => received)
+  await talk(new Talk(gateway, exact, apiClients.chat), 4, (received) => received)
   expect([await laterTurns(gateway, 'exact'), await laterTurns(gateway, 'drifted')]).toEqual([3, 0])
   expect(told).toEqual([])
   const { id: session, key } = await gateway.startSession()
-  await talk(new Talk(gateway, { key }, voices.chat), 13, withoutReasoning)
+  await talk(new Talk(gateway, { key }, apiClients.chat), 13, withoutReasoning)
   expect([await laterTurns(gateway, 'exact'), await laterTurns(gateway, 'drifted')]).toEqual([3, 12])
   expect(told).toEqual([
     { model: 'sim', laterTurns: 4, driftedTurns: 1, session },
@@ -54,7 +54,7 @@ test.each(apiNames)('forks and repeated prompts are not drift, in %s', async (ap
   await using simulator = await SimulatorServer.start({ reasoning: true })
   await using gateway = await TestGateway.start({ models: [{ name: 'sim', backends: [{ url: simulator.url }] }] })
   const session = await gateway.startSession()
-  const talking = new Talk(gateway, session, voices[api])
+  const talking = new Talk(gateway, session, apiClients[api])
   await talk(talking, 2, (received) => received)
   talking.user('One way.')
   talking.take(await talking.ask({ stream: false }))
@@ -73,7 +73,7 @@ test('a session that is no longer in memory is not compared, but the export coun
     bounds: { maxRemembered: 0 },
   })
   const session = await gateway.startSession()
-  await talk(new Talk(gateway, session, voices.chat), 4, withoutReasoning)
+  await talk(new Talk(gateway, session, apiClients.chat), 4, withoutReasoning)
   expect([await laterTurns(gateway, 'exact'), await laterTurns(gateway, 'drifted')]).toEqual([0, 0])
   const { text } = await gateway.ask(`/v1/export?rows=merged`)
   expect(readJsonRows(Buffer.from(text)).at(-1)).toMatchObject({ laterTurns: 3, driftedTurns: 3 })
@@ -90,7 +90,7 @@ test('drift is logged as a warning', async () => {
   const started = await asking.open('/v1/sessions', { body: {} })
   const { sessions } = (await started.body.json()) as { sessions: { id: string; key: string }[] }
   const [{ id, key } = { id: '', key: '' }] = sessions
-  await talk(new Talk(asking, { key }, voices.chat), 4, withoutReasoning)
+  await talk(new Talk(asking, { key }, apiClients.chat), 4, withoutReasoning)
   gateway.running.process.kill('SIGTERM')
   const { stderr } = await gateway.running.ended
   const lines = stderr.split('\n').filter((line) => line.includes('drift'))

@@ -5,7 +5,7 @@ import { checkError, checkStream } from '../support/gateway/stream-events.ts'
 import { Talk } from '../support/gateway/scripted-conversation.ts'
 import { TestGateway } from '../support/gateway/test-gateway.ts'
 import { samplesOf } from '../support/gateway/emitted-tokens.ts'
-import { apiNames, voices } from '../support/gateway/api-clients.ts'
+import { apiClients, apiNames } from '../support/gateway/api-clients.ts'
 import { startMillrace } from '../support/cli/millrace-process.ts'
 
 test(
@@ -26,7 +26,7 @@ test(
     )
     let begun = 0
     const answers = cases.map(async ({ api, upstream, stream }, index) => {
-      const talk = new Talk(gateway, session, voices[api], { model: upstream })
+      const talk = new Talk(gateway, session, apiClients[api], { model: upstream })
       talk.user(`What is the answer to question ${index}?`)
       const { statusCode, body } = await talk.send({ stream })
       let text = ''

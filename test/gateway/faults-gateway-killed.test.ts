@@ -6,8 +6,14 @@ import { SimulatorServer } from '../../src/simulator/index.ts'
 import { RunReader } from '../../src/store/index.ts'
 import { AskedProcess, startGateway } from '../support/gateway/gateway-process.ts'
 import { saidIn, Talk } from '../support/gateway/scripted-conversation.ts'
-import { emittedIn, emittedTruth, recordedTruth, samplesOf, type SampleRow } from '../support/gateway/emitted-tokens.ts'
-import { apiNames, type Received, voices } from '../support/gateway/api-clients.ts'
+import {
+  emittedIn,
+  emittedSample,
+  recordedSample,
+  samplesOf,
+  type SampleRow,
+} from '../support/gateway/emitted-tokens.ts'
+import { apiClients, apiNames, type Received } from '../support/gateway/api-clients.ts'
 
 const sessionCount = 50
 
@@ -21,7 +27,7 @@ class Agent {
   constructor(gateway: AskedProcess, session: { readonly id: string; readonly key: string }, index: number) {
     this.session = session
     const api = apiNames[index % apiNames.length] ?? 'chat'
-    this.talk = new Talk(gateway, session, voices[api], { system: `You are agent ${index}.`, tools: true })
+    this.talk = new Talk(gateway, session, apiClients[api], { system: `You are agent ${index}.`, tools: true })
   }
 
   async turn(): Promise<void> {
@@ -94,9 +100,9 @@ test(
       expect(ancestry(own, seen.at(-1)?.id)).toEqual(seen.map(({ id }) => id))
       expect(spoken(own, seen)).toEqual(talk.said)
       const emitted = await emittedIn(simulator, session.id)
-      const truths = new Set(emitted.map((reply) => JSON.stringify(emittedTruth(reply))))
+      const samples = new Set(emitted.map((reply) => JSON.stringify(emittedSample(reply))))
       for (const row of own.filter(({ discarded }) => discarded === null)) {
-        expect(truths).toContain(JSON.stringify(recordedTruth(row)))
+        expect(samples).toContain(JSON.stringify(recordedSample(row)))
       }
     }
 

@@ -8,7 +8,7 @@ import { checkError, checkStream } from '../support/gateway/stream-events.ts'
 import { Talk } from '../support/gateway/scripted-conversation.ts'
 import { TestGateway } from '../support/gateway/test-gateway.ts'
 import { emittedIn, samplesOf, type SampleRow } from '../support/gateway/emitted-tokens.ts'
-import { apiNames, voices } from '../support/gateway/api-clients.ts'
+import { apiClients, apiNames } from '../support/gateway/api-clients.ts'
 import { ScriptedServer } from '../support/inference/scripted-server.ts'
 
 /** What can go wrong with a reply that has begun, and what its sample is then recorded as. */
@@ -75,7 +75,7 @@ interface BrokenCase {
 async function expectBroken({ simulator, gateway, pair, fault, stream }: BrokenCase): Promise<void> {
   const { api, upstream } = pair
   const session = await gateway.startSession()
-  const talk = new Talk(gateway, session, voices[api], { model: `${upstream}-${fault}` })
+  const talk = new Talk(gateway, session, apiClients[api], { model: `${upstream}-${fault}` })
   talk.user('What is the capital of nowhere?')
   const { statusCode, body } = await talk.send({ stream })
   const text = await body.text()
@@ -120,7 +120,7 @@ test.each(pairs)('$api over $upstream: a reply that breaks before the client got
     models: [{ name: 'sim', api: upstream, backends: [{ url: server.url }] }],
   })
   const session = await gateway.startSession()
-  const talk = new Talk(gateway, session, voices[api])
+  const talk = new Talk(gateway, session, apiClients[api])
   talk.user('Try again if you must.')
   const received = [await talk.ask({ stream: true }), await talk.ask({ stream: false })]
   expect(server.requests).toHaveLength(4)
@@ -137,7 +137,7 @@ test('a backend that never answers causes an error after the timeout', async () 
   const cases = pairs.flatMap(({ api, upstream }) => [true, false].map((stream) => ({ api, upstream, stream })))
   await Promise.all(
     cases.map(async ({ api, upstream, stream }) => {
-      const talk = new Talk(gateway, session, voices[api], { model: `${upstream}-hang` })
+      const talk = new Talk(gateway, session, apiClients[api], { model: `${upstream}-hang` })
       talk.user('Is anybody there?')
       const { statusCode, body } = await talk.send({ stream })
       checkError(api, statusCode, await body.text())
@@ -156,7 +156,7 @@ test.each(pairs)('$api over $upstream: a client that disconnects aborts the repl
       models: [{ name: 'sim', api: pair.upstream, backends: [{ url: simulator.url }] }],
     })
     const session = await gateway.startSession()
-    const talk = new Talk(gateway, session, voices[pair.api])
+    const talk = new Talk(gateway, session, apiClients[pair.api])
     talk.user('Tell me everything.')
     // A stream, as soon as it has said something; and a whole reply while it is being made.
     const streamed = await talk.send({ stream: true })
@@ -168,7 +168,7 @@ test.each(pairs)('$api over $upstream: a client that disconnects aborts the repl
     await expect.poll(() => simulator.stats.aborted).toBe(1)
     talk.user('All of it!')
     const whole = new AbortController()
-    const unanswered = fetch(`${gateway.url}${talk.voice.path}`, {
+    const unanswered = fetch(`${gateway.url}${talk.apiClient.path}`, {
       method: 'POST',
       headers: { authorization: `Bearer ${session.key}`, 'content-type': 'application/json' },
       body: JSON.stringify(talk.body({ stream: false })),

@@ -5,7 +5,7 @@ import { admin, OpenGateway } from '../support/gateway/open-gateway.ts'
 import type { BackendRequest } from '../../src/apis/backend.ts'
 import { activeResources, leftSince } from '../support/kit/active-resources.ts'
 import { messageSchema, samplingSchema, type Json, type JsonObject } from '../../src/schema/index.ts'
-import { FedBackend, type Feed } from '../support/gateway/fuzz/byte-backend.ts'
+import { ByteBackend, type Feed } from '../support/gateway/fuzz/byte-backend.ts'
 import { Chance, fuzz, heapBytes, isOneCase, OwnFaults, whySkipped } from '../support/gateway/fuzz/fuzz.ts'
 import { fuzzedBody, validBody } from '../support/gateway/fuzz/request-bodies.ts'
 import { FuzzedClient } from '../support/gateway/fuzz/checking-client.ts'
@@ -110,7 +110,7 @@ async function answeringGateway(asked: ReadonlyMap<string, Buffer>): Promise<Ope
       if (passed !== undefined) expect(ownFields(passed.toString())).toEqual(ownFields(String(asked.get(traceparent))))
       return validFeed(api, stream, new Chance(body.length))
     }
-    return [api, [new FedBackend(api, answer)]] as const
+    return [api, [new ByteBackend(api, answer)]] as const
   })
   return await OpenGateway.open({
     models: [

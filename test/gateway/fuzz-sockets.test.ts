@@ -13,7 +13,7 @@ import { fuzzedFeed, mayHaveEnded, validFeed } from '../support/gateway/fuzz/bac
 import { mutatedBytes, pieces } from '../support/gateway/fuzz/mutations.ts'
 import { checkError, checkStream, readObject } from '../support/gateway/stream-events.ts'
 import { adminKey, TestGateway } from '../support/gateway/test-gateway.ts'
-import { apiNames, voices } from '../support/gateway/api-clients.ts'
+import { apiClients, apiNames } from '../support/gateway/api-clients.ts'
 
 const replyCases = 1_500
 const requestCases = 1_500
@@ -22,7 +22,7 @@ const rawCases = 500
 /** A server for all three APIs, which answers a request as its trace's case says, or well. */
 async function startServer(feeds: Map<string, Feed>): Promise<ScriptedServer> {
   return await ScriptedServer.start((response, { path, headers, body }) => {
-    const api = apiNames.find((each) => voices[each].path === path) ?? 'chat'
+    const api = apiNames.find((each) => apiClients[each].path === path) ?? 'chat'
     const { traceparent } = headers
     const named = typeof traceparent === 'string' ? feeds.get(traceparent) : undefined
     send(response, named ?? validFeed(api, body.includes('"stream":true'), new Chance(body.length)))
@@ -121,7 +121,7 @@ class FuzzedClients implements AsyncDisposable {
   }
 
   async #outcome({ api, isPassed, key, body: sent, traceparent }: AskedOverSocket, chance: Chance): Promise<Outcome> {
-    const { statusCode, headers, body } = await request(this.#gateway.url + voices[api].path, {
+    const { statusCode, headers, body } = await request(this.#gateway.url + apiClients[api].path, {
       dispatcher: this.#agent,
       method: 'POST',
       headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json', traceparent },
@@ -158,7 +158,7 @@ test('bytes that are not HTTP requests do no harm', { timeout: 60_000 }, async (
       const api = chance.pick(apiNames)
       const body = JSON.stringify({ ...plainBody(api, chance), model: api })
       const head = [
-        `POST ${voices[api].path} HTTP/1.1`,
+        `POST ${apiClients[api].path} HTTP/1.1`,
         `host: ${hostname}:${port}`,
         `authorization: Bearer ${adminKey}`,
         'content-type: application/json',

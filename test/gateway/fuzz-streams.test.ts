@@ -3,12 +3,12 @@ import { activeResources, leftSince } from '../support/kit/active-resources.ts'
 import { admin, OpenGateway } from '../support/gateway/open-gateway.ts'
 import { argumentsKey } from '../../src/apis/index.ts'
 import type { MessageNode } from '../../src/schema/index.ts'
-import { FedBackend, type Feed } from '../support/gateway/fuzz/byte-backend.ts'
+import { ByteBackend, type Feed } from '../support/gateway/fuzz/byte-backend.ts'
 import { Chance, fuzz, heapBytes, isOneCase, OwnFaults, whySkipped } from '../support/gateway/fuzz/fuzz.ts'
 import { plainBody } from '../support/gateway/fuzz/request-bodies.ts'
 import { FuzzedClient } from '../support/gateway/fuzz/checking-client.ts'
 import { fuzzedFeed, mayHaveEnded } from '../support/gateway/fuzz/backend-replies.ts'
-import { apiNames, type Received, voices } from '../support/gateway/api-clients.ts'
+import { apiClients, apiNames, type Received } from '../support/gateway/api-clients.ts'
 
 const proxiedCases = 18_000
 const sessions = 250
@@ -24,13 +24,13 @@ interface Made {
 class FedGateway implements AsyncDisposable {
   readonly open: OpenGateway
   readonly outcomes = { complete: 0, error: 0, left: 0 }
-  readonly #backends: readonly FedBackend[]
+  readonly #backends: readonly ByteBackend[]
   /** By the trace that a request is part of, which backends are told. */
   readonly #feeds: Map<string | undefined, Feed>
   readonly #faults = new OwnFaults()
   #asked = 0
 
-  private constructor(open: OpenGateway, backends: readonly FedBackend[], feeds: Map<string | undefined, Feed>) {
+  private constructor(open: OpenGateway, backends: readonly ByteBackend[], feeds: Map<string | undefined, Feed>) {
     this.open = open
     this.#backends = backends
     this.#feeds = feeds
@@ -40,7 +40,7 @@ class FedGateway implements AsyncDisposable {
     const feeds = new Map<string | undefined, Feed>()
     const backends = apiNames.map(
       (api) =>
-        new FedBackend(api, ({ traceparent }) => {
+        new ByteBackend(api, ({ traceparent }) => {
           const feed = feeds.get(traceparent)
           // One request may be asked twice, the second time with less for the record.
           if (!feed) throw new Error('asked for what no client asked')
@@ -79,7 +79,7 @@ class FedGateway implements AsyncDisposable {
     // What a backend's own events say is its business; what was translated must be what was meant. A Responses stream says
     // everything twice: one that contradicts itself is recorded as its last event has it.
     const isTranslated = outcome === 'complete' && api !== upstream && upstream !== 'responses'
-    return { outcome, ...(isTranslated && { received: client.received(voices[api]) }) }
+    return { outcome, ...(isTranslated && { received: client.received(apiClients[api]) }) }
   }
 
   /** Nothing is held by anybody. */

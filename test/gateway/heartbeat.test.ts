@@ -3,7 +3,7 @@ import OpenAI from 'openai'
 import { expect, test } from 'vitest'
 import { SimulatorServer } from '../../src/simulator/index.ts'
 import { apis, asked, TestGateway } from '../support/gateway/test-gateway.ts'
-import { emittedIn, emittedTruth, recordedTruth, samplesOf } from '../support/gateway/emitted-tokens.ts'
+import { emittedIn, emittedSample, recordedSample, samplesOf } from '../support/gateway/emitted-tokens.ts'
 
 const beat = ': on its way\n\n'
 
@@ -64,7 +64,7 @@ test.each(apis)('a client of %s gets heartbeats while its stream is requested as
   // Nothing else is different.
   expect(text.lastIndexOf(beat)).toBeLessThan(text.indexOf('data: '))
   const rows = await samplesOf(gateway, id)
-  expect(rows.map(recordedTruth)).toEqual((await emittedIn(simulator, id)).map(emittedTruth))
+  expect(rows.map(recordedSample)).toEqual((await emittedIn(simulator, id)).map(emittedSample))
   expect(rows).toHaveLength(1)
 })
 

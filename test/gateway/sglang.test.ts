@@ -8,8 +8,8 @@ import { SimulatorServer, type SimulatorServerOptions } from '../../src/simulato
 import { documentsOf, readEvents } from '../support/gateway/stream-events.ts'
 import { Talk } from '../support/gateway/scripted-conversation.ts'
 import { asked, TestGateway, type Started } from '../support/gateway/test-gateway.ts'
-import { emittedIn, emittedTruth, mergedRowsOf, recordedTruth, samplesOf } from '../support/gateway/emitted-tokens.ts'
-import { apiNames, voices } from '../support/gateway/api-clients.ts'
+import { emittedIn, emittedSample, mergedRowsOf, recordedSample, samplesOf } from '../support/gateway/emitted-tokens.ts'
+import { apiClients, apiNames } from '../support/gateway/api-clients.ts'
 
 const unasked = /meta_info|sgl_?ext|token_ids|routed_experts|"logprob"/
 
@@ -32,11 +32,11 @@ class OverSglang implements AsyncDisposable {
   }
 
   /** What is exported of a session is what left the backend, bit for bit. */
-  async expectTruth(session: Started, count: number): Promise<void> {
+  async expectSamples(session: Started, count: number): Promise<void> {
     const emitted = await emittedIn(this.simulator, session.id)
     expect(emitted).toHaveLength(count)
     const rows = await samplesOf(this.gateway, session.id)
-    expect(rows.map(recordedTruth)).toEqual(emitted.map(emittedTruth))
+    expect(rows.map(recordedSample)).toEqual(emitted.map(emittedSample))
     expect(rows.every(({ routedExperts, versions }) => routedExperts?.length && versions?.length)).toBe(true)
     expect((await this.gateway.ask(`/v1/sessions/${session.id}`)).body).toMatchObject({ alarms: [] })
   }
@@ -84,7 +84,7 @@ describe.each(apiNames)('%s', (api) => {
     await using over = await OverSglang.start({ reasoning: true })
     const { gateway, simulator } = over
     const session = await gateway.startSession()
-    const talk = new Talk(gateway, session, voices[api], { tools: true })
+    const talk = new Talk(gateway, session, apiClients[api], { tools: true })
     const { requests, byStatus } = simulator.stats
     const turns = 4
     for (let turn = 0; turn < turns; turn += 1) {
@@ -92,7 +92,7 @@ describe.each(apiNames)('%s', (api) => {
       else talk.user(`What is word ${turn}?`)
       talk.take(await talk.ask({ stream }))
     }
-    await over.expectTruth(session, turns)
+    await over.expectSamples(session, turns)
     // Nothing was asked twice, and nothing refused.
     expect(simulator.stats.requests).toBe(requests + turns)
     expect(simulator.stats.byStatus['400']).toBe(byStatus['400'])
@@ -116,7 +116,7 @@ test('a Chat client sees only the fields it requested, also in a stream', async 
   const own = { return_meta_info: true, return_prompt_token_ids: true }
   const { body } = await gateway.ask('/v1/chat/completions', { key, body: { ...question, ...own } })
   expect(body).toMatchObject({ choices: [{ prompt_token_ids: expect.any(Array) as unknown[], meta_info: {} }] })
-  await over.expectTruth({ key, ...session }, 5)
+  await over.expectSamples({ key, ...session }, 5)
 })
 
 test('outside of a session a stream is passed on in pieces', async () => {
@@ -137,7 +137,7 @@ test('an unprobed server refuses one stream, and is then asked for whole replies
   expect(await ask()).toMatchObject({ status: 200, text: expect.stringMatching(/data: \[DONE\]\n\n$/) as string })
   expect(simulator.stats.byStatus).toEqual({ 400: 1, 200: 2 })
   const rows = await samplesOf(gateway, session.id)
-  expect(rows.map(recordedTruth)).toEqual((await emittedIn(simulator, session.id)).map(emittedTruth))
+  expect(rows.map(recordedSample)).toEqual((await emittedIn(simulator, session.id)).map(emittedSample))
 })
 
 test.each(['return_token_ids: unknown field', 'something is wrong'])(
@@ -176,7 +176,7 @@ describe('SGLang’s own API', () => {
     const events = documentsOf(readEvents(streamed.text))
     expect(events.length).toBeGreaterThan(1)
     expect(events.at(-1)).toMatchObject({ text: whole.body['text'], output_ids: whole.body['output_ids'] })
-    await over.expectTruth(session, 2)
+    await over.expectSamples(session, 2)
     const rows = await samplesOf(gateway, session.id)
     const said = { role: 'user', content: form === 'text' ? prompts.text.text : '' }
     expect(rows.map(({ messages }) => messages[0])).toEqual([said, said])
@@ -248,7 +248,7 @@ describe('SGLang’s own API', () => {
       if (isFirst) over.simulator.simulator.change({ weightVersion: 'v2' })
       isFirst = false
     }
-    await over.expectTruth(session, 1)
+    await over.expectSamples(session, 1)
     const [row] = await samplesOf(over.gateway, session.id)
     expect(row?.versions?.map(({ version }) => version)).toEqual(['v1', 'v2'])
   })
@@ -268,7 +268,7 @@ describe('SGLang’s own API', () => {
       prompt_token_ids,
       meta_info: { id: 'r', weight_version: 'v1' },
     })
-    await over.expectTruth(session, 1)
+    await over.expectSamples(session, 1)
   })
 
   test('a client that disconnects aborts the generation, and the partial reply is a lost sample', async () => {

@@ -2,7 +2,7 @@ import type { ApiName, Json, JsonObject } from '../../../src/schema/index.ts'
 import { documentsOf, type StreamEvent } from './stream-events.ts'
 
 /** How a client of one API writes its conversation and reads replies: what its SDK would do. */
-export interface Voice {
+export interface ApiClient {
   readonly api: ApiName
   readonly path: string
   user(text: string, image?: string): readonly Json[]
@@ -71,7 +71,7 @@ interface ChatDocument {
 }
 
 /** A client of Chat Completions. */
-class ChatVoice implements Voice {
+class ChatClient implements ApiClient {
   readonly api = 'chat'
   readonly path = '/v1/chat/completions'
 
@@ -162,7 +162,7 @@ interface BlockEvent {
 }
 
 /** A client of Anthropic's Messages. */
-class MessagesVoice implements Voice {
+class MessagesClient implements ApiClient {
   readonly api = 'messages'
   readonly path = '/v1/messages'
 
@@ -256,7 +256,7 @@ type OutputItem =
   | { readonly type: 'function_call'; readonly call_id: string; readonly name: string; readonly arguments: string }
 
 /** A client of the Responses API that keeps its conversation itself. */
-class ResponsesVoice implements Voice {
+class ResponsesClient implements ApiClient {
   readonly api = 'responses'
   readonly path = '/v1/responses'
 
@@ -314,10 +314,10 @@ class ResponsesVoice implements Voice {
   }
 }
 
-export const voices: Readonly<Record<ApiName, Voice>> = {
-  chat: new ChatVoice(),
-  responses: new ResponsesVoice(),
-  messages: new MessagesVoice(),
+export const apiClients: Readonly<Record<ApiName, ApiClient>> = {
+  chat: new ChatClient(),
+  responses: new ResponsesClient(),
+  messages: new MessagesClient(),
 }
 
 export const apiNames = ['chat', 'responses', 'messages'] as const

@@ -86,11 +86,11 @@ async function expectSameAsText(gateway: OpenToAsk, query: string, rows: readonl
 }
 
 /** What a complete reply must have left behind, in one form for both sides. */
-export function emittedTruth({ promptIds, ids, logprobs, versions, finish, routedExperts }: Emitted): object {
+export function emittedSample({ promptIds, ids, logprobs, versions, finish, routedExperts }: Emitted): object {
   return { promptIds, ids, logprobs, versions: runsOf(versions, ids.length), finish, experts: routedExperts ?? null }
 }
 
-export function recordedTruth(row: SampleRow): object {
+export function recordedSample(row: SampleRow): object {
   return {
     promptIds: Array.from(row.promptIds ?? []),
     ids: Array.from(row.ids ?? []),

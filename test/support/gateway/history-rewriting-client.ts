@@ -17,7 +17,7 @@ const firstWord = 'Let'
  * A client that behaves as agents do at their worst: goes on, goes back, rewrites what was said, asks twice, sends a request
  * again because it did not wait for the answer, and leaves in the middle of a stream.
  */
-export class Wanderer {
+export class HistoryRewritingClient {
   readonly questions: Question[] = []
   readonly #talk: Talk
   readonly #simulator: SimulatorServer
@@ -31,8 +31,8 @@ export class Wanderer {
   }
 
   /** Each kind of thing twice, in an order of its own. */
-  async wander(): Promise<void> {
-    // All that wander together begin with the same words.
+  async run(): Promise<void> {
+    // All clients that run together begin with the same words.
     await this.#goOn('Look up the first word, please.')
     const actions = [
       () => this.#goOn(this.#text()),

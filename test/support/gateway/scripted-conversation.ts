@@ -1,7 +1,7 @@
 import type { Dispatcher } from 'undici'
 import { type Json, type JsonObject, type Message, textOf } from '../../../src/schema/index.ts'
 import { readEvents, readObject } from './stream-events.ts'
-import type { Received, Voice } from './api-clients.ts'
+import type { ApiClient, Received } from './api-clients.ts'
 
 /** One step of a conversation: what is sent for it, and what it says in words that are the same for all APIs. */
 interface Step {
@@ -41,16 +41,16 @@ export interface Asking {
 
 /** One client's conversation in one session of a gateway, kept and sent as its API wants it. */
 export class Talk {
-  readonly voice: Voice
+  readonly apiClient: ApiClient
   readonly #gateway: OpenToAsk
   readonly #key: string
   readonly #options: TalkOptions
   #steps: Step[] = []
 
-  constructor(gateway: OpenToAsk, { key }: { readonly key: string }, voice: Voice, options: TalkOptions = {}) {
+  constructor(gateway: OpenToAsk, { key }: { readonly key: string }, apiClient: ApiClient, options: TalkOptions = {}) {
     this.#gateway = gateway
     this.#key = key
-    this.voice = voice
+    this.apiClient = apiClient
     this.#options = options
   }
 
@@ -71,13 +71,13 @@ export class Talk {
 
   user(text: string, image?: string): void {
     const said = `user: ${text}${image === undefined ? '' : ' <image>'}`
-    this.#steps.push({ items: this.voice.user(text, image), said: [said] })
+    this.#steps.push({ items: this.apiClient.user(text, image), said: [said] })
   }
 
   results(texts: readonly string[]): void {
     const results = this.openCalls.map(({ id }, index) => ({ id, text: texts[index] ?? '' }))
     this.#steps.push({
-      items: this.voice.results(results),
+      items: this.apiClient.results(results),
       said: results.map(({ id, text }) => `tool ${id}: ${text}`),
     })
   }
@@ -93,7 +93,7 @@ export class Talk {
 
   /** Says something else where a user spoke; what followed stays as it was. */
   rewrite(index: number, text: string): void {
-    this.#steps = this.#steps.with(index, { items: this.voice.user(text), said: [`user: ${text}`] })
+    this.#steps = this.#steps.with(index, { items: this.apiClient.user(text), said: [`user: ${text}`] })
   }
 
   /** The steps in which a user speaks. */
@@ -103,14 +103,14 @@ export class Talk {
 
   /** The same conversation with another gateway. */
   movedTo(gateway: OpenToAsk): Talk {
-    const copy = new Talk(gateway, { key: this.#key }, this.voice, this.#options)
+    const copy = new Talk(gateway, { key: this.#key }, this.apiClient, this.#options)
     copy.#steps = [...this.#steps]
     return copy
   }
 
   body({ stream, seed }: Asking): JsonObject {
     const items = this.#steps.flatMap(({ items: each }) => each)
-    return this.voice.body(items, { ...this.#options, stream, ...(seed !== undefined && { seed }) })
+    return this.apiClient.body(items, { ...this.#options, stream, ...(seed !== undefined && { seed }) })
   }
 
   /** Asks for a reply and hears it to its end. It is not part of the conversation before it is taken. */
@@ -119,19 +119,19 @@ export class Talk {
     if (!asking.stream || statusCode !== 200) {
       const text = await body.text()
       if (statusCode !== 200) throw new Error(`${statusCode} ${text}`)
-      return this.voice.received(readObject(text))
+      return this.apiClient.received(readObject(text))
     }
     let text = ''
     for await (const piece of body.setEncoding('utf8') as AsyncIterable<string>) {
       text += piece
       asking.onPiece?.(piece)
     }
-    return this.voice.receivedStream(readEvents(text))
+    return this.apiClient.receivedStream(readEvents(text))
   }
 
   async send(asking: Asking): Promise<Dispatcher.ResponseData> {
     const { retry = 0 } = asking
-    return await this.#gateway.open(this.voice.path, {
+    return await this.#gateway.open(this.apiClient.path, {
       body: this.body(asking),
       key: this.#key,
       headers: retry === 0 ? {} : { 'x-stainless-retry-count': String(retry) },

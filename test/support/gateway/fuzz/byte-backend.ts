@@ -26,7 +26,7 @@ const idleTimeoutMs = 5
 const requestTimeoutMs = 40
 
 /** A backend whose server is a list of bytes. */
-export class FedBackend implements Backend {
+export class ByteBackend implements Backend {
   readonly name: string
   readonly #dialect: Dialect
   readonly #feedFor: (request: BackendRequest, body: string) => Feed

@@ -2,7 +2,7 @@ import type { ClientReply } from '../../../../src/gateway/index.ts'
 import type { ApiName } from '../../../../src/schema/index.ts'
 import type { Chance } from './fuzz.ts'
 import { checkError, checkStream, readEvents, readObject } from '../stream-events.ts'
-import type { Received, Voice } from '../api-clients.ts'
+import type { ApiClient, Received } from '../api-clients.ts'
 
 /** A client in the same process, which may be slow or leave, and holds its gateway to the rules of a reply. */
 export class FuzzedClient implements ClientReply {
@@ -73,8 +73,8 @@ export class FuzzedClient implements ClientReply {
   }
 
   /** What it heard, of a reply that is complete. */
-  received(voice: Voice): Received {
-    return this.#writes > 0 ? voice.receivedStream(readEvents(this.#text)) : voice.received(readObject(this.#text))
+  received(api: ApiClient): Received {
+    return this.#writes > 0 ? api.receivedStream(readEvents(this.#text)) : api.received(readObject(this.#text))
   }
 
   #leave(): void {

@@ -6,7 +6,7 @@ import type { ApiName, JsonObject } from '../../../../src/schema/index.ts'
 import type { Chance } from './fuzz.ts'
 import { readEvents, readEventsSoFar, readObject } from '../stream-events.ts'
 import { Talk } from '../scripted-conversation.ts'
-import { type Received, voices } from '../api-clients.ts'
+import { apiClients, type Received } from '../api-clients.ts'
 
 /** A reply that a client has got to its end, and all that led to it. */
 export interface ReceivedReply {
@@ -40,7 +40,7 @@ export class RandomAgent {
 
   constructor(options: RandomAgentOptions) {
     this.#options = options
-    this.#talk = new Talk(nobody, { key: '' }, voices[options.api], { system: `You are ${options.name[0]}.` })
+    this.#talk = new Talk(nobody, { key: '' }, apiClients[options.api], { system: `You are ${options.name[0]}.` })
   }
 
   async step(): Promise<void> {
@@ -133,7 +133,7 @@ export class RandomAgent {
   async #goOnFrom(client: RecordingClient): Promise<void> {
     const events = readEventsSoFar(client.text)
     if (this.#options.api !== 'chat' || events.length === 0) return
-    const received = this.#talk.voice.receivedStream(events)
+    const received = this.#talk.apiClient.receivedStream(events)
     if (received.text === '') return
     this.overheard.add(received.id)
     this.#take(received)
@@ -188,8 +188,8 @@ export class RandomAgent {
   /** What the client got, if that is a whole reply. */
   #note({ isEnded, status, text, eventCount }: RecordingClient): Received | undefined {
     if (!isEnded || status !== 200 || /"error":\s*\{/.test(text)) return undefined
-    const { voice } = this.#talk
-    const received = eventCount > 0 ? voice.receivedStream(readEvents(text)) : voice.received(readObject(text))
+    const { apiClient } = this.#talk
+    const received = eventCount > 0 ? apiClient.receivedStream(readEvents(text)) : apiClient.received(readObject(text))
     this.replies.push({ received, said: this.#talk.said })
     return received
   }

@@ -5,14 +5,14 @@ import { saidBy, saidIn, Talk } from '../support/gateway/scripted-conversation.t
 import { TestGateway } from '../support/gateway/test-gateway.ts'
 import {
   emittedIn,
-  emittedTruth,
-  recordedTruth,
+  emittedSample,
+  recordedSample,
   samplesOf,
   type Emitted,
   type SampleRow,
 } from '../support/gateway/emitted-tokens.ts'
-import { apiNames, voices } from '../support/gateway/api-clients.ts'
-import { Wanderer, type Question } from '../support/gateway/history-rewriting-client.ts'
+import { apiClients, apiNames } from '../support/gateway/api-clients.ts'
+import { HistoryRewritingClient, type Question } from '../support/gateway/history-rewriting-client.ts'
 
 const seeds = [1, 2, 3, 4, 5, 6]
 
@@ -27,16 +27,16 @@ test.each(seeds)('each sample is recorded once, however clients rewrite their hi
   await using gateway = await TestGateway.start({ models: [{ name: 'sim', backends: [{ url: simulator.url }] }] })
   const session = await gateway.startSession()
   // Three APIs, and a second client of one of them, all in one session.
-  const wanderers = [...apiNames, 'chat' as const].map((api, index) => {
-    const talk = new Talk(gateway, session, voices[api], { system: 'Look every word up.', tools: true })
-    return new Wanderer(talk, simulator, seededRandom(seed * 100 + index))
+  const clients = [...apiNames, 'chat' as const].map((api, index) => {
+    const talk = new Talk(gateway, session, apiClients[api], { system: 'Look every word up.', tools: true })
+    return new HistoryRewritingClient(talk, simulator, seededRandom(seed * 100 + index))
   })
-  await Promise.all(wanderers.map((wanderer) => wanderer.wander()))
+  await Promise.all(clients.map((client) => client.run()))
   await expect.poll(() => gateway.server.gateway.status().running).toBe(0)
   await expect.poll(() => simulator.stats.inFlight).toBe(0)
 
   const rows = await samplesOf(gateway, session.id)
-  const questions = wanderers.flatMap((wanderer) => wanderer.questions)
+  const questions = clients.flatMap((client) => client.questions)
   expectEachOnce(rows, await emittedIn(simulator, session.id))
   expectAnswers(rows, questions)
   expectParents(rows)
@@ -49,8 +49,8 @@ test.each(seeds)('each sample is recorded once, however clients rewrite their hi
 function expectEachOnce(rows: readonly SampleRow[], emitted: readonly Emitted[]): void {
   const left = new Set(emitted)
   for (const row of rows.filter(({ discarded }) => discarded === null)) {
-    const recorded = JSON.stringify(recordedTruth(row))
-    const found = [...left].find((reply) => JSON.stringify(emittedTruth(reply)) === recorded)
+    const recorded = JSON.stringify(recordedSample(row))
+    const found = [...left].find((reply) => JSON.stringify(emittedSample(reply)) === recorded)
     expect(found, `${row.interaction} was not emitted, or is there twice`).toBeDefined()
     if (found) left.delete(found)
   }
@@ -65,7 +65,7 @@ function expectEachOnce(rows: readonly SampleRow[], emitted: readonly Emitted[])
 
 function isBeginning(row: SampleRow, { promptIds, ids, logprobs, versions }: Emitted): boolean {
   const count = row.ids?.length ?? 0
-  const shared = emittedTruth({
+  const shared = emittedSample({
     promptIds,
     ids: ids.slice(0, count),
     logprobs: logprobs.slice(0, count),
@@ -75,7 +75,7 @@ function isBeginning(row: SampleRow, { promptIds, ids, logprobs, versions }: Emi
     replyId: '',
     api: 'chat',
   })
-  return JSON.stringify(shared) === JSON.stringify({ ...recordedTruth(row), experts: null })
+  return JSON.stringify(shared) === JSON.stringify({ ...recordedSample(row), experts: null })
 }
 
 /** Every client got its answers, each on record with the conversation that led to it. */

@@ -5,13 +5,13 @@ import { saidIn, Talk } from '../support/gateway/scripted-conversation.ts'
 import { TestGateway } from '../support/gateway/test-gateway.ts'
 import {
   emittedIn,
-  emittedTruth,
+  emittedSample,
   expectMerged,
   mergedRowsOf,
-  recordedTruth,
+  recordedSample,
   samplesOf,
 } from '../support/gateway/emitted-tokens.ts'
-import { apiNames, pixel, voices } from '../support/gateway/api-clients.ts'
+import { apiClients, apiNames, pixel } from '../support/gateway/api-clients.ts'
 
 const turns = 20
 /** From here on prompts are so long that their tokens are read in another way than those of short ones. */
@@ -37,7 +37,7 @@ describe.concurrent.each(kinds)('$api, $form, from $imitate', ({ api, form, imit
     const backends = [{ url: simulator.url, engine }]
     await using gateway = await TestGateway.start({ models: [{ name: 'sim', backends }] })
     const session = await gateway.startSession()
-    const talk = new Talk(gateway, session, voices[api], { system: 'Look every word up.', tools: true })
+    const talk = new Talk(gateway, session, apiClients[api], { system: 'Look every word up.', tools: true })
     const received = []
     for (let turn = 0; turn < turns; turn += 1) {
       if (talk.openCalls.length > 0) talk.results([`entry ${turn}: naïve 日本語 🙂, "quoted" and \\ more`])
@@ -62,7 +62,7 @@ describe.concurrent.each(kinds)('$api, $form, from $imitate', ({ api, form, imit
     const emitted = await emittedIn(simulator, session.id)
     const rows = await samplesOf(gateway, session.id)
     expect(emitted).toHaveLength(turns)
-    expect(rows.map(recordedTruth)).toEqual(emitted.map(emittedTruth))
+    expect(rows.map(recordedSample)).toEqual(emitted.map(emittedSample))
     expect(rows.every(({ routedExperts }) => routedExperts?.length)).toBe(true)
     // A whole reply has one version, and SGLang's have tokens only if they are whole.
     if (form === 'stream' && imitate === 'millrace')
@@ -86,7 +86,7 @@ test.each(apiNames)('a client of %s that reformats tool arguments gets one row',
   await using simulator = await SimulatorServer.start({ recordEmitted: 100 })
   await using gateway = await TestGateway.start({ models: [{ name: 'sim', backends: [{ url: simulator.url }] }] })
   const session = await gateway.startSession()
-  const talk = new Talk(gateway, session, voices[api], { system: 'Look every word up.', tools: true })
+  const talk = new Talk(gateway, session, apiClients[api], { system: 'Look every word up.', tools: true })
   // Long enough that the body of a Chat request is recognised by its bytes.
   talk.user(`Look these up: ${longText}`)
   let calls = 0
@@ -136,7 +136,7 @@ test('a conversation continued by reply ids is one conversation', async () => {
   }
   const emitted = await emittedIn(simulator, session.id)
   const rows = await samplesOf(gateway, session.id)
-  expect(rows.map(recordedTruth)).toEqual(emitted.map(emittedTruth))
+  expect(rows.map(recordedSample)).toEqual(emitted.map(emittedSample))
   const [merged, ...more] = await mergedRowsOf(gateway, session.id)
   expect(more).toEqual([])
   if (merged) expectMerged(merged, emitted)
@@ -148,12 +148,12 @@ test('an SGLang client sees none of the recorded tokens', async () => {
   await using gateway = await TestGateway.start({ models: [{ name: 'sim', backends }] })
   const session = await gateway.startSession()
   for (const stream of [false, true]) {
-    const talk = new Talk(gateway, session, voices.chat)
+    const talk = new Talk(gateway, session, apiClients.chat)
     talk.user('Say something.')
     const { body } = await talk.send({ stream })
     expect(await body.text()).not.toMatch(/meta_info|sgl_ext|token_ids|"logprob"/)
   }
-  expect((await samplesOf(gateway, session.id)).map(recordedTruth)).toEqual(
-    (await emittedIn(simulator, session.id)).map(emittedTruth),
+  expect((await samplesOf(gateway, session.id)).map(recordedSample)).toEqual(
+    (await emittedIn(simulator, session.id)).map(emittedSample),
   )
 })
