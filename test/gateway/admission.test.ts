@@ -38,20 +38,24 @@ async function ask(dispatcher: Agent, url: string): Promise<number | string> {
   }
 }
 
-test('all clients get an answer, also if there are more clients than file descriptors', { timeout: 120_000 }, async () => {
-  await using runs = await temporaryRuns()
-  await using simulator = await SimulatorServer.start({ ttftMs: 2_000 })
-  await using gateway = await startCrampedGateway(runs.root, descriptors, '--backend', simulator.url, '-m', 'sim-7b')
-  // As many as there is room for: those that find no connection to the backend wait for one.
-  expect(await tally(gateway.url, 300)).toEqual(new Map([[200, 300]]))
-  await expect.poll(() => connections(gateway.url)).toBe(1)
-  const crowd = await tally(gateway.url, crowdSize)
-  expect(new Set(crowd.keys())).toEqual(new Set([200, 503]))
-  expect((crowd.get(200) ?? 0) + (crowd.get(503) ?? 0)).toBe(crowdSize)
-  expect(crowd.get(200)).toBeGreaterThanOrEqual(room)
-  // And afterwards there is room again.
-  await expect.poll(() => tally(gateway.url, 100), { timeout: 30_000 }).toEqual(new Map([[200, 100]]))
-})
+test(
+  'all clients get an answer, also if there are more clients than file descriptors',
+  { timeout: 120_000 },
+  async () => {
+    await using runs = await temporaryRuns()
+    await using simulator = await SimulatorServer.start({ ttftMs: 2_000 })
+    await using gateway = await startCrampedGateway(runs.root, descriptors, '--backend', simulator.url, '-m', 'sim-7b')
+    // As many as there is room for: those that find no connection to the backend wait for one.
+    expect(await tally(gateway.url, 300)).toEqual(new Map([[200, 300]]))
+    await expect.poll(() => connections(gateway.url)).toBe(1)
+    const crowd = await tally(gateway.url, crowdSize)
+    expect(new Set(crowd.keys())).toEqual(new Set([200, 503]))
+    expect((crowd.get(200) ?? 0) + (crowd.get(503) ?? 0)).toBe(crowdSize)
+    expect(crowd.get(200)).toBeGreaterThanOrEqual(room)
+    // And afterwards there is room again.
+    await expect.poll(() => tally(gateway.url, 100), { timeout: 30_000 }).toEqual(new Map([[200, 100]]))
+  },
+)
 
 /** That of whoever asks included. */
 async function connections(url: string): Promise<number> {

@@ -57,7 +57,9 @@ export class ChatDialect implements Dialect {
   render(request: ModelRequest): string {
     const { messages, tools, toolChoice, parallelToolCalls, responseFormat } = request
     const { extra } = request.sampling
-    let body = `${this.#head}${messages.map((message) => this.#message(message)).join(',')}]`
+    let body = this.#head
+    for (const [index, message] of messages.entries()) body += (index > 0 ? ',' : '') + this.#message(message)
+    body += ']'
     if (tools.length > 0) {
       body += this.#tools(tools)
       if (toolChoice !== undefined) body += bodyField('tool_choice', toolChoiceJson(toolChoice), extra)

@@ -88,16 +88,20 @@ export function offAbort(signal: AbortSignal, listener: AbortListener): void {
 }
 
 /** The result of `work`, or the signal's reason as soon as it aborts: for work that may not listen to the signal itself. */
-export async function withAbort<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
-  const { promise, reject } = Promise.withResolvers<never>()
-  const listener = { handleEvent: () => reject(signal.reason) }
+export function withAbort<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
+  const { promise, resolve, reject } = Promise.withResolvers<T>()
+  const listener = { handleEvent: () => fail(signal.reason) }
+  const fail = (error: unknown): void => {
+    offAbort(signal, listener)
+    reject(error)
+  }
   if (signal.aborted) reject(signal.reason)
   else onAbort(signal, listener)
-  try {
-    return await Promise.race([promise, work])
-  } finally {
+  work.then((result) => {
     offAbort(signal, listener)
-  }
+    resolve(result)
+  }, fail)
+  return promise
 }
 
 /** The longest delay of a timer, about 25 days. */

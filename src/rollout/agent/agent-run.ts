@@ -225,6 +225,7 @@ export class AgentRun implements AgentContext, ContextHost, CallsHost, TimeHost 
 
   #samplingFor({ sampling }: TurnOptions): Sampling {
     const { tokensLeft } = this.budget
+    if (!sampling && tokensLeft === Infinity) return this.#options.sampling
     const merged = { ...this.#options.sampling, ...sampling }
     if (tokensLeft < (merged.maxTokens ?? Infinity)) merged.maxTokens = tokensLeft
     return merged

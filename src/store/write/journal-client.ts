@@ -305,7 +305,8 @@ function metaOf({ call, tool, tools, discarded, tokens }: MessageNode, base: num
 /** How many bytes an entry takes while it waits: its texts and tokens, and a flat share for the rest. */
 function entryBytes(entry: JournalEntry): number {
   let bytes = 128
-  for (const value of Object.values(entry) as unknown[]) {
+  for (const name in entry) {
+    const value: unknown = entry[name as keyof JournalEntry]
     if (typeof value === 'string') bytes += value.length
     else if (ArrayBuffer.isView(value)) bytes += value.byteLength
     else if (Array.isArray(value)) for (const text of value as readonly string[]) bytes += text.length
