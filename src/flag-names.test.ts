@@ -9,7 +9,7 @@ const inSentence = /[a-z;,] (--[a-z][\w.-]*.{0,60})|['`"](--[a-z][\w.-]* .{0,60}
 const named = /^--[a-z][^;,.:)]*(?:\.[^;,.:)]*)* \(/
 
 // Whoever calls `evaluate()` has no flags: what only names those tells them nothing.
-test('what the library says of a flag names its option, too', () => {
+test('messages of the library that mention a flag also name its option', () => {
   const files = globSync('**/*.ts', { cwd: root, exclude: ['cli/**', '**/*.test.ts', '**/_testing/**'] })
   expect(files.length).toBeGreaterThan(100)
   const found = files.flatMap((file) => {

@@ -54,31 +54,31 @@ function isPrivateElsewhere({ file, imported }: Import): boolean {
   return basename(imported).startsWith('_') && !isWithin(dirname(imported), file)
 }
 
-test('every folder is a layer that has its place', () => {
+test('every folder is a layer with a place in the order', () => {
   const folders = readdirSync(root, { withFileTypes: true }).filter((each) => each.isDirectory())
   expect(layers.toSorted()).toEqual(folders.map(({ name }) => name).toSorted())
   // What finds imports finds them.
   expect(imports.length).toBeGreaterThan(1000)
 })
 
-test('people read of the order that lint keeps', async () => {
+test('docs/architecture.md lists the layers in the order that lint enforces', async () => {
   const read = tableRows(await page('docs/architecture.md'), 'Layers').map(([layer]) => layer)
   expect(read).toEqual(layers)
 })
 
-test('a layer imports from those above it, types included, and from no other', () => {
+test('a layer imports only from itself and the layers above it, types included', () => {
   expect(imports.filter((each) => !isFromAboveOrOwn(each))).toEqual([])
 })
 
-test('a layer is imported through its index, and in no other way', () => {
+test('a layer is imported through its index only', () => {
   expect(shipped.filter((each) => !isThroughIndex(each))).toEqual([])
 })
 
-test('an index is for those outside of its folder', () => {
+test('a folder does not import its own index', () => {
   expect(imports.filter(isIndexAround)).toEqual([])
 })
 
-test('a file that begins with an underscore is imported from its own folder only', () => {
+test('a file that begins with an underscore is imported only from its own folder', () => {
   expect(shipped.filter(isPrivateElsewhere)).toEqual([])
 })
 

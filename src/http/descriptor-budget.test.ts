@@ -1,17 +1,17 @@
 import { expect, test } from 'vitest'
 import { descriptorBudget } from './descriptor-budget.ts'
 
-test('half of what is left above the reserve', () => {
+test('the budget is half of the descriptors left above the reserve', () => {
   expect(descriptorBudget({ softLimit: 1024 })).toBe(480)
   expect(descriptorBudget({ softLimit: 256 })).toBe(96)
   expect(descriptorBudget({ softLimit: 10 })).toBe(1)
 })
 
-test('the threads of a process divide it, and each has at least one', () => {
+test('the workers of a process share the budget, and each gets at least one descriptor', () => {
   expect(descriptorBudget({ softLimit: 1024, workers: 4 })).toBe(120)
   expect(descriptorBudget({ softLimit: 256, workers: 1000 })).toBe(1)
 })
 
-test('this machine has some', () => {
+test('the budget of this machine is greater than zero', () => {
   expect(descriptorBudget()).toBeGreaterThan(0)
 })

@@ -5,14 +5,14 @@ import { proxyFor } from './proxy.ts'
 const proxies = { HTTP_PROXY: 'http://plain:1/', HTTPS_PROXY: 'http://secure:2/' }
 const find = (url: string, env: Record<string, string> = {}): string | undefined => proxyFor(new URL(url), env)
 
-test('the scheme chooses the variable, and lower case wins', () => {
+test('the scheme of the URL chooses the variable, and lower case takes precedence', () => {
   expect(find('http://a.test', proxies)).toBe('http://plain:1/')
   expect(find('https://a.test', proxies)).toBe('http://secure:2/')
   expect(find('https://a.test', { ...proxies, https_proxy: 'http://lower:3/' })).toBe('http://lower:3/')
   expect(find('https://a.test')).toBeUndefined()
 })
 
-test('this machine is never behind a proxy', () => {
+test('a loopback address is never reached through a proxy', () => {
   for (const host of ['localhost', '127.0.0.1', '127.1.2.3', '[::1]', 'gpu.localhost']) {
     expect(find(`http://${host}:8000`, proxies), host).toBeUndefined()
   }
@@ -51,7 +51,7 @@ test.each([
   expect(find(url, { ...proxies, NO_PROXY: noProxy })).toBe(excepted ? undefined : 'http://plain:1/')
 })
 
-test('a proxy may be named without its scheme, and one that is none is said to be none', async () => {
+test('the scheme of a proxy is optional, and a value that is not a proxy URL is refused', async () => {
   expect(find('http://a.test', { HTTP_PROXY: 'proxy.test:3128' })).toBe('http://proxy.test:3128/')
   expect(find('http://a.test', { http_proxy: '10.0.0.1:3128' })).toBe('http://10.0.0.1:3128/')
   for (const value of ['ftp://user:secret@proxy.test', 'socks5://proxy.test', 'http://', 'a b']) {

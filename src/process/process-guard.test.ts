@@ -17,7 +17,7 @@ function deafGroup() {
   }
 }
 
-test('it comes with the first group and goes with the last', async () => {
+test('the guard process starts with the first group and ends with the last', async () => {
   await using one = deafGroup()
   await using two = deafGroup()
   const guard = new ProcessGuard()
@@ -39,7 +39,7 @@ test('it comes with the first group and goes with the last', async () => {
   expect(process.kill(two.pid, 0)).toBe(true)
 })
 
-test('a group that comes while the guard is dying is watched all the same', async () => {
+test('a group added while the guard process dies is watched by a new one', async () => {
   await using one = deafGroup()
   await using two = deafGroup()
   const guard = new ProcessGuard()
@@ -55,7 +55,7 @@ test('a group that comes while the guard is dying is watched all the same', asyn
   expect(liveGuards()).toHaveLength(0)
 })
 
-test('it finds processes by their tag, also if its shell dies meanwhile, and goes when it watches nothing', async () => {
+test('it finds processes by tag, also if its shell dies, and ends when it watches nothing', async () => {
   const guard = new ProcessGuard()
   const tags = [guard.nextTag(), guard.nextTag()]
   const children = tags.map((tag) =>

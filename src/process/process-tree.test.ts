@@ -25,7 +25,7 @@ async function processTree() {
   }
 }
 
-test('descendants are found in whatever group they are', async () => {
+test('descendants are found in any process group', async () => {
   await using shell = await processTree()
   const found = descendantsOf(shell.pid)
   expect(found.every(isAlive)).toBe(true)
@@ -35,14 +35,14 @@ test('descendants are found in whatever group they are', async () => {
   expect(await membersOf(shell.pid)).toEqual([shell.pid, found[0]?.pid])
 })
 
-test('a process is told from a later one of the same number', async () => {
+test('a process is told apart from a later one with the same pid', async () => {
   await using shell = await processTree()
   const [child = { pid: 0, startedAt: '' }] = descendantsOf(shell.pid)
   expect(isAlive(child)).toBe(true)
   expect(isAlive({ ...child, startedAt: '1' })).toBe(false)
 })
 
-test('of what is gone nothing is alive', async () => {
+test('an ended process has no members and no descendants', async () => {
   const shell = spawn('sh', ['-c', 'true'], { detached: true, stdio: 'ignore' })
   await once(shell, 'exit')
   const pid = shell.pid ?? 0
@@ -50,7 +50,7 @@ test('of what is gone nothing is alive', async () => {
   expect(descendantsOf(pid)).toEqual([])
 })
 
-test('a zombie is not alive, nor is its group', async () => {
+test('a zombie does not count as alive, nor does its group', async () => {
   // Once the shell has become `sleep`, nobody collects its child, which ends only then.
   const child = `setsid sh -c 'until grep -q sleep /proc/$PPID/comm; do :; done'`
   const script = `${child} & echo $!; exec sleep 60`

@@ -13,7 +13,7 @@ import { isRunning } from '../../test/support/tools/processes.ts'
 const start = (config: StdioServerConfig) => ServerProcess.start({ server: 'files', config })
 const shell = (script: string) => start({ command: 'sh', args: ['-c', script] })
 
-test('what goes in comes out, until it is closed', async () => {
+test('input and output are connected until the server is closed', async () => {
   const before = activeResources()
   const server = await start({ command: 'cat' })
   server.stdin.write('hello\n')
@@ -25,7 +25,7 @@ test('what goes in comes out, until it is closed', async () => {
   expect(await leftSince(before)).toEqual([])
 })
 
-test('it has its own variables and none of our secrets', async () => {
+test('a server has its own variables and none of our secrets', async () => {
   vi.stubEnv('SECRET', 'ours')
   await using server = await start({ command: 'env', env: { TOKEN: 'its own' } })
   const chunks = await server.stdout.toArray()
@@ -36,14 +36,14 @@ test('it has its own variables and none of our secrets', async () => {
   vi.unstubAllEnvs()
 })
 
-test('a bash reads no start-up file, whose output would stand between the messages', async () => {
+test('a bash server reads no start-up file whose output would mix with the messages', async () => {
   await using home = await mkdtempDisposable(join(tmpdir(), 'millrace-home-'))
   await writeFile(join(home.path, '.bashrc'), 'echo welcome\n')
   await using server = await start({ command: 'bash', args: ['-c', 'echo hello'], env: { HOME: home.path } })
   expect(Buffer.concat(await server.stdout.toArray()).toString()).toBe('hello\n')
 })
 
-test('a process that ends by itself says how, with the end of its stderr', async () => {
+test('a process that exits reports its exit code and the end of its stderr', async () => {
   await using server = await shell('yes noise | head -n 100000 >&2; echo cannot go on >&2; exit 3')
   expect(await server.ended).toEqual({ code: 3, signal: null })
   expect(server.stderr.length).toBeLessThanOrEqual(8_192)
@@ -55,7 +55,7 @@ test('a process that ends by itself says how, with the end of its stderr', async
   })
 })
 
-test('one that Node ended says with what error, not with what version', async () => {
+test('a process ended by a Node error reports the error, not the Node version', async () => {
   await using server = await start({ command: process.execPath, args: ['-e', 'require("./not-there.cjs")'] })
   await server.ended
   expect(server.failure?.rawMessage).toBe(
@@ -63,13 +63,13 @@ test('one that Node ended says with what error, not with what version', async ()
   )
 })
 
-test('one that is killed says by what', async () => {
+test('a killed process reports the signal', async () => {
   await using server = await shell('kill -9 $$')
   expect(await server.ended).toEqual({ code: null, signal: 'SIGKILL' })
   expect(server.failure?.rawMessage).toBe("server 'files' was killed by SIGKILL")
 })
 
-test('what a process left behind when it ended is killed, also outside its group', async () => {
+test('processes left behind by a server are killed, also outside its group', async () => {
   using log = new ServerLog()
   await using server = await start(misbehaving(log.mode, 'fork-grandchild'))
   await expect.poll(() => log.count('grandchild')).toBe(2)
@@ -80,7 +80,7 @@ test('what a process left behind when it ended is killed, also outside its group
   expect(grandchildren.filter(isRunning)).toEqual([])
 })
 
-test('a command that does not exist is named', async () => {
+test('a command that does not exist is named in the error', async () => {
   await using server = await start({ command: 'no-such-command' })
   await server.ended
   expect(server.failure?.rawMessage).toBe(
@@ -88,30 +88,30 @@ test('a command that does not exist is named', async () => {
   )
 })
 
-test('so is one that cannot be executed', async () => {
+test('a command that cannot be executed is named in the error', async () => {
   await using server = await start({ command: '/etc/passwd' })
   await server.ended
   expect(server.failure?.rawMessage).toContain("the command '/etc/passwd' of server 'files' cannot be executed")
 })
 
-test("a server's own exit code 127 is not taken for that", async () => {
+test('exit code 127 of the server itself is not taken for a missing command', async () => {
   await using server = await shell('echo plugin not found >&2; exit 127')
   await server.ended
   expect(server.failure?.rawMessage).toContain('exited with code 127; its stderr ended with: plugin not found')
 })
 
-test('a folder that does not exist is named', async () => {
+test('a working folder that does not exist is named in the error', async () => {
   await expect(start({ command: 'cat', cwd: '/no/such/folder' })).rejects.toMatchObject({
     code: 'tool_infra',
     rawMessage: `server 'files' could not be started: its folder /no/such/folder does not exist: correct "cwd"`,
   })
 })
 
-test('an argument that no process can be given is refused', async () => {
+test('an argument with a NUL character is refused', async () => {
   await expect(start({ command: 'cat', args: ['a\0b'] })).rejects.toMatchObject({ code: 'tool_infra' })
 })
 
-test('writing to a process that has gone fails for who writes, and nowhere else', async () => {
+test('writing to an ended process fails only for the writer', async () => {
   await using server = await shell('exec 0<&-; echo deaf; sleep 60')
   await once(server.stdout, 'data')
   const error = await new Promise((resolve) => server.stdin.write('x'.repeat(1_000_000), resolve))
@@ -120,7 +120,7 @@ test('writing to a process that has gone fails for who writes, and nowhere else'
   await server.ended
 })
 
-test('how many files are read when a server ends does not depend on how many processes the machine has', async () => {
+test('closing a server reads a number of files that does not grow with the process count', async () => {
   const count = 150
   // They are there, in a group of their own, until their input ends.
   await using crowd = await shell(`for one in $(seq ${count}); do sleep 600 & done; echo ready; read line`)
@@ -136,7 +136,7 @@ function readCalls(): number {
   return Number(/^syscr: (\d+)/m.exec(readFileSync('/proc/self/io', 'utf8'))?.[1])
 }
 
-test('a server gets what it needs to run, and none of our secrets', () => {
+test('a server gets the variables it needs to run, and none of our secrets', () => {
   vi.stubEnv('OPENAI_API_KEY', 'secret')
   vi.stubEnv('LC_TIME', 'de_DE')
   const environment = serverEnvironment({ TOKEN: 'its own', HOME: '/srv' })

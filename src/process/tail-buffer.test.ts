@@ -7,19 +7,19 @@ function tailOf(capacity: number, ...chunks: string[]): string {
   return tail.toString()
 }
 
-test('what fits is kept as it is', () => {
+test('text within the limit is kept unchanged', () => {
   expect(tailOf(10)).toBe('')
   expect(tailOf(10, 'one\n', 'two')).toBe('one\ntwo')
 })
 
-test('what does not fit loses its beginning, up to a whole line', () => {
+test('text over the limit loses its beginning, up to a whole line', () => {
   expect(tailOf(10, 'first\nsecond\nthird\n')).toBe('third\n')
   expect(tailOf(10, 'first\n', 'sec', 'ond\n', 'third\n')).toBe('third\n')
   expect(tailOf(8, 'abcdefghijkl')).toBe('efghijkl')
   expect(tailOf(8, 'abcdefghijk\n')).toBe('fghijk\n'.padStart(8, 'e'))
 })
 
-test('it is always the end, however the text is cut', () => {
+test('the buffer holds the end of the text however the text is divided', () => {
   const text = Array.from({ length: 300 }, (_, index) => String.fromCharCode(97 + (index % 26))).join('')
   for (let size = 1; size < 40; size += 1) {
     for (const length of [15, 16, 17, 100, 300]) {

@@ -37,7 +37,7 @@ test.each([
   ['another pattern', { code: 'a m z' }, 'code: must match pattern /^\\w+$/'],
   ['no address', { mail: 'me' }, 'mail: Invalid email address'],
   ['the words of an author', { own: 'no' }, 'own: say yes'],
-])('%s is said in plain words', (_, wrong, said) => {
+])('an issue with %s is described in plain words', (_, wrong, said) => {
   const { error } = safeParse(schema, { ...right, ...wrong })
   expect(describeIssues(error?.issues ?? [])).toBe(said)
 })
@@ -53,7 +53,7 @@ test.each([
     { message: { content: { text: 'Hi' } } },
     'message.content: it matches none of the allowed forms, got object',
   ],
-])('what was found is said where it is known: %s', (_, wrong, said) => {
+])('the description shows the given value: %s', (_, wrong, said) => {
   const given = { age: '36', level: 'low', message: { content: 'Hi' }, ...wrong }
   const person = z.object({
     age: z.coerce.number(),
@@ -64,7 +64,7 @@ test.each([
   expect(describeIssues(error?.issues ?? [], given)).toBe(said)
 })
 
-test('of many only the first are named, and how many there are', () => {
+test('only the first of many issues are described, with the number of the others', () => {
   const { error } = safeParse(
     z.array(z.number()),
     Array.from({ length: 20 }, () => 'x'),
@@ -72,7 +72,7 @@ test('of many only the first are named, and how many there are', () => {
   expect(describeIssues(error?.issues ?? [])).toMatch(/^\[0\]: expected number, got string; .*\[7\]: .*; and 12 more$/)
 })
 
-test('a place is written as in code, with the numbers of a list in brackets', () => {
+test('a path is written as in code, with list indices in brackets', () => {
   const { error } = safeParse(z.object({ keys: z.array(z.object({ key: z.string() })) }), { keys: [{ key: 3 }] })
   expect(describeIssues(error?.issues ?? [])).toBe('keys[0].key: expected string, got number')
 })
@@ -80,31 +80,31 @@ test('a place is written as in code, with the numbers of a list in brackets', ()
 test.each([
   ['synchronous', z.object({ name: z.string() })],
   ['asynchronous', z.object({ name: z.string().refine(async (name) => name !== '') })],
-])('a schema of an environment has our messages: %s', async (_, own) => {
+])('the issues of an environment schema use our messages: %s', async (_, own) => {
   expect(await validate(own, { name: 3 })).toMatchObject({
     issues: [{ message: 'expected string, got number' }],
   })
   expect(await validate(own, { name: 'a' })).toEqual({ value: { name: 'a' } })
 })
 
-test('answers at once where the schema does', () => {
+test('a synchronous schema gives a synchronous result', () => {
   expect(validate(z.object({ size: z.number().default(3) }), {})).toEqual({ value: { size: 3 } })
 })
 
-test('names the field and what was expected of it', () => {
+test('the problem names the field and the expected type', () => {
   const answered = z.object({ answer: z.object({ value: z.number() }), id: z.string() })
   expect(validate(answered, { answer: { value: '7' }, id: 1 })).toMatchObject({
     problem: 'answer.value: expected number, got string; id: expected string, got number',
   })
 })
 
-test('waits for an asynchronous schema', async () => {
+test('the result waits for an asynchronous schema', async () => {
   const asynchronous = z.string().refine(async (text) => text === 'yes', 'must be yes')
   expect(await validate(asynchronous, 'yes')).toEqual({ value: 'yes' })
   expect(await validate(asynchronous, 'no')).toMatchObject({ problem: 'must be yes' })
 })
 
-test('a schema that throws is a problem of the value', async () => {
+test('an error thrown by a schema is reported as a problem of the value', async () => {
   const throwing = z.string().transform((): string => {
     throw new Error('no such unit')
   })

@@ -37,7 +37,7 @@ function commitsIn(path: string): number {
   return commits
 }
 
-test('what is durable can be read at once, in the order it was appended', async () => {
+test('durable entries can be read at once, in the order of their appends', async () => {
   using root = temporaryFolder()
   const folder = join(root.path, 'run')
   await using store = await RunStore.open({ folder, create: newRun() })
@@ -60,7 +60,7 @@ test('what is durable can be read at once, in the order it was appended', async 
   }
 })
 
-test('a run that was worked on does not begin anew without its journal, though it has no results', async () => {
+test('a run without its journal is not started again, though it has no results', async () => {
   using root = temporaryFolder()
   const folder = join(root.path, 'run')
   await (await RunStore.open({ folder, create: newRun() })).close()
@@ -71,7 +71,7 @@ test('a run that was worked on does not begin anew without its journal, though i
 })
 
 test.each([0.5, 0.001])(
-  'a journal that was cut off is said to be damaged: running the same again would not help',
+  'a journal that was cut off is reported as damaged, because another launch would not help',
   async (part) => {
     using root = temporaryFolder()
     const folder = join(root.path, 'run')
@@ -91,7 +91,7 @@ test.each([0.5, 0.001])(
   },
 )
 
-test('results without their journal are left alone', async () => {
+test('results without their journal are not changed', async () => {
   using root = temporaryFolder()
   const folder = join(root.path, 'run')
   await using first = await RunStore.open({ folder, create: newRun() })
@@ -104,7 +104,7 @@ test('results without their journal are left alone', async () => {
   expect(readFileSync(join(folder, runFiles.lines), 'utf8')).toBe('{}\n')
 })
 
-test('nothing is acknowledged before it is committed', async () => {
+test('entries are acknowledged only after their commit', async () => {
   using root = temporaryFolder()
   await using store = await RunStore.open({ folder: join(root.path, 'run'), create: newRun() })
   using blocker = new DatabaseSync(join(store.folder, runFiles.database))
@@ -121,7 +121,7 @@ test('nothing is acknowledged before it is committed', async () => {
   expect(await wasCommitted).toBe(true)
 })
 
-test('the writer tells what it has done and how late it runs, without being asked', async () => {
+test('the writer publishes its commit counts and its lag', async () => {
   using root = temporaryFolder()
   await using store = await RunStore.open({ folder: join(root.path, 'run'), create: newRun() })
   expect(store.status()).toEqual({ commits: 0, entries: 0, commitMs: 0, slowestCommitMs: 0 })
@@ -149,7 +149,7 @@ test('the writer tells what it has done and how late it runs, without being aske
   await expect.poll(async () => (await heldUpMs()) && store.lag().utilization).toBeGreaterThan(0)
 })
 
-test('all that waits is committed together, whoever sent it', async () => {
+test('pending entries of all clients are committed together', async () => {
   using root = temporaryFolder()
   await using store = await RunStore.open({ folder: join(root.path, 'run'), create: newRun() })
   await using second = new JournalClient(store.connect())
@@ -175,7 +175,7 @@ test('all that waits is committed together, whoever sent it', async () => {
   expect(commitsIn(path) - before).toBe(1)
 })
 
-test('a closed run is one database file, its lines and its description', async () => {
+test('a closed run has one database file, its lines and its description', async () => {
   using root = temporaryFolder()
   const folder = join(root.path, 'run')
   {
@@ -191,7 +191,7 @@ test('a closed run is one database file, its lines and its description', async (
   })
 })
 
-test('closing writes what was appended, leaves a run that can be resumed, and may be repeated', async () => {
+test('closing writes pending entries, leaves a resumable run, and may be repeated', async () => {
   using root = temporaryFolder()
   const folder = join(root.path, 'run')
   const store = await RunStore.open({ folder, create: newRun() })
@@ -211,7 +211,7 @@ test('closing writes what was appended, leaves a run that can be resumed, and ma
   expect(again.reader.integrity()).toEqual([])
 })
 
-test('stopping while it opens leaves nothing held', async () => {
+test('an abort during opening releases the lock', async () => {
   using root = temporaryFolder()
   const folder = join(root.path, 'run')
   const controller = new AbortController()
@@ -224,7 +224,7 @@ test('stopping while it opens leaves nothing held', async () => {
   expect(store.reader.integrity()).toEqual([])
 })
 
-test('stopping while it opens leaves a complete run complete', async () => {
+test('an abort during opening leaves a complete run complete', async () => {
   using root = temporaryFolder()
   const folder = join(root.path, 'run')
   {
@@ -240,7 +240,7 @@ test('stopping while it opens leaves a complete run complete', async () => {
   expect(readRunFile(folder)).toMatchObject({ state: 'complete', launches: [{}] })
 })
 
-test('an opening that fails lets go of the lock', async () => {
+test('a failed opening releases the lock', async () => {
   using root = temporaryFolder()
   const folder = join(root.path, 'run')
   mkdirSync(folder)
@@ -252,7 +252,7 @@ test('an opening that fails lets go of the lock', async () => {
   expect(RunLock.isHeld(folder)).toBe(false)
 })
 
-test('another configuration, a missing run and a foreign folder are refused', async () => {
+test('another configuration, a missing run and a folder that is not a run are refused', async () => {
   using root = temporaryFolder()
   const folder = join(root.path, 'run')
   await expect(RunStore.open({ folder })).rejects.toMatchObject({ code: 'run_not_found' })
@@ -271,7 +271,7 @@ test('another configuration, a missing run and a foreign folder are refused', as
   await expect(RunStore.open({ folder: below, create: newRun() })).rejects.toMatchObject({ code: 'folder_unwritable' })
 })
 
-test('a thread with a port of its own writes beside this one', async () => {
+test('a thread with its own port writes at the same time as this one', async () => {
   using root = temporaryFolder()
   await using store = await RunStore.open({ folder: join(root.path, 'run'), create: newRun() })
   const port = store.connect()
@@ -290,7 +290,7 @@ test('a thread with a port of its own writes beside this one', async () => {
   expect(store.reader.integrity()).toEqual([])
 })
 
-test('a store that fails says so to everybody once, keeps what was acknowledged, and closes', async () => {
+test('a failing store reports the error once, keeps acknowledged entries, and closes', async () => {
   using root = temporaryFolder()
   const folder = join(root.path, 'run')
   {
@@ -323,7 +323,7 @@ test('a store that fails says so to everybody once, keeps what was acknowledged,
   expect(reader.counts().ended).toBe(1)
 })
 
-test('failed rollouts can be taken back and run again; their attempts stay', async () => {
+test('failed rollouts can be reopened and run again; their attempts stay', async () => {
   using root = temporaryFolder()
   const folder = join(root.path, 'run')
   {

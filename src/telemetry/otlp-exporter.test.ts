@@ -31,7 +31,7 @@ async function exporting(answer: Handler) {
   }
 }
 
-test('a batch that the collector had no time for is sent again', async () => {
+test('a batch refused by a busy collector is sent again', async () => {
   let tries = 0
   await using setting = await exporting((response) => {
     tries += 1
@@ -44,20 +44,20 @@ test('a batch that the collector had no time for is sent again', async () => {
   expect(second?.body).toBe(first?.body)
 })
 
-test('what a collector says it did not want is counted as dropped', async () => {
+test('spans that the collector rejects are counted as dropped', async () => {
   await using setting = await exporting((response) => sendJson(response, { partialSuccess: { rejectedSpans: '2' } }))
   for (let count = 0; count < 5; count += 1) setting.exporter.add(span)
   await setting.exporter.close()
   expect(setting.counted()).toEqual({ exported: 3, refused: 2 })
 })
 
-test('a span that nobody adds to leaves on its own', async () => {
+test('a single span is sent without further spans', async () => {
   await using setting = await exporting((response) => sendJson(response, {}))
   setting.exporter.add(span)
   await expect.poll(setting.counted).toEqual({ exported: 1 })
 })
 
-test('closing sends everything, however often it is asked for; what comes later is dropped', async () => {
+test('closing sends all spans, may be repeated, and drops later spans', async () => {
   const before = activeResources()
   {
     await using setting = await exporting((response) => sendJson(response, {}))
@@ -72,7 +72,7 @@ test('closing sends everything, however often it is asked for; what comes later 
   expect(await leftSince(before)).toEqual([])
 })
 
-test('closing while a batch waits for its next try gives it that try at once', async () => {
+test('closing during a retry delay retries the batch at once', async () => {
   let tries = 0
   await using setting = await exporting((response) => {
     tries += 1
@@ -91,11 +91,11 @@ test.each([
   [{ OTEL_EXPORTER_OTLP_ENDPOINT: '' }],
   [{ OTEL_EXPORTER_OTLP_ENDPOINT: endpoint, OTEL_SDK_DISABLED: 'true' }],
   [{ OTEL_EXPORTER_OTLP_ENDPOINT: endpoint, OTEL_TRACES_EXPORTER: 'none' }],
-])('off without a word: %o', (env) => {
+])('tracing is off, without a message: %o', (env) => {
   expect(otlpSettings(env)).toEqual({})
 })
 
-test('the shared endpoint gets a path, the one for traces is taken as it is and wins', () => {
+test('the shared endpoint gets a path; the traces endpoint is used unchanged and takes precedence', () => {
   const url = (env: Record<string, string>): string | undefined => otlpSettings(env).settings?.url.href
   expect(url({ OTEL_EXPORTER_OTLP_ENDPOINT: `${endpoint}/` })).toBe(`${endpoint}/v1/traces`)
   expect(url({ OTEL_EXPORTER_OTLP_ENDPOINT: `${endpoint}/otlp` })).toBe(`${endpoint}/otlp/v1/traces`)
@@ -103,7 +103,7 @@ test('the shared endpoint gets a path, the one for traces is taken as it is and 
   expect(url(own)).toBe('https://other/x')
 })
 
-test('headers, time and resource', () => {
+test('headers, timeout and resource are read from the environment', () => {
   const { settings } = otlpSettings({
     OTEL_EXPORTER_OTLP_ENDPOINT: endpoint,
     OTEL_EXPORTER_OTLP_HEADERS: 'authorization=Basic%20a=b, x-bad=%zz,broken',

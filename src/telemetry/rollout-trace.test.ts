@@ -6,7 +6,7 @@ const job: RolloutJob = { id: '4-1', attempt: 2, sample: 1, task: { index: 4, id
 const traced = (of: RolloutJob, parent?: RolloutTrace): RolloutTrace =>
   new RolloutTrace({}, { run: 'night', id: of.id, job: of, parent })
 
-test('whoever knows run, rollout and attempt knows the trace', () => {
+test('the trace id is derived from run, rollout and attempt', () => {
   expect(traceIdOf('night', '4-1', 2)).toMatch(/^[0-9a-f]{32}$/)
   expect(traced(job).traceId).toBe(traceIdOf('night', '4-1', 2))
   expect(traced(job).spanId).toBe(traced(job).spanId)
@@ -14,14 +14,14 @@ test('whoever knows run, rollout and attempt knows the trace', () => {
   expect(new Set([traceIdOf('night', '4-1', 2), ...others]).size).toBe(4)
 })
 
-test('a child is in the trace of its parent and below it', () => {
+test('the span of a child is in the trace of its parent and below it', () => {
   const parent = traced(job)
   const child = traced({ ...job, id: '4-1.x' }, parent)
   expect(child).toMatchObject({ traceId: parent.traceId, parentSpanId: parent.spanId })
   expect(child.spanId).not.toBe(parent.spanId)
 })
 
-test('one that goes on from its journal has new spans in the same trace', () => {
+test('a resumed rollout has new spans in the same trace', () => {
   const before = traced(job)
   const after = traced({ ...job, recording: { purpose: 'resume', sessions: {} } })
   expect(after.traceId).toBe(before.traceId)
@@ -29,7 +29,7 @@ test('one that goes on from its journal has new spans in the same trace', () => 
   expect(after.nextSpanId()).not.toBe(before.nextSpanId())
 })
 
-test('span ids are well formed and never the same', () => {
+test('span ids are well formed and unique', () => {
   const trace = traced(job)
   const ids = Array.from({ length: 1000 }, () => trace.nextSpanId())
   expect(new Set([trace.spanId, ...ids]).size).toBe(1001)

@@ -14,7 +14,7 @@ function clockedBatches() {
   }
 }
 
-test('what comes in a turn of the loop is done at its end, together', async () => {
+test('pieces added in one turn of the event loop run together at its end', async () => {
   const { batches } = clockedBatches()
   const order: string[] = []
   for (const name of ['one', 'other']) {
@@ -28,7 +28,7 @@ test('what comes in a turn of the loop is done at its end, together', async () =
   expect(order).toEqual(['one', 'other', 'what follows from one', 'what follows from other'])
 })
 
-test('each piece runs in the async context that it came in', async () => {
+test('each piece runs in the async context in which it was added', async () => {
   const { batches } = clockedBatches()
   const context = new AsyncLocalStorage<string>()
   const seen: (string | undefined)[] = []
@@ -39,7 +39,7 @@ test('each piece runs in the async context that it came in', async () => {
   expect(seen).toEqual(['one', 'other'])
 })
 
-test('a crowd is worked off in order, over several turns of the loop', async () => {
+test('many pieces run in order, over several turns of the event loop', async () => {
   const { batches } = clockedBatches()
   const order: number[] = []
   const count = 100
@@ -58,7 +58,7 @@ test('a crowd is worked off in order, over several turns of the loop', async () 
   await expect.poll(() => order).toEqual(Array.from({ length: count + 1 }, (_, index) => index))
 })
 
-test('work that takes long leaves the rest to the next turns', async () => {
+test('a slow piece moves the remaining pieces to later turns', async () => {
   const { batches, work } = clockedBatches()
   const done: number[] = []
   for (let index = 0; index < 10; index += 1) {
@@ -74,7 +74,7 @@ test('work that takes long leaves the rest to the next turns', async () => {
   await expect.poll(() => done.length).toBe(10)
 })
 
-test('work that adds work does not keep the loop', async () => {
+test('a piece that adds further pieces does not block the event loop', async () => {
   const { batches } = clockedBatches()
   let done = 0
   const again = (): void => {
@@ -87,7 +87,7 @@ test('work that adds work does not keep the loop', async () => {
   await expect.poll(() => done).toBe(3)
 })
 
-test('what throws is uncaught, and takes nothing else along', async () => {
+test('an error thrown by a piece is uncaught, and the other pieces still run', async () => {
   const { batches } = clockedBatches()
   const order: string[] = []
   const uncaught: unknown[] = []
@@ -121,7 +121,7 @@ async function turnsDuring(slice: TimeSlice): Promise<number> {
   return turns
 }
 
-test('others get their turn when it is over, and not before', async () => {
+test('other tasks run when a time slice is over, and not before', async () => {
   expect(await turnsDuring(new TimeSlice(0))).toBeGreaterThanOrEqual(numbers.length - 1)
   expect(await turnsDuring(new TimeSlice(Infinity))).toBe(0)
 })

@@ -25,7 +25,7 @@ const makers = [
   ['a plain controller', () => new AbortController()],
 ] as const
 
-test.each(makers)('%s tells those who listen, once', (_name, make) => {
+test.each(makers)('%s notifies each listener once', (_name, make) => {
   const source = make()
   const [stays, leaves, standard] = [new Counting(), new Counting(), new Counting()]
   onAbort(source.signal, stays)
@@ -38,7 +38,7 @@ test.each(makers)('%s tells those who listen, once', (_name, make) => {
   expect(source.signal.reason).toBe('first')
 })
 
-test('listeners may leave while they are told', () => {
+test('listeners may be removed while they are notified', () => {
   const source = new AbortSource()
   const received: string[] = []
   const first: AbortListener = {
@@ -71,7 +71,7 @@ class Probe extends Resource {
 const activeTimers = (): number => process.getActiveResourcesInfo().filter((kind) => kind === 'Timeout').length
 
 describe('Resource', () => {
-  test('closes once; every caller awaits the same end', async () => {
+  test('closes once, and every caller awaits the same promise', async () => {
     const { promise, resolve } = Promise.withResolvers<void>()
     const probe = new Probe(() => promise)
     const both = Promise.all([probe.close(), probe.close(), probe[Symbol.asyncDispose]()])
@@ -91,7 +91,7 @@ describe('Resource', () => {
     await expect(probe.close()).rejects.toThrow('stuck')
   })
 
-  test('an error names every part that failed to close', async () => {
+  test('the error names every part that failed to close', async () => {
     const failing = (text: string) => () => Promise.reject(new Error(text))
     const probe = new Probe(async () => {
       await using parts = new AsyncDisposableStack()
@@ -117,7 +117,7 @@ describe('AbortScope', () => {
     expect(activeTimers()).toBe(timersBefore)
   })
 
-  test('its deadline gives its own reason; disposal takes the timer away', async () => {
+  test('its deadline aborts with a reason of its own, and disposal clears the timer', async () => {
     using late = new AbortScope(undefined, 1, () => 'late')
     await expect(withAbort(new Promise<never>(() => {}), late.signal)).rejects.toBe('late')
     const timersBefore = activeTimers()
@@ -128,7 +128,7 @@ describe('AbortScope', () => {
     expect(activeTimers()).toBe(timersBefore)
   })
 
-  test.each([2 ** 31, Infinity])('a deadline of %d ms is far away', async (timeoutMs) => {
+  test.each([2 ** 31, Infinity])('a deadline of %d ms does not fire at once', async (timeoutMs) => {
     using scope = new AbortScope(undefined, timeoutMs)
     // One that is too long for a timer would have fired by the time another has.
     await sleep(20)

@@ -27,7 +27,7 @@ describe('AsyncQueue', () => {
     await reader.return()
   })
 
-  test('an error comes after what was pushed before it', async () => {
+  test('an error is delivered after the items pushed before it', async () => {
     const queue = new AsyncQueue<number>(10)
     void queue.push(1)
     queue.fail(new Error('source broke'))
@@ -40,7 +40,7 @@ describe('AsyncQueue', () => {
     expect(seen).toEqual([1])
   })
 
-  test('what nobody reads while the end is awaited holds nobody up, and cannot be read in part later', async () => {
+  test('without a reader, awaitEnd() drops items, frees producers and refuses later readers', async () => {
     const queue = new AsyncQueue<number>(0)
     const blocked = queue.push(1)
     queue.awaitEnd()
@@ -49,7 +49,7 @@ describe('AsyncQueue', () => {
     expect(() => queue[Symbol.asyncIterator]()).toThrow(expect.objectContaining({ code: 'usage' }))
   })
 
-  test('a reader that comes before anything was dropped gets everything', async () => {
+  test('a reader that starts before anything was dropped gets every item', async () => {
     const queue = new AsyncQueue<number>(1)
     void queue.push(1)
     queue.awaitEnd()
@@ -60,7 +60,7 @@ describe('AsyncQueue', () => {
     await reader.return()
   })
 
-  test('a reader that awaits the end itself gets everything and holds nobody up', async () => {
+  test('after a reader calls awaitEnd(), it gets every item and producers do not wait', async () => {
     const queue = new AsyncQueue<number>(0)
     const blocked = queue.push(1)
     const alsoBlocked = queue.push(2)
@@ -74,7 +74,7 @@ describe('AsyncQueue', () => {
     await reader.return()
   })
 
-  test('a reader that waits for an item still holds up its producers when somebody else awaits the end', async () => {
+  test('a reader that waits for an item still holds producers back when another caller awaits the end', async () => {
     const queue = new AsyncQueue<number>(0)
     const reader = queue[Symbol.asyncIterator]()
     const step = reader.next()
@@ -85,14 +85,14 @@ describe('AsyncQueue', () => {
     await reader.return()
   })
 
-  test('has one reader', () => {
+  test('allows one reader only', () => {
     const queue = new AsyncQueue<number>(1)
     void queue[Symbol.asyncIterator]().next()
     expect(() => queue[Symbol.asyncIterator]()).toThrow(expect.objectContaining({ code: 'usage' }))
     queue.end()
   })
 
-  test('leaving the loop frees waiting producers and tells the owner', async () => {
+  test('leaving the loop frees waiting producers and notifies the owner', async () => {
     let isReported = false
     const queue = new AsyncQueue<number>(0, () => {
       isReported = true
@@ -105,7 +105,7 @@ describe('AsyncQueue', () => {
     expect(queue.push(3)).toBeUndefined()
   })
 
-  test('a reader that leaves before its first step, or beside one, ends the queue', async () => {
+  test('a reader that returns before or during its first step ends the queue', async () => {
     let gone = 0
     const unread = new AsyncQueue<number>(10, () => void (gone += 1))
     expect(await unread[Symbol.asyncIterator]().return()).toEqual({ done: true, value: undefined })
@@ -118,7 +118,7 @@ describe('AsyncQueue', () => {
     expect(queue.push(1)).toBeUndefined()
   })
 
-  test('steps that are not awaited are served in order, and an error ends them all', async () => {
+  test('pending steps are served in order, and an error ends all of them', async () => {
     const queue = new AsyncQueue<number>(10)
     const reader = queue[Symbol.asyncIterator]()
     const steps = [reader.next(), reader.next(), reader.next()]
@@ -131,7 +131,7 @@ describe('AsyncQueue', () => {
   })
 })
 
-test('is a set without an order', () => {
+test('an ArraySet has the same members as a Set, in any order', () => {
   const arraySet = new ArraySet<number>()
   const set = new Set<number>()
   const random = seededRandom(7)
@@ -149,14 +149,14 @@ test('is a set without an order', () => {
   expect(new Set(arraySet)).toEqual(set)
 })
 
-test('whoever is not there stays away', () => {
+test('deleting a value that an ArraySet does not have changes nothing', () => {
   const arraySet = new ArraySet<string>()
   arraySet.add('a')
   arraySet.delete('b')
   expect([...arraySet]).toEqual(['a'])
 })
 
-test('members may leave while they are gone through', () => {
+test('members of an ArraySet may be deleted during iteration', () => {
   const arraySet = new ArraySet<number>()
   for (let member = 0; member < 10; member += 1) arraySet.add(member)
   const seen: number[] = []
@@ -179,14 +179,14 @@ async function* numbers(log: string[]): AsyncGenerator<number> {
   }
 }
 
-test('reads one ahead and gives everything in order', async () => {
+test('peekFirst() reads one item ahead and yields all items in order', async () => {
   const log: string[] = []
   await using source = await peekFirst(numbers(log))
   expect(log).toEqual(['read 0'])
   expect(await Array.fromAsync(source)).toEqual([0, 1, 2])
 })
 
-test('what is wrong with a source shows at once', async () => {
+test('peekFirst() throws the first error of a source at once', async () => {
   await expect(
     peekFirst({
       [Symbol.asyncIterator]: () => ({ next: () => Promise.reject(new Error('no such file')) }),
@@ -194,7 +194,7 @@ test('what is wrong with a source shows at once', async () => {
   ).rejects.toThrow('no such file')
 })
 
-test('closes its source when it is left early, and when it is never read', async () => {
+test('peekFirst() closes its source if the reader leaves early or reads nothing', async () => {
   const left: string[] = []
   for await (const _number of await peekFirst(numbers(left))) break
   expect(left.at(-1)).toBe('closed')
@@ -205,7 +205,7 @@ test('closes its source when it is left early, and when it is never read', async
   expect(unread).toEqual(['read 0', 'closed'])
 })
 
-test('an empty source is empty', async () => {
+test('peekFirst() of an empty source yields nothing', async () => {
   async function* nothing(): AsyncGenerator<number> {}
   expect(await Array.fromAsync(await peekFirst(nothing()))).toEqual([])
 })

@@ -8,7 +8,7 @@ function open() {
   return { clock: new StreamClock(limits, (limit) => ended.push(limit)), ended }
 }
 
-test('silence and length have a limit each', async () => {
+test('the idle time and the total time each have a limit', async () => {
   using time = new FakeClock()
   const { clock, ended } = open()
   clock.start()
@@ -24,7 +24,7 @@ test('silence and length have a limit each', async () => {
   expect(ended).toEqual(['idle', 'deadline'])
 })
 
-test('while it is held neither runs; what was left of the deadline is left afterwards', async () => {
+test('a held clock stops both limits, and the deadline keeps its remaining time', async () => {
   using time = new FakeClock()
   const { clock, ended } = open()
   clock.start()
@@ -47,7 +47,7 @@ test('while it is held neither runs; what was left of the deadline is left after
   expect(ended).toEqual(['deadline'])
 })
 
-test('holding has a limit, too; stopping leaves no timer', async () => {
+test('a hold has a limit as well, and stopping leaves no timer', async () => {
   using time = new FakeClock()
   const { clock, ended } = open()
   clock.start()

@@ -6,11 +6,11 @@ import { Semaphore, type ExhaustedClock, StopClock } from './waiting.ts'
 
 const monthMs = 30 * 24 * 3_600_000
 
-test('a delay is one that a timer can take', () => {
+test('timerMs() limits a delay to what a timer accepts', () => {
   expect([-5, 0, 250, monthMs, Infinity].map(timerMs)).toEqual([0, 0, 250, maxTimerMs, maxTimerMs])
 })
 
-test.each([monthMs, Infinity])('what may take %d ms is waited for', async (ms) => {
+test.each([monthMs, Infinity])('waits of %d ms do not end early', async (ms) => {
   const leaving = new AbortController()
   const { promise: work, resolve } = Promise.withResolvers<void>()
   const waits = [
@@ -26,7 +26,7 @@ test.each([monthMs, Infinity])('what may take %d ms is waited for', async (ms) =
 })
 
 describe('Semaphore', () => {
-  test('grants in the order of asking, never more than its limit', async () => {
+  test('grants permits in the order of the requests, never more than its limit', async () => {
     const semaphore = new Semaphore(2)
     const granted: number[] = []
     const asks = [0, 1, 2, 3, 4].map((index) => semaphore.acquire().then(() => granted.push(index)))
@@ -39,7 +39,7 @@ describe('Semaphore', () => {
     expect(semaphore.held).toBe(2)
   })
 
-  test('a permit that is given back by somebody who hears the same abort is not lost', async () => {
+  test('a permit released by a listener of the same abort is not lost', async () => {
     const semaphore = new Semaphore(1)
     const source = new AbortSource()
     semaphore.tryAcquire()
@@ -52,7 +52,7 @@ describe('Semaphore', () => {
     expect(semaphore.tryAcquire()).toBe(true)
   })
 
-  test('does not let a newcomer overtake those who wait', () => {
+  test('does not let a new request overtake the waiting ones', () => {
     const semaphore = new Semaphore(1)
     expect(semaphore.tryAcquire()).toBe(true)
     void semaphore.acquire()
@@ -60,7 +60,7 @@ describe('Semaphore', () => {
     expect(semaphore.tryAcquire()).toBe(false)
   })
 
-  test('one that gives up leaves no listener and does not use up a permit', async () => {
+  test('an aborted wait leaves no listener and takes no permit', async () => {
     const semaphore = new Semaphore(1)
     semaphore.tryAcquire()
     const controller = new AbortController()
@@ -77,7 +77,7 @@ describe('Semaphore', () => {
     expect(semaphore.waiting).toBe(0)
   })
 
-  test('a larger limit lets the waiting in; a smaller one takes nothing back', async () => {
+  test('a larger limit admits waiting requests; a smaller one revokes no permit', async () => {
     const semaphore = new Semaphore(1)
     await semaphore.acquire()
     const second = semaphore.acquire()
@@ -92,12 +92,12 @@ describe('Semaphore', () => {
     await third
   })
 
-  test('a limit beyond all counting is one that holds nobody up', () => {
+  test('a very large limit makes nobody wait', () => {
     expect(new Semaphore(Infinity).tryAcquire()).toBe(true)
     expect(new Semaphore(2 ** 32).tryAcquire()).toBe(true)
   })
 
-  test('past its bound it refuses instead of queueing', async () => {
+  test('past the limit of its queue it refuses requests', async () => {
     const semaphore = new Semaphore(1, 1)
     await semaphore.acquire()
     const waiting = semaphore.acquire()
@@ -118,7 +118,7 @@ function clockOf(limits: { limitMs: number; wallMs?: number }): { clock: StopClo
   return { clock: new StopClock({ ...limits, onSpent: (what) => spent.push(what) }), spent }
 }
 
-test('says once that its time is spent, if it is watched', () => {
+test('a watched clock reports once that its time is spent', () => {
   using _time = fakeTime()
   const unwatched = clockOf({ limitMs: 100 })
   const { clock, spent } = clockOf({ limitMs: 100 })
@@ -130,7 +130,7 @@ test('says once that its time is spent, if it is watched', () => {
   expect(unwatched.spent).toEqual([])
 })
 
-test('a wait puts it off by as long as it took', () => {
+test('a wait postpones the limit by its duration', () => {
   using _time = fakeTime()
   const { clock, spent } = clockOf({ limitMs: 100 })
   clock.watch()
@@ -144,7 +144,7 @@ test('a wait puts it off by as long as it took', () => {
   expect(spent).toEqual(['time'])
 })
 
-test('the time on the wall runs out during a wait, too', () => {
+test('the wall-clock limit also runs during a wait', () => {
   using _time = fakeTime()
   const { clock, spent } = clockOf({ limitMs: 100, wallMs: 300 })
   clock.watch()
@@ -155,7 +155,7 @@ test('the time on the wall runs out during a wait, too', () => {
   expect(spent).toEqual(['wall'])
 })
 
-test('time that is carried over counts at once; time that is given back does not', () => {
+test('time carried over counts at once; time given back does not count', () => {
   using _time = fakeTime()
   const { clock, spent } = clockOf({ limitMs: 100 })
   clock.watch()
@@ -167,7 +167,7 @@ test('time that is carried over counts at once; time that is given back does not
   expect(spent).toEqual(['time'])
 })
 
-test('stopped, it leaves no timer and its figures stay, whatever still ends or begins', () => {
+test('a stopped clock leaves no timer, and later waits do not change its figures', () => {
   using _time = fakeTime()
   const { clock, spent } = clockOf({ limitMs: 100, wallMs: 300 })
   clock.watch()
@@ -187,7 +187,7 @@ test('stopped, it leaves no timer and its figures stay, whatever still ends or b
   expect(spent).toEqual([])
 })
 
-test('of two limits that are due together it is the time that counts', () => {
+test('if both limits are due at once, the working time is reported', () => {
   using _time = fakeTime()
   const { clock, spent } = clockOf({ limitMs: 100, wallMs: 100 })
   clock.watch()
@@ -195,7 +195,7 @@ test('of two limits that are due together it is the time that counts', () => {
   expect(spent).toEqual(['time'])
 })
 
-test('on a loop that was held up past both limits it is the one that was due first', async () => {
+test('if a blocked loop passes both limits, the one due first is reported', async () => {
   const { clock, spent } = clockOf({ limitMs: 10, wallMs: 20 })
   clock.watch()
   while (clock.wallMsLeft > -5);

@@ -13,13 +13,13 @@ describe('deepCopy', () => {
     ['a key that is a trap', JSON.parse('{ "__proto__": { "a": 1 } }')],
     ['nested data', { a: [1, { b: [null, 'c'] }], at: new Date(5), undefined }],
     ['maps and sets', { map: new Map([[{ key: 1 }, [1]]]), set: new Set([{ a: 1 }]) }],
-  ])('is equal: %s', (_, value: unknown) => {
+  ])('the copy equals the original: %s', (_, value: unknown) => {
     const copy = deepCopy(value)
     expect(copy).toStrictEqual(value)
     if (typeof value === 'object' && value !== null) expect(copy).not.toBe(value)
   })
 
-  test('what is changed in it, at any depth, is not changed in the original', () => {
+  test('changes in the copy, at any depth, do not change the original', () => {
     const original = { list: [{ n: 1 }], map: new Map([['a', [1]]]), set: new Set([{ n: 1 }]), at: new Date(5) }
     const copy = deepCopy(original)
     for (const each of [...copy.list, ...copy.set]) each.n = 2
@@ -33,7 +33,7 @@ describe('deepCopy', () => {
     })
   })
 
-  test('objects of other classes stay what they are', () => {
+  test('instances of other classes are not copied', () => {
     const board = new Board()
     const bytes = Uint8Array.of(1)
     expect(deepCopy(board)).toBe(board)
@@ -41,7 +41,7 @@ describe('deepCopy', () => {
     expect(deepCopy({ board }).board).toBe(board)
   })
 
-  test('what is one object, or a circle, is one in the copy', () => {
+  test('shared objects and cycles stay shared in the copy', () => {
     const shared = { n: 1 }
     const original: { one: object; other: object; self?: object } = { one: shared, other: shared }
     original.self = original
@@ -51,7 +51,7 @@ describe('deepCopy', () => {
     expect(copy.self).toBe(copy)
   })
 
-  test('depth does not matter', () => {
+  test('very deep values are copied', () => {
     let deep: object = {}
     for (let level = 0; level < 100_000; level += 1) deep = { deep }
     expect(Object.keys(deepCopy(deep))).toEqual(['deep'])

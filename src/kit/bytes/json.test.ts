@@ -3,7 +3,7 @@ import { hasInexactNumber, isDeeperThan, lostNumber, parseExactly } from './json
 import { seededRandom } from './numbers.ts'
 
 test.each(['9007199254740993', '-12345678901234567890', '1e400', '-0', '3.14159265358979323846', '1e21'])(
-  '%s is written as it came',
+  '%s keeps its spelling through parseExactly()',
   (number) => {
     const text = `{"a":[{"b":${number}}],"c":"${number}","d":1.5}`
     expect(hasInexactNumber(JSON.parse(text))).toBe(true)
@@ -13,7 +13,7 @@ test.each(['9007199254740993', '-12345678901234567890', '1e400', '-0', '3.141592
 )
 
 test.each(['0', '-1', '9007199254740991', '0.1', '-123.456', '1e3', '"9007199254740993"', 'null', 'true', '[]'])(
-  '%s is what it is',
+  '%s has no inexact number',
   (value) => {
     expect(hasInexactNumber(JSON.parse(`{"a":[${value}]}`))).toBe(false)
   },
@@ -24,15 +24,15 @@ test.each([
   ['{"a":-1e400}', { path: ['a'], source: '-1e400' }],
   ['9007199254740992', undefined],
   ['{"a":[-0,1e22,1e23,3.14159265358979323846],"b":"9007199254740993"}', undefined],
-])('in %s the number is lost: %j', (text, lost) => {
+])('in %s the number that loses precision is %j', (text, lost) => {
   expect(lostNumber(text, JSON.parse(text))).toEqual(lost)
 })
 
-test('what is nested without an end is not followed', () => {
+test('very deep nesting is not searched', () => {
   expect(hasInexactNumber(JSON.parse(`${'['.repeat(5000)}1e400${']'.repeat(5000)}`))).toBe(false)
 })
 
-test('a name that objects have is a name like any other', () => {
+test('a name such as __proto__ is treated like any other', () => {
   expect(JSON.stringify(parseExactly('{"__proto__":{"a":1e400}}'))).toBe('{"__proto__":{"a":1e400}}')
 })
 
@@ -50,13 +50,13 @@ test.each([
   if (depth > 0) expect(deeperThan(text, depth - 1)).toBe(true)
 })
 
-test('what is never closed is not read beyond its end', () => {
+test('unclosed text is not read beyond its end', () => {
   expect(deeperThan(`["${'x'.repeat(100)}`, 1)).toBe(false)
   expect(deeperThan('["\\', 1)).toBe(false)
   expect(deeperThan('['.repeat(1_000_000), 64)).toBe(true)
 })
 
-test('it says of any value what its structure says', () => {
+test('the depth check agrees with the structure of random values', () => {
   const random = seededRandom(7)
   const texts = ['', '"', '\\', '[{', '}]', 'plain', '\u{1f600}', `${'long '.repeat(12)}"[`]
   const make = (levels: number): unknown => {
@@ -75,7 +75,7 @@ test('it says of any value what its structure says', () => {
   }
 })
 
-test('a part is as deep as what it opens', () => {
+test('the depth of a part counts only the brackets that the part opens', () => {
   const text = '{"messages":[{"a":[1]},{"b":[[2]]}]}'
   const rest = text.slice(text.indexOf('{"b"'))
   expect(deeperThan(rest, 3)).toBe(false)

@@ -21,7 +21,7 @@ function split(chunks: readonly Buffer[], maxLineBytes: number): (string | undef
 
 describe('LineSplitter', () => {
   test.each(Array.from({ length: 100 }, (_, seed) => seed))(
-    'gives the same lines however the bytes arrive (%i)',
+    'gives the same lines for any division of the bytes (%i)',
     (seed) => {
       const random = seededRandom(seed)
       const lines = Array.from({ length: Math.floor(random() * 12) }, () => {
@@ -38,7 +38,7 @@ describe('LineSplitter', () => {
     },
   )
 
-  test('does not hold a line that is over the limit', () => {
+  test('does not keep a line that exceeds the limit', () => {
     const splitter = new LineSplitter(1_000)
     const before = process.memoryUsage().arrayBuffers
     // Far more than the collector lets pile up before it comes.

@@ -4,7 +4,7 @@ import { backoffMs } from '../async/lifecycle.ts'
 import { hash32, roundedSum, seededRandom } from './numbers.ts'
 
 describe('seeded randomness', () => {
-  test('repeats exactly and differs by where parts are split', () => {
+  test('gives the same numbers for the same seed, and others for other parts', () => {
     expect(hash32('run', 7)).toBe(hash32('run', 7))
     expect(hash32('ab', 'c')).not.toBe(hash32('a', 'bc'))
     const once = seededRandom(5)
@@ -23,14 +23,14 @@ describe('seeded randomness', () => {
   })
 })
 
-test('backoff grows to its ceiling and stays between half and all of the step', () => {
+test('backoff grows to its ceiling, with jitter between half and all of the step', () => {
   const backoff = { firstMs: 100, factor: 2, maxMs: 1000 }
   expect(backoffMs(backoff, 1, () => 0)).toBe(50)
   expect(backoffMs(backoff, 3, () => 1)).toBe(400)
   expect(backoffMs(backoff, 30, () => 1)).toBe(1000)
 })
 
-test('a ring keeps its order through growth and wrap-around', () => {
+test('a ring keeps its order when it grows and wraps around', () => {
   const ring = new RingQueue<number>()
   const model: number[] = []
   const random = seededRandom(3)
@@ -51,6 +51,6 @@ test.each([
   [-0, 0],
   [-2.5, -2.5],
   [1_234_567_890_123, 1_234_567_890_120],
-])('%d is written %d', (sum, written) => {
+])('%d is rounded to %d', (sum, written) => {
   expect(roundedSum(sum)).toBe(written)
 })

@@ -55,7 +55,7 @@ describe('SseDecoder', () => {
     expect(decodeText(text)).toEqual(expected)
   })
 
-  test('a line that is not UTF-8 is an error, after the events before it', () => {
+  test('a line that is not UTF-8 is an error, after the events before it are delivered', () => {
     const collector = new Collector()
     const rules = { maxBytes: 1000, tooLong: () => new Error('too long'), notUtf8: () => new Error('not UTF-8') }
     const decoder = new SseDecoder(collector, rules)
@@ -66,7 +66,7 @@ describe('SseDecoder', () => {
     expect(collector.events).toEqual(['é漢🙂', 'é漢🙂'])
   })
 
-  test('events come out the same wherever the bytes are cut', () => {
+  test('events are the same wherever the bytes are cut', () => {
     const alphabet = ['a', '"', ' ', ':', 'é', '漢', '🙂', '\\n', 'data']
     for (let seed = 0; seed < 300; seed += 1) {
       const random = seededRandom(seed)
@@ -87,7 +87,7 @@ describe('SseDecoder', () => {
     }
   })
 
-  test('the last id is kept, and when to come again', () => {
+  test('the last event id and the retry delay are kept', () => {
     const { decoder } = openDecoder()
     decoder.push(Buffer.from('id: 7\nretry: 5\ndata: a\n\nidea: 9\nretry: soon\nretry:\n'))
     expect([decoder.lastId, decoder.retryMs]).toEqual(['7', 5])
@@ -97,7 +97,7 @@ describe('SseDecoder', () => {
     expect(decoder.lastId).toBe('')
   })
 
-  test('an event of many lines is bounded as a whole, in bytes; each event counts for itself', () => {
+  test('the size limit of an event covers all its lines, and each event counts for itself', () => {
     const { decoder, events } = openDecoder(11)
     const push = (text: string): void => decoder.push(Buffer.from(text))
     push('data:12345\ndata:67890\n\ndata:12345\ndata:67890\n\n')
@@ -108,7 +108,7 @@ describe('SseDecoder', () => {
     expect(() => push('data:üü\ndata:üü\ndata:ü\n')).toThrow('more than 11 bytes')
   })
 
-  test('a line is bounded, whether it comes at once, in pieces, or without an end', () => {
+  test('a line has a size limit, in one piece, in many, or without an end', () => {
     const long = Buffer.from('data: 12345\n')
     expect(openDecoder(11).decoder.push(long)).toBeUndefined()
     expect(() => openDecoder(10).decoder.push(long)).toThrow('more than 10 bytes')

@@ -14,13 +14,13 @@ test.each([
   expect(listOf(numbers)).toEqual(list)
 })
 
-test('a long list comes in pieces and is the same', () => {
+test('a long list is written in pieces with the same content', () => {
   const numbers = Int32Array.from({ length: 100_000 }, (_, index) => index)
   expect(Math.max(...Array.from(numberPieces(numbers), (piece) => piece.length))).toBeLessThan(64 * 1024)
   expect(listOf(numbers)).toEqual(Array.from(numbers))
 })
 
-test('every 32-bit float is read back as it was', () => {
+test('every 32-bit float is read back unchanged', () => {
   const random = seededRandom(1)
   const bits = Uint32Array.from({ length: 200_000 }, () => random() * 2 ** 32)
   const floats = new Float32Array(bits.buffer).filter(Number.isFinite)
@@ -34,11 +34,11 @@ test.each([
   [Int16Array.of(1, -1), 'int16', 'AQD//w=='],
   [Int32Array.of(1), 'int32', 'AQAAAA=='],
   [Float32Array.of(1), 'float32', 'AACAPw=='],
-])('the memory of %o', (numbers, dtype, data) => {
+])('the base64 form of %o', (numbers, dtype, data) => {
   expect(JSON.parse([...memoryPieces(numbers)].join(''))).toEqual({ dtype, data })
 })
 
-test('memory in pieces is the memory of the whole, of a part of a buffer too', () => {
+test('the base64 form in pieces holds all bytes, also of a part of a buffer', () => {
   const bytes = Uint8Array.from({ length: 1_000_000 }, (_, index) => index % 251)
   const part = bytes.subarray(7, -1)
   const text = JSON.parse([...memoryPieces(part, [2, 499_996])].join('')) as { shape: number[]; data: string }

@@ -2,7 +2,7 @@ import type * as Pino from 'pino'
 import { expect, test } from 'vitest'
 import { onFirstUse } from './files.ts'
 
-test('a package is loaded once', () => {
+test('onFirstUse() loads a package once', () => {
   const loadPino = onFirstUse((load) => load('pino') as typeof Pino)
   expect(loadPino().pino({ level: 'silent' }).isLevelEnabled('error')).toBe(false)
   expect(loadPino()).toBe(loadPino())

@@ -32,13 +32,13 @@ test.each(['', 'u', 'us', 'user:'])('finds a secret in base64 after %j', (before
   }
 })
 
-test('replaces the longest secret first, and none of fewer than six characters', () => {
+test('the longest secret is replaced first, and secrets under six characters are ignored', () => {
   const several = new Redaction(['abcdef', 'abcdef-ghi', 'short', ''])
   expect(several.text('abcdef-ghi abcdef short')).toBe('[redacted] [redacted] short')
   expect(new Redaction([]).text('all of it', 3)).toBe('all')
 })
 
-test('a secret at the end of what is kept of a text is replaced whole', () => {
+test('a secret at the cut of a shortened text is replaced completely', () => {
   const key = new Redaction(['abcdefghij'])
   const text = 'see abcdefghij and abcdefghij'
   expect(key.text(text, 3)).toBe('see')
@@ -47,7 +47,7 @@ test('a secret at the end of what is kept of a text is replaced whole', () => {
   expect(key.text(text, 100)).toBe('see [redacted] and [redacted]')
 })
 
-test('an error with nothing secret in it stays what it is', () => {
+test('an error without secrets is returned unchanged', () => {
   const key = new Redaction(['abcdef123'])
   const harmless = new Error('no luck')
   expect(key.error(harmless)).toBe(harmless)
@@ -63,14 +63,14 @@ test('an error with nothing secret in it stays what it is', () => {
   )
 })
 
-test('a header is secret with its scheme, without it, and as what Basic encodes', () => {
+test('a header is secret with its scheme, without it, and in decoded Basic form', () => {
   const token = Buffer.from('user:pass:word').toString('base64')
   expect(headerSecrets('abc')).toEqual(['abc'])
   expect(headerSecrets('Bearer abc')).toEqual(['Bearer abc', 'abc'])
   expect(headerSecrets(`Basic ${token}`)).toEqual([`Basic ${token}`, token, 'user:pass:word', 'pass:word'])
 })
 
-test.each(['\\', '%5C', '%25', '&amp;', '&', '%', '/', 'ab'])('a text of nothing but %s takes no minutes', (piece) => {
+test.each(['\\', '%5C', '%25', '&amp;', '&', '%', '/', 'ab'])('a long run of %s takes linear time', (piece) => {
   const awkward = new Redaction(['\\\\\\\\xyz', 'a\\b\\c\\d\\', '/-+"&=%%%abc', '&&&&&&;', 'ababababab'])
   const cpuOf = (text: string): number => {
     const start = process.cpuUsage()
@@ -81,7 +81,7 @@ test.each(['\\', '%5C', '%25', '&amp;', '&', '%', '/', 'ab'])('a text of nothing
   expect(cpuOf(piece.repeat(20_000))).toBeLessThan(2_000 * Math.max(1_000, cpuOf('x y '.repeat(20_000))))
 })
 
-test('finds a secret with backslashes, escaped or not', () => {
+test('a secret with backslashes is found, escaped or not', () => {
   for (const path of ['C:\\Users\\me', 'abcdef\\', '\\\\host\\share']) {
     for (const written of [path, JSON.stringify(path).slice(1, -1), encodeURIComponent(path)]) {
       expect(new Redaction([path]).text(`x ${written} y`)).toBe('x [redacted] y')
@@ -102,13 +102,13 @@ test.each([
 })
 
 test.each(['https://host:80/path@1?flag', 'me@example.org?a=b', 'is this a://b? Perhaps=so'])(
-  'nothing is secret in %s',
+  '%s holds no secret',
   (text) => {
     expect(withoutUrlSecrets(text, '*')).toBe(text)
   },
 )
 
-test('the credentials of a URL are secret as they are meant and as the header that they become', () => {
+test('the credentials of a URL are secret in decoded form and as a Basic header', () => {
   const header = Buffer.from('me:p w').toString('base64')
   expect(urlSecrets(new URL('http://me:p%20w@x.test/a?q=b'))).toEqual(['me', 'p w', header, 'b'])
   expect(urlSecrets(new URL('http://x.test/a?api-version=2026-01-01'))).toEqual([])

@@ -10,7 +10,7 @@ describe('nearestName', () => {
     ['calc', 'calculator'],
     ['saerch', 'search'],
     ['readfile', 'read_file'],
-  ])('takes %s for %s', (wanted, expected) => {
+  ])('for %s suggests %s', (wanted, expected) => {
     expect(nearestName(wanted, known)).toBe(expected)
   })
 
@@ -18,17 +18,17 @@ describe('nearestName', () => {
     expect(nearestName(wanted, known)).toBeUndefined()
   })
 
-  test('a single letter is no mistake for another, but may be in the other case', () => {
+  test('a different single letter is not a typing mistake, except for its case', () => {
     expect(nearestNames('x', ['a', 'b', 'xy'])).toEqual([])
     expect(nearestNames('x', ['a', 'X'])).toEqual(['X'])
   })
 
-  test('lists the closest first and no more than asked for', () => {
+  test('lists the closest names first, up to the given number', () => {
     expect(nearestNames('rite_file', known)).toEqual(['write_file', 'read_file'])
     expect(nearestNames('rite_file', known, 1)).toEqual(['write_file'])
   })
 
-  test('swapped neighbours count as one mistake', () => {
+  test('swapped neighbouring letters count as one mistake', () => {
     expect(nearestName('abdc', ['abcd', 'abxx'])).toBe('abcd')
   })
 })

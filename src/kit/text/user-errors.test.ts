@@ -3,7 +3,7 @@ import { expect, test } from 'vitest'
 import { MillraceError } from '../../errors/index.ts'
 import { describeThrown, errorLocation, thrownBy } from './user-errors.ts'
 
-test('says whose code threw what, and of a long story the beginning', () => {
+test('the error names the user function and shows the beginning of a long message', () => {
   expect(thrownBy('setup', 'boom', 'setup_failed')).toMatchObject({
     code: 'setup_failed',
     rawMessage: 'setup threw a value of type string: boom',
@@ -31,7 +31,7 @@ test.each([
   ['a text', 'boom', 'a value of type string', 'boom'],
   ['null', null, 'a value of type null', 'null'],
   ['an error of ours', new MillraceError('env_invalid', 'no such metric'), undefined, 'no such metric'],
-])('takes %s', (_, thrown, kind, message) => {
+])('describes %s', (_, thrown, kind, message) => {
   expect(describeThrown(thrown)).toEqual({ kind, place: undefined, message })
 })
 
@@ -59,11 +59,11 @@ test.each([
     '/home/me/a.ts:5',
   ],
   ['nowhere', ['new Promise (<anonymous>)', 'node:internal/timers:5:1', 'Promise.all (index 0)'], undefined],
-])('finds the place in %s', (_, frames, place) => {
+])('finds the location in %s', (_, frames, place) => {
   expect(errorLocation(errorWith(...frames))).toBe(place)
 })
 
-test('a message is no frame, however much it looks like one', () => {
+test('a message that looks like a stack frame is not taken for one', () => {
   const quoted = '    at run (file:///home/them/b.ts:1:1)\n    at file:///100%.csv:3:4\n'
   const error = errorWith('run (file:///home/me/a.ts:4:9)')
   error.stack = String(error.stack).replace('boom', quoted)
@@ -71,12 +71,12 @@ test('a message is no frame, however much it looks like one', () => {
   expect(errorLocation(error)).toBe('/home/me/a.ts:4')
 })
 
-test('a long message takes no longer than a short one', () => {
+test('a long message is read as fast as a short one', () => {
   // Where the time grows with the square of the length, this takes minutes.
   expect(errorLocation(new Error(' /a'.repeat(300_000)))).toBeUndefined()
 })
 
-test('a stack that makes no sense has no place', () => {
+test('an unreadable stack has no location', () => {
   expect(errorLocation(errorWith('run (file:///a%2Fb.ts:1:1)'))).toBeUndefined()
   const hostile = new Error('boom')
   Object.defineProperty(hostile, 'stack', {
@@ -87,7 +87,7 @@ test('a stack that makes no sense has no place', () => {
   expect(errorLocation(hostile)).toBeUndefined()
 })
 
-test('what is no error has none', () => {
+test('a thrown value that is not an error has no location', () => {
   expect(errorLocation('boom')).toBeUndefined()
   expect(errorLocation(Object.assign(new Error('boom'), { stack: [] }))).toBeUndefined()
 })

@@ -7,12 +7,12 @@ const user = 'file:///home/me/my%20env.ts'
 const inPackage = 'file:///home/me/node_modules/parser/index.js'
 const inNode = 'node:internal/timers'
 
-test('the innermost function of the user is named, whatever it called', () => {
+test('the innermost user function is named, whatever it calls', () => {
   const frames = [frame('read', inNode), frame('parse', inPackage), frame('inner', user, 3), frame('outer', user)]
   expect(frameName([...frames, frame('runRollout', own)])).toBe('inner (/home/me/my env.ts:3)')
 })
 
-test('without one: a package, then ourselves; nothing but Node is nobody', () => {
+test('without a user function, a package is named, then Millrace; Node functions are not', () => {
   expect(frameName([frame('run', own), frame('parse', inPackage)])).toBe(
     'parse (/home/me/node_modules/parser/index.js:7)',
   )

@@ -12,11 +12,11 @@ function shareWith(heapMb: number): number {
   return Number(execFileSync(process.execPath, args, { encoding: 'utf8' }))
 }
 
-test('a bound is what it says where the heap is large', () => {
+test('a large heap gets the full limit', () => {
   expect(shareWith(4096)).toBe(256 * mebibyte)
 })
 
-test('a small heap has a small bound, in proportion', () => {
+test('a small heap gets a proportionally smaller limit', () => {
   const [small, half] = [shareWith(256), shareWith(512)]
   expect(small).toBeGreaterThan(16 * mebibyte)
   expect(small).toBeLessThan(64 * mebibyte)

@@ -23,7 +23,7 @@ describe('LoopLag', () => {
     expect(utilization).toBeLessThanOrEqual(1)
   })
 
-  it('sees a stall that begins right at a snapshot', async () => {
+  it('reports a stall that begins right at a snapshot', async () => {
     using lag = new LoopLag(0)
     await delay(30)
     lag.snapshot()
@@ -60,7 +60,7 @@ describe('LoopLag', () => {
   })
 })
 
-it('knows the worst of the last waits and forgets what is long ago', () => {
+it('RecentWaits reports the longest of the recent waits and drops old ones', () => {
   const waits = new RecentWaits()
   expect({ p99: waits.p99Ms, max: waits.maxMs }).toEqual({ p99: 0, max: 0 })
   waits.add(5_000)

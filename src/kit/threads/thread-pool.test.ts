@@ -143,7 +143,7 @@ test('outputs arrive in order, and a job waits for a reader that does not take t
   await expect.poll(() => pool.status().running).toBe(0)
 })
 
-test('an aborted job leaves the queue, and a running one is told to end', async () => {
+test('an aborted job leaves the queue, and a running one is asked to end', async () => {
   await using pool = poolOf({ jobsPerThread: 1, crowdedJobs: 1 })
   await pool.warm()
   const waits: string[] = []

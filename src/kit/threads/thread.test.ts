@@ -22,7 +22,7 @@ describe('a thread that dies', () => {
     ['its own exit', 'process.exit(7)', 'it exited with code 7'],
     ['nothing left to do', '', 'it exited with code 0'],
     ['want of memory', fillMemory, 'it ran out of memory'],
-  ])('by %s says so, after all that it had said before, and is gone', async (_how, code, why) => {
+  ])('by %s reports why, after all its messages, and no thread is left', async (_how, code, why) => {
     const before = runningThreads()
     const thread = started(`port.postMessage('first')\nport.postMessage('last')\n${code}`, {
       resourceLimits: { maxOldGenerationSizeMb: 16, maxYoungGenerationSizeMb: 4 },
@@ -36,7 +36,7 @@ describe('a thread that dies', () => {
     await thread.end('close', 60_000)
   })
 
-  test('keeps what it threw as the cause', async () => {
+  test('keeps the thrown error as the cause', async () => {
     const { cause } = await started(`throw new RangeError('too far')`).ended
     expect(cause).toBeInstanceOf(RangeError)
   })
@@ -46,7 +46,7 @@ describe('a thread that is asked to end', () => {
   test.each([
     ['ends by itself in its time', `port.on('message', () => process.exit(3))`, 60_000, 'it exited with code 3'],
     ['is terminated when that has passed', `port.on('message', () => { for (;;); })`, 20, 'it exited with code 1'],
-  ])('%s, and leaves nothing', async (_how, code, graceMs, why) => {
+  ])('%s, and leaves no resource behind', async (_how, code, graceMs, why) => {
     const before = { threads: runningThreads(), resources: activeResources() }
     const thread = started(`${code}\nport.postMessage('here')`)
     expect(await once(thread, 'message')).toEqual(['here'])
@@ -58,13 +58,13 @@ describe('a thread that is asked to end', () => {
   })
 })
 
-test('finds the neighbour with the extension of the caller', () => {
+test('workerUrl() uses the file extension of its caller', () => {
   const url = workerUrl(import.meta, './thread')
   expect(url.protocol).toBe('file:')
   expect(existsSync(url)).toBe(true)
 })
 
-test('follows the build to .js', () => {
+test('workerUrl() uses .js in the build', () => {
   const built = { filename: '/package/dist/store/writer.js', url: 'file:///package/dist/store/writer.js' }
   expect(workerUrl(built as ImportMeta, './_thread').href).toBe('file:///package/dist/store/_thread.js')
 })

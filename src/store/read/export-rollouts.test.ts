@@ -12,7 +12,7 @@ import { applyAll } from '../../../test/support/store/apply-entries.ts'
 import { blobOutOfReach, damagePage, flipBlobs, unreadableBlob } from '../../../test/support/store/damage.ts'
 import { nodeEntry, recordParts, rolloutEntries, temporaryFolder } from '../../../test/support/store/fixtures.ts'
 
-test('the export is what rollouts.jsonl holds', async () => {
+test('the JSONL export equals rollouts.jsonl', async () => {
   using folder = temporaryFolder()
   applyAll(folder.path, [...rolloutEntries(1), ...rolloutEntries(2, { outcome: 'env_error' })])
   using reader = RunReader.open(folder.path)
@@ -20,7 +20,7 @@ test('the export is what rollouts.jsonl holds', async () => {
   expect(lines.join('')).toBe(readFileSync(join(folder.path, runFiles.lines), 'utf8'))
 })
 
-test('the row of the task is in every line of its rollouts, where the run keeps it and it is asked for', async () => {
+test('each line holds the task row if the run keeps rows and the caller asks for them', async () => {
   using folder = temporaryFolder()
   const row = '{"question": "2+2", "target": 4.0}'
   applyAll(folder.path, [...rolloutEntries(1), ...rolloutEntries(2)])
@@ -34,7 +34,7 @@ test('the row of the task is in every line of its rollouts, where the run keeps 
   expect(bare.join('')).toBe(readFileSync(join(folder.path, runFiles.lines), 'utf8'))
 })
 
-test('a row that cannot be read costs the lines that would have it', async () => {
+test('an unreadable task row damages only the lines that would hold it', async () => {
   using folder = temporaryFolder()
   applyAll(folder.path, [...rolloutEntries(1), ...rolloutEntries(2)])
   applyAll(folder.path, [{ kind: 'task', index: 2, id: 'two', digest: 'd2', row: '{"target"' }])
@@ -50,7 +50,7 @@ test('a row that cannot be read costs the lines that would have it', async () =>
   expect(JSON.parse(bare[1] ?? '')).toMatchObject({ id: '2-0', reward: 1 })
 })
 
-test('with tokens every node of the accepted attempt is in it', async () => {
+test('an export with tokens holds every node of the accepted attempt', async () => {
   using folder = temporaryFolder()
   const tokens = { ids: Int32Array.of(5, 6), logprobs: Float32Array.of(-0.5, -Infinity), version: '7' }
   const extra = { ...nodeEntry({ rollout: '1-0', seq: 2 }), ...tokens, promptIds: Int32Array.of(1) }
@@ -64,7 +64,7 @@ test('with tokens every node of the accepted attempt is in it', async () => {
   expect(parsed.nodes[2]?.['tokens']).toEqual({ promptIds: [1], ids: [5, 6], logprobs: [-0.5, null], version: '7' })
 })
 
-test('routed experts come back as they were, and are exported as text', async () => {
+test('routed experts are read back unchanged and exported as base64 text', async () => {
   using folder = temporaryFolder()
   const small = { shape: [2, 1, 3], experts: Uint8Array.of(1, 2, 3, 4, 5, 6) }
   // Too long to be kept in line.
@@ -111,7 +111,7 @@ function childEntries(rollout: string, parent: string, isEnded = true): JournalE
   return entries
 }
 
-test('children that have ended are in the line of their rollout; a damaged child costs only itself', async () => {
+test('ended children are in the line of their rollout; a damaged child affects only itself', async () => {
   using folder = temporaryFolder()
   const children = [
     ...childEntries('1-0.t1-a', '1-0'),
@@ -190,7 +190,7 @@ test.each([
   ['a first message that is missing', "DELETE FROM node WHERE rollout = '2-0' AND seq = 0"],
   ['a last message that is missing', "DELETE FROM node WHERE rollout = '2-0' AND seq = 1"],
   ['messages that follow each other in a ring', "UPDATE node SET parent = 1 WHERE rollout = '2-0' AND seq = 0"],
-])('%s costs its own rollout', async (_what, sql) => {
+])('%s damages only its own rollout', async (_what, sql) => {
   using folder = temporaryFolder()
   applyAll(folder.path, threeRollouts)
   const whole = { bare: await exported(folder.path), tokens: await exported(folder.path, true) }
@@ -215,7 +215,7 @@ test.each([
   }
 })
 
-test('tokens that cannot be read cost those who ask for them', async () => {
+test('unreadable tokens damage only an export with tokens', async () => {
   using folder = temporaryFolder()
   applyAll(folder.path, threeRollouts)
   damage(folder.path, "UPDATE node SET meta = '{' WHERE rollout = '2-0'")
@@ -226,7 +226,7 @@ test('tokens that cannot be read cost those who ask for them', async () => {
 test.each([
   ['record', "UPDATE rollout SET record = 'blob:0000' WHERE id = '2-0'"],
   ['message', "UPDATE node SET message = 'blob:0000' WHERE rollout = '2-0'"],
-])('a rollout is not called damaged because its %s cannot be got just now', async (_what, outOfLine) => {
+])('a rollout is not reported as damaged if its %s is temporarily unavailable', async (_what, outOfLine) => {
   using folder = temporaryFolder()
   applyAll(folder.path, threeRollouts)
   damage(folder.path, outOfLine)
@@ -235,7 +235,7 @@ test.each([
 })
 
 test.each(['EIO', 'ELOOP'] as const)(
-  'a message whose file cannot be read at all (%s) costs its own rollout',
+  'a message file that cannot be read (%s) damages only its own rollout',
   async (code) => {
     using folder = temporaryFolder()
     applyAll(folder.path, threeRollouts)
@@ -249,7 +249,7 @@ test.each(['EIO', 'ELOOP'] as const)(
 test.each([
   ['message', { messages: ['x'.repeat(70_000)] }],
   ['record', { record: { answer: 'x'.repeat(70_000) } }],
-])('a %s in a file of which a byte has changed costs its own rollout', async (_what, shape) => {
+])('a %s in a file with a changed byte damages only its own rollout', async (_what, shape) => {
   using folder = temporaryFolder()
   applyAll(folder.path, [...rolloutEntries(1), ...rolloutEntries(2, shape), ...rolloutEntries(3)])
   flipBlobs(folder.path)
@@ -257,7 +257,7 @@ test.each([
   expect([lines.length, damaged]).toEqual([3, ['2-0']])
 })
 
-test('tokens in a file of which a byte has changed cost those who ask for them', async () => {
+test('tokens in a file with a changed byte damage only an export with tokens', async () => {
   using folder = temporaryFolder()
   const large = { ids: new Int32Array(70_000), logprobs: Float32Array.of(-1) }
   applyAll(folder.path, [...threeRollouts, { ...nodeEntry({ rollout: '2-0', seq: 2 }), ...large }])
@@ -266,7 +266,7 @@ test('tokens in a file of which a byte has changed cost those who ask for them',
   expect((await exported(folder.path, true)).damaged).toEqual(['2-0'])
 })
 
-test('rollouts are not called damaged because their run is deleted meanwhile', async () => {
+test('rollouts are not reported as damaged if the run is deleted during the export', async () => {
   using root = temporaryFolder()
   const folder = join(root.path, 'run')
   mkdirSync(folder)
@@ -281,7 +281,7 @@ test('rollouts are not called damaged because their run is deleted meanwhile', a
   await expect(lines.next()).rejects.toMatchObject({ code: 'run_not_found' })
 })
 
-test('a corrupt page among the results is an error that names how to recover the database', async () => {
+test('a corrupt page among the results is an error that says how to recover the database', async () => {
   using folder = temporaryFolder()
   const many = Array.from({ length: 20 }, (_, task) =>
     // In line, and longer than a page.

@@ -30,7 +30,7 @@ const endOf = (rollout: string, attempt: number): JournalEntry => ({
   leaf: 4,
 })
 
-test('a finished rollout reads back as it was recorded', () => {
+test('a finished rollout is read back as it was recorded', () => {
   using folder = temporaryFolder()
   applyAll(folder.path, rolloutEntries(3, { messages: ['a', 'b', 'c'] }))
   using reader = RunReader.open(folder.path)
@@ -66,7 +66,7 @@ test('a finished rollout reads back as it was recorded', () => {
   ])
 })
 
-test('the messages of a rollout are the branch that it ended with', () => {
+test('the messages of a rollout are those of its last branch', () => {
   using folder = temporaryFolder()
   const branch = { ...nodeEntry({ rollout: '1-0', seq: 2, message: '{"role":"user","content":"other"}' }), parent: 0 }
   const entries = rolloutEntries(1)
@@ -77,7 +77,7 @@ test('the messages of a rollout are the branch that it ended with', () => {
   expect(reader.nodes('1-0', 1)).toHaveLength(3)
 })
 
-test.each(['5', '"x"', '{}', 'null', '[]', '{"role":"toString"}'])('%s is no message', (json) => {
+test.each(['5', '"x"', '{}', 'null', '[]', '{"role":"toString"}'])('the stored message %s is refused', (json) => {
   using folder = temporaryFolder()
   applyAll(folder.path, [...rolloutEntries(1), ...rolloutEntries(2)])
   using database = new DatabaseSync(join(folder.path, runFiles.database))
@@ -88,7 +88,7 @@ test.each(['5', '"x"', '{}', 'null', '[]', '{"role":"toString"}'])('%s is no mes
   expect(reader.rollout('2-0')?.messages).toHaveLength(2)
 })
 
-test('how a message came to be is part of its node', () => {
+test('a node holds the metadata of its message', () => {
   using folder = temporaryFolder()
   const meta = JSON.stringify({ tool: { name: 'add', status: 'ok', ms: 3 } })
   applyAll(folder.path, [{ ...nodeEntry({ rollout: '1-0', seq: 0 }), meta } as JournalEntry])
@@ -106,7 +106,7 @@ test('how a message came to be is part of its node', () => {
   ])
 })
 
-test('unfinished rollouts are told apart: cut off, held, ended', () => {
+test('unfinished rollouts have a state: cut off, held or ended', () => {
   using folder = temporaryFolder()
   applyAll(folder.path, [
     ...rolloutEntries(1),
@@ -149,7 +149,7 @@ test('unfinished rollouts are told apart: cut off, held, ended', () => {
   ])
 })
 
-test('a reader sees what is committed while it iterates; what starts meanwhile is not unfinished', () => {
+test('a reader sees commits made while it iterates, but no newly started rollouts as unfinished', () => {
   using folder = temporaryFolder()
   applyAll(folder.path, Array.from({ length: 600 }, (_, task) => rolloutEntries(task)).flat())
   applyAll(folder.path, [startOf('old', 1), startOf('older', 1)])
@@ -163,7 +163,7 @@ test('a reader sees what is committed while it iterates; what starts meanwhile i
   expect([...unfinished].map(({ rollout, attempt }) => [rollout, attempt])).toEqual([['older', 1]])
 })
 
-test('events, all or by name', () => {
+test('events are read by name or all together', () => {
   using folder = temporaryFolder()
   const event = { kind: 'event', rollout: null, attempt: 0, at: 1 } as const
   applyAll(folder.path, [
@@ -175,7 +175,7 @@ test('events, all or by name', () => {
   expect([...reader.events('a')]).toMatchObject([{ rollout: null, attempt: 0, name: 'a', at: 1, data: { n: 1 } }])
 })
 
-test('the events of one attempt, also those that are recorded after the first were asked for', () => {
+test('the events of one attempt include those recorded after the first read', () => {
   using folder = temporaryFolder()
   const event = (rollout: string | null, attempt: number, name: string, data: string): JournalEntry => ({
     kind: 'event',
@@ -199,7 +199,7 @@ test('the events of one attempt, also those that are recorded after the first we
   expect(said(1)).toEqual(['a', 'e', 'f'])
 })
 
-test('integrity names what is wrong', () => {
+test('integrity() reports each problem', () => {
   using folder = temporaryFolder()
   applyAll(folder.path, [...rolloutEntries(1), ...rolloutEntries(2), ...rolloutEntries(3)])
   using reader = RunReader.open(folder.path)
@@ -239,7 +239,7 @@ test.each([
   ['a message that is none', "UPDATE node SET message = '5' WHERE rollout = '2-0' AND seq = 1", 'message 1 of 2-0'],
   ['how a message came to be', "UPDATE node SET meta = '{{' WHERE rollout = '2-0' AND seq = 1", 'message 1 of 2-0'],
   ['an event', "UPDATE event SET data = '{'", 'an event limit-change of the run'],
-])('integrity names %s that cannot be read', (_what, sql, named) => {
+])('integrity() reports %s that cannot be read', (_what, sql, named) => {
   using folder = temporaryFolder()
   const event = { kind: 'event', rollout: null, attempt: 0, at: 1, name: 'limit-change', data: '{}' } as const
   applyAll(folder.path, [...rolloutEntries(1), ...rolloutEntries(2), event])
@@ -251,7 +251,7 @@ test.each([
 })
 
 test.each(['node', 'attempt', 'rollout', 'event', 'task'])(
-  'integrity names a damaged page of %ss, and what else is wrong',
+  'integrity() reports a damaged page of %ss, and the other problems',
   (table) => {
     using folder = temporaryFolder()
     const event = { kind: 'event', rollout: null, attempt: 0, at: 1, name: 'limit-change', data: '{}' } as const

@@ -44,7 +44,7 @@ function bareOf(recorded: MessageNode): NodeWithoutTokens {
   return { ...bare, lacksTokens: bare.call !== undefined && tokens === undefined }
 }
 
-test('sessions with all that was said in them come back as they were recorded', () => {
+test('sessions are read back with all their records', () => {
   const recorded = Array.from({ length: 40 }, (_, seed) => randomSession({ seed, gaps: seed % 2 === 0 }))
   using run = written(recorded.flatMap(sessionEntries))
   for (const { session, nodes, rewards } of recorded) {
@@ -65,7 +65,7 @@ test('sessions with all that was said in them come back as they were recorded', 
   expect(run.sessions.sessionByKeyDigest('nothing')).toBeUndefined()
 })
 
-test('lists are by tenant, group and state, in order, a page after another', () => {
+test('sessions are listed by tenant, group and state, in order, page by page', () => {
   const starts = Array.from({ length: 30 }, (_, index) =>
     // Names in no order: the list is in that of the starts.
     start(`${(index * 7) % 30}`, { tenant: index % 2 === 0 ? 'a' : 'b', group: `g${index % 5}` }),
@@ -92,21 +92,21 @@ test('lists are by tenant, group and state, in order, a page after another', () 
   expect(run.sessions.sessions({ after: 'nobody', limit: 5 })).toEqual([])
 })
 
-test('a list longer than a page is read to its end', () => {
+test('a list longer than a page is read completely', () => {
   using run = written(Array.from({ length: 600 }, (_, index) => start(`s${index}`)))
   expect(Array.from(run.sessions.each({ state: 'open' }), ({ id }) => id)).toEqual(
     Array.from({ length: 600 }, (_, index) => `s${index}`),
   )
 })
 
-test('large things that were said about a session are kept beside it', () => {
+test('large session metadata is stored out of line', () => {
   const data = JSON.stringify({ metadata: { note: 'x'.repeat(100_000) } })
   using run = written([start('s', { data })])
   expect(run.sessions.session('s')?.data).toEqual(JSON.parse(data))
   expect(run.reader.integrity()).toEqual([])
 })
 
-test('the last reward counts, of a node and of the session', () => {
+test('the last reward of a node and of the session counts', () => {
   const reward = (rewarded: number | null, value: number): JournalEntry => ({
     kind: 'reward',
     session: 's',
@@ -125,7 +125,7 @@ test('the last reward counts, of a node and of the session', () => {
   expect(run.reader.integrity()).toEqual([])
 })
 
-test('the first start and the first end stand, and what comes too late is kept as an event', () => {
+test('the first start and the first end count; later ones are kept as events', () => {
   using run = written([start('s'), start('s', { tenant: 'thief' }), end('s', 5), end('s', 6), end('x', 7)])
   expect(run.sessions.session('s')).toMatchObject({ tenant: 't', end: { at: 5, why: 'ended' } })
   expect(Array.from(run.reader.events(), ({ name, rollout, at }) => [name, rollout, at])).toEqual([
@@ -135,7 +135,7 @@ test('the first start and the first end stand, and what comes too late is kept a
   ])
 })
 
-test('integrity finds what a session must not have', () => {
+test('integrity() reports records that a session must not have', () => {
   const problems = (...entries: readonly JournalEntry[]): string[] => {
     using run = written(entries)
     return run.reader.integrity()
@@ -162,7 +162,7 @@ test('integrity finds what a session must not have', () => {
   ])
 })
 
-test.each(['{', '5', 'null', '[]', '"x"'])('%s is nothing that was said about a session', (data) => {
+test.each(['{', '5', 'null', '[]', '"x"'])('the stored start record %s is refused', (data) => {
   using run = written([start('s', { data }), start('t')])
   const damaged = 'the start record of session s cannot be read; if it matters, restore the run from a copy'
   expect(() => run.sessions.session('s')?.data).toThrow(damaged)

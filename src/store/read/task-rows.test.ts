@@ -20,7 +20,7 @@ function storedRows(folder: string): unknown[] {
     .map(({ row }) => row)
 }
 
-test('equal rows are stored once, in one transaction or several, and each task has its own', () => {
+test('equal rows are stored once, and each task reads its own row', () => {
   using folder = temporaryFolder()
   applyAll(folder.path, [taskEntry(0, '{"n":1}'), taskEntry(1, '{"n":2}'), taskEntry(2, '{"n":1}')])
   applyAll(folder.path, [taskEntry(3, '{"n":2}'), taskEntry(0, '{"n":1}')])
@@ -35,7 +35,7 @@ test('equal rows are stored once, in one transaction or several, and each task h
   expect(reader.integrity()).toEqual([])
 })
 
-test.each(['5', '"blob:text"', 'null', '[]', '{"a": 1.0}'])('the row %s comes back as it was', (row) => {
+test.each(['5', '"blob:text"', 'null', '[]', '{"a": 1.0}'])('the row %s is read back unchanged', (row) => {
   using folder = temporaryFolder()
   applyAll(folder.path, [taskEntry(7, row)])
   using reader = RunReader.open(folder.path)
@@ -43,7 +43,7 @@ test.each(['5', '"blob:text"', 'null', '[]', '{"a": 1.0}'])('the row %s comes ba
   expect(reader.task(7)?.row).toEqual(JSON.parse(row))
 })
 
-test('a large row is a file of its own, once', () => {
+test('a large row is stored once, as a file', () => {
   using folder = temporaryFolder()
   const row = JSON.stringify({ image: 'x'.repeat(200_000) })
   applyAll(folder.path, [taskEntry(0, row), taskEntry(1, row)])
@@ -61,14 +61,14 @@ test('a large row is a file of its own, once', () => {
   expect(reader.integrity().join('\n')).toMatch(/task_row\.row: .*is missing\nthe row of task 0 cannot be read/)
 })
 
-test('a task whose row is no JSON has none', () => {
+test('a task without a JSON row has no row', () => {
   using folder = temporaryFolder()
   applyAll(folder.path, [taskEntry(0, undefined)])
   using reader = RunReader.open(folder.path)
   expect([reader.task(0)?.row, reader.taskRowText(0), reader.taskRowText(1)]).toEqual([undefined, undefined, undefined])
 })
 
-test('many tasks are read page by page, in their order', () => {
+test('many tasks are read in order, page by page', () => {
   using folder = temporaryFolder()
   const count = 1_000
   applyAll(

@@ -7,7 +7,7 @@ import { RunStore } from '../run-store.ts'
 import { temporaryFolder } from '../../../test/support/store/fixtures.ts'
 import { placeRun } from '../../../test/support/store/place-run.ts'
 
-test('runs are listed newest first; what cannot be read is reported, what is no run is passed over', async () => {
+test('runs are listed newest first; unreadable runs are reported, other folders are skipped', async () => {
   using root = temporaryFolder()
   placeRun(root.path, 'old', { days: 3, state: 'complete' })
   placeRun(root.path, 'new', { days: 1, state: 'unfinished' })
@@ -31,7 +31,7 @@ test('runs are listed newest first; what cannot be read is reported, what is no 
   expect(await findRuns(join(root.path, 'nowhere'))).toEqual({ runs: [], broken: [] })
 })
 
-test('the newest unfinished run of a configuration, unless somebody works on it', async () => {
+test('the newest unfinished run of a configuration is found, unless it is in use', async () => {
   using root = temporaryFolder()
   placeRun(root.path, 'done', { state: 'complete' })
   placeRun(root.path, 'older', { days: 5, state: 'unfinished' })
@@ -43,7 +43,7 @@ test('the newest unfinished run of a configuration, unless somebody works on it'
   expect(await latestUnfinished(root.path, 'unheard of')).toBeUndefined()
 })
 
-test('a run that lies elsewhere is found by a link to its folder; a link that leads nowhere is passed over', async () => {
+test('a run is found through a link to its folder; a dangling link is skipped', async () => {
   using root = temporaryFolder()
   using disk = temporaryFolder()
   placeRun(disk.path, 'moved', { state: 'unfinished' })

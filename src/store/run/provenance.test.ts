@@ -19,7 +19,7 @@ test('outside a repository there is no commit', async () => {
   })
 })
 
-test('the commit, and whether the work tree differs from it', async () => {
+test('provenance names the commit, and whether the work tree differs from it', async () => {
   using folder = temporaryFolder()
   const git = (...args: readonly string[]): string =>
     execFileSync('git', ['-c', 'user.name=t', '-c', 'user.email=t@example.org', ...args], {

@@ -9,7 +9,7 @@ import { RunStore } from '../run-store.ts'
 import { temporaryFolder } from '../../../test/support/store/fixtures.ts'
 import { dayMs, placeRun } from '../../../test/support/store/place-run.ts'
 
-test('pruning takes old complete runs, and says how large they were', async () => {
+test('pruning deletes old complete runs and reports their size', async () => {
   using root = temporaryFolder()
   for (const days of [1, 2, 3, 4]) placeRun(root.path, `run-${days}`, { days, state: 'complete' })
   placeRun(root.path, 'resumable', { days: 9, state: 'unfinished' })
@@ -33,7 +33,7 @@ test('pruning takes old complete runs, and says how large they were', async () =
   await expect(pruneRuns(root.path, {})).rejects.toMatchObject({ code: 'usage' })
 })
 
-test('pruning leaves a run alone that is in use, even one that claims to be complete', async () => {
+test('pruning does not delete a run in use, even one marked complete', async () => {
   using root = temporaryFolder()
   placeRun(root.path, 'busy', { days: 9 })
   await using store = await RunStore.open({ folder: join(root.path, 'busy') })
@@ -43,7 +43,7 @@ test('pruning leaves a run alone that is in use, even one that claims to be comp
   expect(existsSync(join(root.path, 'busy', runFiles.run))).toBe(true)
 })
 
-test('pruning by name takes that run alone, under the same rules', async () => {
+test('pruning by name deletes only that run, under the same rules', async () => {
   using root = temporaryFolder()
   for (const name of ['it', 'it-too']) placeRun(root.path, name, { state: 'complete' })
   placeRun(root.path, 'resumable', { state: 'unfinished' })
@@ -53,7 +53,7 @@ test('pruning by name takes that run alone, under the same rules', async () => {
   expect(readdirSync(root.path).toSorted()).toEqual(['it-too', 'resumable'])
 })
 
-test('two who prune at once share the work', async () => {
+test('two concurrent prunes share the work', async () => {
   using root = temporaryFolder()
   for (let index = 0; index < 12; index += 1) placeRun(root.path, `run-${index}`, { state: 'complete' })
   const both = await Promise.all([pruneRuns(root.path, { keep: 0 }), pruneRuns(root.path, { keep: 0 })])
@@ -61,7 +61,7 @@ test('two who prune at once share the work', async () => {
   expect(readdirSync(root.path)).toEqual([])
 })
 
-test('what is left of one who was killed while it deleted a run goes with the next', async () => {
+test('a prune removes what a killed prune left behind', async () => {
   using root = temporaryFolder()
   mkdirSync(join(root.path, '.pruned-nightly-4711', 'blobs'), { recursive: true })
   writeFileSync(join(root.path, '.pruned-nightly-4711', 'blobs', 'x'), 'x')
@@ -73,7 +73,7 @@ test('what is left of one who was killed while it deleted a run goes with the ne
   await pruneRuns(join(root.path, 'nowhere'), { keep: 0 })
 })
 
-test('runs that were taken up and left unfinished since they were found stay', async () => {
+test('runs that were resumed since the prune found them are kept', async () => {
   using root = temporaryFolder()
   for (let index = 0; index < 6; index += 1) placeRun(root.path, `run-${index}`, { state: 'complete' })
   const left = (): string[] => readdirSync(root.path).filter((name) => name.startsWith('run-'))
@@ -89,7 +89,7 @@ test('runs that were taken up and left unfinished since they were found stay', a
   expect(left().length).toBeGreaterThanOrEqual(names.length - 1)
 })
 
-test('a run that was killed was used when it last wrote, and one that does not say when is not old', async () => {
+test('a killed run is dated by its last write, and a run without a date is not old', async () => {
   using root = temporaryFolder()
   const startedAt = new Date(Date.now() - 9 * dayMs).toISOString()
   placeRun(root.path, 'worked-until-now', { days: 9, state: 'running', launches: [{ startedAt }] })
@@ -101,7 +101,7 @@ test('a run that was killed was used when it last wrote, and one that does not s
   expect(pruned).toMatchObject([{ name: 'long-dead', removed: true }])
 })
 
-test('pruning leaves alone a run that lies elsewhere and is linked here', async () => {
+test('pruning does not delete a run that is linked from elsewhere', async () => {
   using root = temporaryFolder()
   using disk = temporaryFolder()
   placeRun(disk.path, 'moved', { days: 9, state: 'complete' })

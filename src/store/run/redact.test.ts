@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { redact } from './redact.ts'
 
-test('what is named like a secret is taken out, whatever the spelling, and all headers whatever their names', () => {
+test('fields with secret names, in any spelling, and all headers are redacted', () => {
   const { value, paths } = redact({
     apiKey: 'sk-1',
     api_key: 'sk-2',
@@ -26,7 +26,7 @@ test('what is named like a secret is taken out, whatever the spelling, and all h
   expect(paths).toHaveLength(9)
 })
 
-test('what only sounds like one stays', () => {
+test('fields whose names only resemble secret ones are kept', () => {
   const config = {
     maxTokens: 100,
     tokensPerMinute: 5,
@@ -42,7 +42,7 @@ test('what only sounds like one stays', () => {
   expect(redact(config)).toEqual({ value: config, paths: [] })
 })
 
-test('given values are found inside other text, and in URLs the credentials and the queries', () => {
+test('given values are redacted within other text, and the credentials and queries of URLs', () => {
   const config = {
     url: 'https://me:hunter22@proxy:8080/v1?q=a@b',
     arguments: ['--url=postgres://me:hunter22@host/tasks', 'see http://host/v1?key=verysecret123'],

@@ -9,11 +9,11 @@ test.each(['a', 'arithmetic-2026.11.15_a', '_x', '9'.repeat(100)])('%s can be th
   expect(runFolder('/runs', name)).toBe(`/runs/${name}`)
 })
 
-test.each(['', '.', '..', '.hidden', '-v', 'a/b', 'a b', 'ä', 'a\n', 'x'.repeat(101)])('"%s" cannot', (name) => {
+test.each(['', '.', '..', '.hidden', '-v', 'a/b', 'a b', 'ä', 'a\n', 'x'.repeat(101)])('refuses name "%s"', (name) => {
   expect(() => runFolder('/runs', name)).toThrow(expect.objectContaining({ code: 'usage' }))
 })
 
-test('a folder that was left half made can be taken up', () => {
+test('a half-created folder can be used', () => {
   using folder = temporaryFolder()
   writeFileSync(join(folder.path, runFiles.lock), '')
   writeFileSync(join(folder.path, 'run.json.tmp'), '{')
@@ -21,7 +21,7 @@ test('a folder that was left half made can be taken up', () => {
   expect(readdirSync(folder.path)).toEqual([runFiles.lock, 'run.json.tmp'])
 })
 
-test('names that are asked for at once are all different', () => {
+test('names requested at once are all different', () => {
   using folder = temporaryFolder()
   const root = join(folder.path, 'made', 'as', 'needed')
   const names = Array.from({ length: 3 }, () => reserveRunName(root, 'sweep'))
@@ -29,7 +29,7 @@ test('names that are asked for at once are all different', () => {
   expect(readdirSync(root)).toEqual(names)
 })
 
-test('records without their description are not taken for a new run', () => {
+test('a database without run.json is not taken for a new run', () => {
   using folder = temporaryFolder()
   writeFileSync(join(folder.path, runFiles.database), '')
   expect(() => createRunFolder(folder.path)).toThrow(
@@ -51,7 +51,7 @@ test.runIf(existsSync('/proc/self'))('a folder that cannot be made where it seem
   expect(() => createRunFolder('/proc/runs/a')).toThrow(expect.objectContaining({ code: 'folder_unwritable' }))
 })
 
-test('the description reads back as it was written, without leftovers', () => {
+test('the description is read back as written, and no temporary file is left', () => {
   using folder = temporaryFolder()
   const file = newRunFile(newRun({ config: { limits: { maxTurns: 3 } } }))
   writeRunFile(folder.path, file)

@@ -9,7 +9,7 @@ import { RunStore } from '../run-store.ts'
 import { startChild } from '../../../test/support/store/child-process.ts'
 import { newRun, temporaryFolder } from '../../../test/support/store/fixtures.ts'
 
-test('one opening at a time within a process, and a new one after it is let go', () => {
+test('a process can lock a run once, and again after it releases the lock', () => {
   using folder = temporaryFolder()
   {
     using _lock = RunLock.acquire(folder.path)
@@ -26,7 +26,7 @@ test('one opening at a time within a process, and a new one after it is let go',
   expect(readdirSync(folder.path).toSorted()).toEqual(['lock', 'lock.owner'])
 })
 
-test('letting go twice does no harm', () => {
+test('releasing twice has no effect', () => {
   using folder = temporaryFolder()
   const lock = RunLock.acquire(folder.path)
   lock[Symbol.dispose]()
@@ -40,7 +40,7 @@ test('a folder without a lock file is not in use', () => {
   expect(RunLock.isHeld(folder.path)).toBe(false)
 })
 
-test('another process is refused by name, may read meanwhile, and gets in after kill -9', async () => {
+test('another process is refused by name, may read, and gets the lock after kill -9', async () => {
   using folder = temporaryFolder()
   const run = join(folder.path, 'run')
   await using child = startChild(new URL('../../../test/support/store/lock-holder.ts', import.meta.url), [run])
@@ -60,7 +60,7 @@ test('another process is refused by name, may read meanwhile, and gets in after 
   expect(store.run.launches).toHaveLength(2)
 })
 
-test('a lock that cannot be opened is told with the folder, by whoever only looks, too', () => {
+test('the error about a lock that cannot be opened names the folder', () => {
   using folder = temporaryFolder()
   mkdirSync(join(folder.path, runFiles.lock))
   expect(() => RunLock.requireFree(folder.path)).toThrow(`cannot write to ${folder.path}`)

@@ -59,7 +59,7 @@ const lossWays: {
   },
 ]
 
-test.each(lossWays)('$what ends the run with the next commit, and nothing is written there', async (loss) => {
+test.each(lossWays)('$what ends the run at the next commit, and nothing is written there', async (loss) => {
   using root = temporaryFolder()
   const folder = join(root.path, 'run')
   await using store = await RunStore.open({ folder, create: newRun() })
@@ -75,7 +75,7 @@ test.each(lossWays)('$what ends the run with the next commit, and nothing is wri
   for (const name of loss.foreign ?? []) expect(readFileSync(join(folder, name), 'utf8')).toBe('foreign')
 })
 
-test('a run that was moved goes on once it is moved back', async () => {
+test('a moved run continues once it is moved back', async () => {
   using root = temporaryFolder()
   const folder = join(root.path, 'run')
   await using store = await RunStore.open({ folder, create: newRun() })
@@ -89,7 +89,7 @@ test('a run that was moved goes on once it is moved back', async () => {
   expect(again.reader.integrity()).toEqual([])
 })
 
-test.concurrent('a deleted run is noticed though nothing is written', async () => {
+test.concurrent('a deleted run is noticed without a write', async () => {
   using root = temporaryFolder()
   const folder = join(root.path, 'run')
   await using store = await RunStore.open({ folder, create: newRun() })

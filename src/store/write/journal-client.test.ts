@@ -28,7 +28,7 @@ async function nextBatch(port: MessagePort): Promise<number[]> {
   return batch.map((each) => (each.kind === 'node' ? each.seq : -1))
 }
 
-test('what one turn of the loop appends is one batch; what follows waits for its answer', async () => {
+test('entries of one turn form a batch; later entries wait for its answer', async () => {
   await using setup = connected()
   const { client, port, batch } = setup
   client.append(entry(0))
@@ -53,7 +53,7 @@ test('what one turn of the loop appends is one batch; what follows waits for its
   expect(client.durable()).toBeUndefined()
 })
 
-test('what nobody waits for stays behind for a while, also after a batch was answered', async () => {
+test('entries nobody waits for are sent after a delay, also after an answered batch', async () => {
   await using setup = connected()
   const { client, port, batch } = setup
   client.append(entry(0))
@@ -71,7 +71,7 @@ test('what nobody waits for stays behind for a while, also after a batch was ans
   expect(client.durable()).toBeUndefined()
 })
 
-test('those who wait for one batch go on a few in each turn of the loop, in order', async () => {
+test('callers waiting for one batch resume in order, a few per turn of the loop', async () => {
   await using setup = connected()
   const { client, port, batch } = setup
   client.append(entry(0))
@@ -90,7 +90,7 @@ test('those who wait for one batch go on a few in each turn of the loop, in orde
   expect(gone).toEqual(Array.from({ length: 200 }, (_, waiter) => waiter))
 })
 
-test('a long queue goes out in batches of bounded size, in order', async () => {
+test('a long queue is sent in order, in batches of limited size', async () => {
   await using setup = connected()
   const { client, port } = setup
   const total = journalLimits.maxBatchEntries * 2 + 10
@@ -105,7 +105,7 @@ test('a long queue goes out in batches of bounded size, in order', async () => {
   expect(seen).toEqual(Array.from({ length: total }, (_, seq) => seq))
 })
 
-test('pressure is the share of the limits that waits', async () => {
+test('pressure is the share of the queue limit in use', async () => {
   await using setup = connected()
   const { client, port, batch } = setup
   expect(client.pressure).toBe(0)
@@ -121,7 +121,7 @@ test('pressure is the share of the limits that waits', async () => {
   expect(client.pressure).toBe(0)
 })
 
-test('a failure reaches those who wait, those who come later, and the signal', async () => {
+test('a failure is reported to waiting callers, to later callers and to the signal', async () => {
   await using setup = connected()
   const { client, port, batch } = setup
   client.append(entry(0))
@@ -138,7 +138,7 @@ test('a failure reaches those who wait, those who come later, and the signal', a
   expect(client.pressure).toBe(0)
 })
 
-test('a writer that goes away is a failure', async () => {
+test('a writer that goes away counts as a failure', async () => {
   await using setup = connected()
   const { client, port, batch } = setup
   client.append(entry(0))
@@ -148,7 +148,7 @@ test('a writer that goes away is a failure', async () => {
   await expect(pending).rejects.toMatchObject({ code: 'store_failed' })
 })
 
-test('close waits for what was appended and takes no more', async () => {
+test('close waits for the appended entries and accepts no more', async () => {
   await using setup = connected()
   const { client, port, batch } = setup
   client.append(entry(0))
@@ -162,7 +162,7 @@ test('close waits for what was appended and takes no more', async () => {
   expect(client.failure.aborted).toBe(false)
 })
 
-test('never has two batches under way, though one who is in a hurry meets an idle timer that is due', async () => {
+test('an urgent caller and a due idle timer never send two batches at once', async () => {
   await using setup = connected()
   const { client, port } = setup
   let underWay = 0

@@ -11,7 +11,7 @@ import { nodeEntry, rolloutEntries, temporaryFolder } from '../../../test/suppor
 const linesOf = (folder: string): string[] =>
   readFileSync(join(folder, runFiles.lines), 'utf8').split('\n').slice(0, -1)
 
-test('the second result for a rollout is kept as an event and changes nothing', () => {
+test('the second result of a rollout is kept as an event and changes nothing', () => {
   using folder = temporaryFolder()
   applyAll(folder.path, rolloutEntries(1))
   applyAll(folder.path, rolloutEntries(1, { attempt: 2, outcome: 'model_error' }))
@@ -35,7 +35,7 @@ test('an end without a start is kept as an event', () => {
   expect(reader.counts().ended).toBe(0)
 })
 
-test('an attempt that announces itself again keeps its first start', () => {
+test('a repeated start of an attempt keeps the first start time', () => {
   using folder = temporaryFolder()
   const start = { kind: 'attempt-start', rollout: '1-0', attempt: 1, parent: null, task: 1, sample: 0 } as const
   applyAll(folder.path, [
@@ -46,7 +46,7 @@ test('an attempt that announces itself again keeps its first start', () => {
   expect(reader.attempts('1-0')).toMatchObject([{ startedAt: 1 }])
 })
 
-test('what is rolled back is in neither the database nor the file', () => {
+test('entries rolled back are in neither the database nor the file', () => {
   using folder = temporaryFolder()
   applyAll(folder.path, rolloutEntries(1))
   const writer = JournalWriter.open(folder.path)
@@ -62,7 +62,7 @@ test('what is rolled back is in neither the database nor the file', () => {
   expect(linesOf(folder.path).map((line) => (JSON.parse(line) as { id: string }).id)).toEqual(['1-0', '3-0'])
 })
 
-test('only one that did not fail asks for the whole database at its end', () => {
+test('only a writer without failures checkpoints the whole database at its end', () => {
   using folder = temporaryFolder()
   const logBytesAfter = (end: (writer: JournalWriter) => void): number => {
     const writer = JournalWriter.open(folder.path)
@@ -85,7 +85,7 @@ test('only one that did not fail asks for the whole database at its end', () => 
   ).toBeGreaterThan(0)
 })
 
-test('lines whose transaction fails are taken back from the file', () => {
+test('lines of a failed transaction are removed from the file', () => {
   using folder = temporaryFolder()
   applyAll(folder.path, rolloutEntries(1))
   using other = new DatabaseSync(join(folder.path, runFiles.database))
@@ -109,7 +109,7 @@ test('lines whose transaction fails are taken back from the file', () => {
   expect(linesOf(folder.path).map((line) => (JSON.parse(line) as { id: string }).id)).toEqual(['1-0', '3-0'])
 })
 
-test('large payloads lie out of line, equal ones once, and read back whole', () => {
+test('large payloads are stored out of line, once each, and read back whole', () => {
   using folder = temporaryFolder()
   const large = 'ü'.repeat(100_000)
   const ids = Int32Array.from({ length: 100_000 }, (_, index) => index)
@@ -136,7 +136,7 @@ test('large payloads lie out of line, equal ones once, and read back whole', () 
   expect(problems).toContain(`${second} is damaged`)
 })
 
-test('a payload whose file was damaged is written anew by who has it', () => {
+test('a payload with a damaged file is written again by the next entry that holds it', () => {
   using folder = temporaryFolder()
   const messages = ['x'.repeat(70_000)]
   applyAll(folder.path, rolloutEntries(1, { messages }))

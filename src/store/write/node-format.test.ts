@@ -57,7 +57,7 @@ function recorded(...lists: readonly (readonly MessageNode[])[]) {
   }
 }
 
-test('a prompt that goes on from the turn before is stored as what is new in it, and read whole', () => {
+test('a prompt that extends the previous turn is stored as its new part, and read whole', () => {
   const nodes = [
     sampled(0, tokensOf([1, 2, 3], [4, 5])),
     sampled(1, tokensOf([1, 2, 3, 4, 5, 6], [7])),
@@ -77,7 +77,7 @@ test('a prompt that goes on from the turn before is stored as what is new in it,
   expect(run.reader.integrity()).toEqual([])
 })
 
-test('an agent and others that work for it in between are each stored as what is new', () => {
+test('interleaved conversations are each stored as their new parts', () => {
   const turns = Array.from({ length: 4 }, (_, talk) => ({ talk, seen: [100 * talk] }))
   const nodes: MessageNode[] = []
   const ask = (turn: { talk: number; seen: number[] }): void => {
@@ -91,7 +91,7 @@ test('an agent and others that work for it in between are each stored as what is
   expect(run.reader.nodes('r', 1)).toEqual(nodes)
 })
 
-test('with more of them than are remembered, prompts are stored whole, and read as they were', () => {
+test('with more conversations than are remembered, prompts are stored and read whole', () => {
   const nodes: MessageNode[] = []
   for (let round = 0; round < 4; round += 1) {
     for (let talk = 0; talk < 5; talk += 1) {
@@ -115,7 +115,7 @@ test('after a restart the first prompt is stored whole', () => {
   expect(run.reader.integrity()).toEqual([])
 })
 
-test('sessions of every kind are read as they were, wherever the writer was replaced', () => {
+test('sessions of every kind are read unchanged, wherever the writer was replaced', () => {
   using folder = temporaryFolder()
   const sessions = Array.from({ length: 100 }, (_, seed) => randomSession({ seed, samples: 40, gaps: seed % 3 === 0 }))
   const entries: JournalEntry[] = []
@@ -131,7 +131,7 @@ test('sessions of every kind are read as they were, wherever the writer was repl
   for (const [index, { nodes }] of sessions.entries()) expect(reader.nodes(`r${index}`, 1)).toEqual(nodes)
 })
 
-test('a long conversation takes the room of its tokens, not of all its prompts', () => {
+test('a long conversation is stored in the space of its tokens, not of all its prompts', () => {
   const nodes: MessageNode[] = []
   let seen: number[] = []
   for (let seq = 0; seq < 200; seq += 1) {
@@ -144,7 +144,7 @@ test('a long conversation takes the room of its tokens, not of all its prompts',
   expect(run.reader.nodes('r', 1)).toEqual(nodes)
 })
 
-test('a prompt that lost what it builds on is reported, and not made up', () => {
+test('a prompt whose base message is lost is reported, not reconstructed', () => {
   using run = recorded([sampled(0, tokensOf([1], [2])), sampled(1, tokensOf([1, 2, 3], [4]))])
   {
     using database = new DatabaseSync(join(run.path, runFiles.database))
@@ -156,7 +156,7 @@ test('a prompt that lost what it builds on is reported, and not made up', () => 
   expect(() => run.reader.nodes('r', 1)).toThrow(expect.objectContaining({ code: 'store_failed' }))
 })
 
-test('arrays of an entry take no larger buffer along, and those of the caller stay as they are', () => {
+test('arrays of an entry are sent without their larger buffer, and the caller keeps its own', () => {
   const entries: JournalEntry[] = []
   const large = new Int32Array(1_000_000).fill(9)
   const recorder = new AttemptRecorder(journalInto(entries), 'r', 1)

@@ -34,7 +34,7 @@ test('the record comes first, then the messages', () => {
   expect(rolloutLine('{}', [], ',"nodes":[]')).toBe('{"messages":[],"nodes":[]}\n')
 })
 
-test('an undisturbed file is not touched', () => {
+test('a file without changes is not written', () => {
   using run = written()
   const before = statSync(run.path)
   reopen(run.folder)
@@ -42,7 +42,7 @@ test('an undisturbed file is not touched', () => {
   expect([after.ino, after.mtimeMs]).toEqual([before.ino, before.mtimeMs])
 })
 
-test('a file that was deleted while the run was written is whole again once that is closed', async () => {
+test('a file deleted during the run is complete again after the run is closed', async () => {
   using root = temporaryFolder()
   const folder = join(root.path, 'run')
   const path = join(folder, runFiles.lines)
@@ -64,7 +64,7 @@ test.each([
   ['an older copy', rolloutEntries(0)],
   ['an empty one', []],
   ["another run's", rolloutEntries(0, { messages: ['of another run'] })],
-])('results that a database does not know, because it is %s, are left alone', (_what, entries) => {
+])('results unknown to the database, because it is %s, are not changed', (_what, entries) => {
   using run = written()
   using other = temporaryFolder()
   applyAll(other.path, entries)
@@ -83,7 +83,7 @@ test.each([
   expect(reader.integrity()).toEqual([])
 })
 
-test('results are written to their file once they are committed, never before', () => {
+test('results are written to their file after their commit, never before', () => {
   using run = written()
   const writer = JournalWriter.open(run.folder)
   writer.begin()
@@ -94,7 +94,7 @@ test('results are written to their file once they are committed, never before', 
   writer.close()
 })
 
-test('a run of which all results are taken back goes on', () => {
+test('a run continues after all its results are reopened', () => {
   using run = written()
   const writer = JournalWriter.open(run.folder)
   expect(writer.retryFailed({ outcomes: ['completed'], reopened: [], wholeGroups: false }, 1)).toBe(3)
@@ -109,7 +109,7 @@ test.each([
   ['shorter', (path: string) => truncateSync(path, statSync(path).size - 5)],
   ['missing', (path: string) => rmSync(path)],
   ['of the right length and empty', (path: string) => writeFileSync(path, new Uint8Array(statSync(path).size))],
-])('a file that is %s is built anew, the same to the byte', (_what, damage) => {
+])('a file that is %s is rebuilt with identical bytes', (_what, damage) => {
   using run = written()
   damage(run.path)
   reopen(run.folder)
@@ -119,7 +119,7 @@ test.each([
   expect(reader.integrity()).toEqual([])
 })
 
-test('a rebuild that was interrupted is done again', () => {
+test('an interrupted rebuild is repeated', () => {
   using run = written()
   {
     using database = new DatabaseSync(join(run.folder, runFiles.database))
@@ -137,7 +137,7 @@ test.each([
   ['a message that is no JSON', `UPDATE node SET message = '{"role":"us' WHERE rollout = '1-0' AND seq = 1`],
   ['a message whose file is gone', "UPDATE node SET message = 'blob:0000' WHERE rollout = '1-0' AND seq = 0"],
   ['a missing message', "DELETE FROM node WHERE rollout = '1-0' AND seq = 1"],
-])('%s costs its own line of a file that is built anew, and not the run', (_what, sql) => {
+])('%s damages only its own line of a rebuilt file', (_what, sql) => {
   using run = written()
   {
     using database = new DatabaseSync(join(run.folder, runFiles.database))
@@ -154,7 +154,7 @@ test.each([
   expect(reader.integrity().join()).not.toContain(runFiles.lines)
 })
 
-test('results are taken back though another one is damaged', () => {
+test('results are reopened though another one is damaged', () => {
   using run = written()
   applyAll(run.folder, rolloutEntries(3, { outcome: 'env_error' }))
   {

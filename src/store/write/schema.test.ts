@@ -8,7 +8,7 @@ import { temporaryFolder } from '../../../test/support/store/fixtures.ts'
 
 const versionOf = (database: DatabaseSync) => database.prepare('PRAGMA user_version').get()?.['user_version']
 
-test('an empty database gets the schema and its version, and a present one is left alone', () => {
+test('an empty database gets the schema and its version; an existing one is not changed', () => {
   using folder = temporaryFolder()
   using database = openForWriting(folder.path)
   expect(versionOf(database)).toBe(schemaVersion)
@@ -26,7 +26,7 @@ test('commits are durable: write-ahead log, synchronous FULL', () => {
 test.each([
   ['newer', `PRAGMA user_version = ${schemaVersion + 1}`, schemaVersion + 1],
   ['older', 'PRAGMA user_version = 0', 0],
-])('a database of a %s version is refused by the writer and by readers, and not touched', (_what, sql, version) => {
+])('a database of a %s version is refused by the writer and the readers, and not changed', (_what, sql, version) => {
   using folder = temporaryFolder()
   {
     using database = openForWriting(folder.path)
@@ -48,7 +48,7 @@ test.each([
   expect(versionOf(database)).toBe(version)
 })
 
-test('a reader of nothing says so', () => {
+test('a reader of an empty folder fails with run_not_found', () => {
   using folder = temporaryFolder()
   expect(() => openForReading(folder.path)).toThrow(expect.objectContaining({ code: 'run_not_found' }))
 })

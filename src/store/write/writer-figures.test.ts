@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { WriterFigures } from './writer-figures.ts'
 
-test('the lag of a window is how long its commits took, and both threads see it', () => {
+test('the lag of a window is the duration of its commits, visible to both threads', () => {
   const seen = new WriterFigures()
   const writer = new WriterFigures(seen.memory)
   for (const ms of [2, 4, 30]) writer.committed(5, ms)
