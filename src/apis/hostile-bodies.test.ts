@@ -46,7 +46,7 @@ const messagesFields: JsonObject = {
   top_p: 0.5,
 }
 
-test('a body with something wrong anywhere is read to valid messages, or refused with the place', () => {
+test('a body with random faults gives valid messages, or is refused with the path of the field', () => {
   let refused = 0
   for (let seed = 0; seed < 1500; seed += 1) {
     const random = seededRandom(seed)

@@ -51,7 +51,7 @@ test('openai: a whole completion with reasoning and parallel calls', async () =>
   })
 })
 
-test('openai: the usage comes with a stream only if it was asked for, and is null until then', async () => {
+test('openai: a stream holds usage only if requested, and null until then', async () => {
   await using server = await serveReplies(chatServer, () => ({ reply: toolReply }))
   for (const wanted of [true, false]) {
     const stream = await openai(server.url).chat.completions.create({
@@ -81,7 +81,7 @@ test('openai: a structured reply is parsed by the client', async () => {
   expect(server.requests[0]?.responseFormat).toEqual({ kind: 'json_schema', name: 'reply', schema, strict: true })
 })
 
-test('openai: what a stream puts together is what a whole reply says', async () => {
+test('openai: the message assembled from a stream equals the whole reply', async () => {
   const conversations = Array.from({ length: 25 }, (_, seed) => answerOf(seed))
   await using server = await serveReplies(chatServer, (request, number) => conversations[number - 1] ?? fail(request))
   const client = openai(server.url)
@@ -120,7 +120,7 @@ test('anthropic: a whole message with thinking and parallel calls', async () => 
   expect(message.usage).toMatchObject({ input_tokens: 20, cache_read_input_tokens: 10, output_tokens: 20 })
 })
 
-test('anthropic: what a stream puts together is what a whole reply says', async () => {
+test('anthropic: the message assembled from a stream equals the whole reply', async () => {
   const conversations = Array.from({ length: 25 }, (_, seed) => answerOf(seed))
   await using server = await serveReplies(
     messagesServer,
@@ -140,7 +140,7 @@ test('anthropic: what a stream puts together is what a whole reply says', async 
   }
 })
 
-test('anthropic: the pieces of two calls that a backend writes at once end up where they belong', async () => {
+test('anthropic: interleaved pieces of two calls reach their own calls', async () => {
   const { tool_calls: calls = [] } = toolReply.message
   const answer: Answer = {
     reply: toolReply,
@@ -183,7 +183,7 @@ test.for([
   expect(fromAnthropic).toMatchObject({ status: status === 503 ? 529 : status })
 })
 
-test('an error in the middle of a stream reaches both clients, and no reply does', async () => {
+test('an error during a stream reaches both clients, and no reply does', async () => {
   const error = new MillraceError('model_truncated', 'the reply was cut')
   const answer: Answer = { reply: toolReply, error, errorAfter: 2 }
   await using chat = await serveReplies(chatServer, () => answer)

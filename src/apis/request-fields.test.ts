@@ -10,7 +10,7 @@ function body(input: string): string {
   return `{"model":"m","max_tokens":5,"temperature":0.70000000000000000001,"messages":[{"role":"assistant","content":[${call}]}]}`
 }
 
-test('arguments that a client of Messages sends back keep their numbers, and other fields are numbers', () => {
+test('numbers in tool arguments from a Messages client stay exact, and other fields are numbers', () => {
   const parsed = parseBody('messages', body(exact))
   if (!isJsonObject(parsed)) throw new Error('no object')
   const { messages, sampling } = messagesServer.read(parsed)
@@ -18,7 +18,7 @@ test('arguments that a client of Messages sends back keep their numbers, and oth
   expect(sampling).toMatchObject({ maxTokens: 5, temperature: 0.7 })
 })
 
-test('everything else is parsed as ever', () => {
+test('all other bodies are parsed as by JSON.parse', () => {
   expect(parseBody('messages', body('{"a":1.0}'))).toEqual(JSON.parse(body('{"a":1}')))
   expect(parseBody('chat', body(exact))).toEqual(JSON.parse(body(exact)))
   for (const text of ['[]', 'null', '{"messages":3}', '{"messages":[null,{"content":[1]}]}']) {

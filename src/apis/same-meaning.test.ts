@@ -8,7 +8,7 @@ import { chatBody, messagesBody } from '../../test/support/apis/written-bodies.t
 
 const seeds = Array.from({ length: 500 }, (_, seed) => seed)
 
-test('a conversation reads to the same messages, and the same JSON, whichever API it came in', () => {
+test('a conversation is read into the same messages, and the same JSON, from each API', () => {
   for (const seed of seeds) {
     const messages = new RandomConversation(seed).messages()
     const expected = JSON.stringify(messages)
@@ -23,7 +23,7 @@ test('a conversation reads to the same messages, and the same JSON, whichever AP
   }
 })
 
-test('a reply that a client sends back reads to the message that was replied', () => {
+test('a reply sent back by a client is read as the original message', () => {
   for (const seed of seeds) {
     const { reply, echo } = echoed(seed)
     expect(JSON.stringify(echo.chat), `seed ${seed}`).toBe(JSON.stringify(reply.message))

@@ -17,11 +17,11 @@ test.for([
   ['[1]', { INVALID_JSON: '[1]' }],
   ['null', { INVALID_JSON: 'null' }],
   [' ', { INVALID_JSON: ' ' }],
-] as const)('arguments %j are the input %j', ([written, input]) => {
+] as const)('arguments %j become the input %j', ([written, input]) => {
   expect(toolInput(written)).toEqual(input)
 })
 
-test('numbers that no double can hold reach the client and come back as the model wrote them', () => {
+test('numbers outside the range of a double stay exact on the way to the client and back', () => {
   const written = '{"id":9007199254740993,"list":[-12345678901234567890,1e400],"zero":-0}'
   expect(JSON.stringify(toolInput(written))).toBe(written)
   expect(writtenArguments(toolInput(written))).toBe(written)
@@ -29,17 +29,17 @@ test('numbers that no double can hold reach the client and come back as the mode
   expect(argumentsKey('{"id":9007199254740992}')).toBe(argumentsKey('{"id":9007199254740993}'))
 })
 
-test('arguments that are no object come back as the model wrote them', () => {
+test('arguments that are not an object come back as the model wrote them', () => {
   for (const written of ['{"a": [1,', '[1]', 'rm -rf', ' ']) expect(writtenArguments(toolInput(written))).toBe(written)
 })
 
-test('arguments that are no JSON are unwrapped as Claude Code wraps them, unless it has cut them off', () => {
+test('invalid JSON in the wrapper of Claude Code is unwrapped, unless it was cut off', () => {
   const wrapped = (raw: string, len: number) => writtenArguments({ __unparsedToolInput: { raw, len } })
   expect(wrapped('{"a": "é', 8)).toBe('{"a": "é')
   expect(wrapped('{"a": "', 100)).toBe('{"__unparsedToolInput":{"raw":"{\\"a\\": \\"","len":100}}')
 })
 
-test('as text they are what the model wrote, unless that is no object', () => {
+test('the text form equals the text of the model, unless that is not an object', () => {
   for (const written of ['', '{"a": 1.0}', '{"id":9007199254740993}', '{"INVALID_JSON": "a"}']) {
     expect(toolInputText(written)).toBe(written)
   }
@@ -48,7 +48,7 @@ test('as text they are what the model wrote, unless that is no object', () => {
   }
 })
 
-test('arguments that mean the same have the same key, on the way to a client and back', () => {
+test('arguments with the same meaning have the same key, on the way to a client and back', () => {
   for (const written of ['{"a": 1.0}', '', '{"b":1,\n"a":[]}', 'no json', '{"__proto__":1}', '{"a":1,"a":2}']) {
     expect(argumentsKey(writtenArguments(toolInput(written)))).toBe(argumentsKey(written))
   }
@@ -56,7 +56,7 @@ test('arguments that mean the same have the same key, on the way to a client and
   expect(argumentsKey('{"a":1}')).not.toBe(argumentsKey('{"a":2}'))
 })
 
-test('arguments nested without end are not valid, and overflow nothing', () => {
+test('very deeply nested arguments are invalid and cause no stack overflow', () => {
   const written = `{"a":${'['.repeat(100_000)}${']'.repeat(100_000)}}`
   expect(toolInput(written)).toEqual({ INVALID_JSON: written })
   expect(toolInput(`{"a":${'['.repeat(5000)}${']'.repeat(5000)}}`)).toHaveProperty('INVALID_JSON')
@@ -84,11 +84,11 @@ test.for([
   ['what is too large for a double, and null', '{"a":1e400}', '{"a":null}', false],
   ['a field that the client added', '{"id":9007199254740993}', '{"all":false,"id":9007199254740993}', false],
   ['what is no JSON, in the form for clients that need an object', '{"a', '{"INVALID_JSON":"{\\"a"}', false],
-] as const)('a spelling of the recorded arguments, or not: %s', ([, recorded, sent, isSame]) => {
+] as const)('the sent arguments are compared with the recorded ones: %s', ([, recorded, sent, isSame]) => {
   expect(sameArguments(recorded, sent)).toBe(isSame)
 })
 
-test('a change that is known of the client does not matter, but the numbers beside it do', () => {
+test('a known change by the client is accepted, but other numbers beside it are not', () => {
   const changes = [(input: JsonObject) => ({ all: false, ...input })]
   const recorded = '{"id": 9007199254740993}'
   expect(sameArguments(recorded, '{"id":9007199254740993,"all":false}', changes)).toBe(true)
@@ -129,7 +129,7 @@ test.for<[string, string, JsonObject, JsonObject]>([
   ['the folder that the agent is in', 'Bash', { command: 'cd /work && make' }, { command: 'make' }],
   ['another folder', 'Bash', { command: 'cd /work && make' }, { command: 'cd /work && make' }],
   ['a doubled backslash', 'Bash', { command: 'ls {} \\\\; -a' }, { command: 'ls {} \\; -a' }],
-])('Claude Code sends back: %s', ([, name, input, expected]) => {
+])('Claude Code sends back a changed input: %s', ([, name, input, expected]) => {
   expect(becoming(name, input)).toContainEqual(expected)
 })
 
@@ -138,7 +138,7 @@ test.for<[string, string, JsonObject]>([
   ['spaces elsewhere', 'Bash', { command: 'make  \n', description: 'a ' }],
   ['a folder behind another command', 'Bash', { command: 'ls; cd /work && make' }],
   ['a field that is false or null', 'Bash', { command: 'make', run_in_background: false, timeout: null }],
-])('Claude Code keeps: %s', ([, name, input]) => {
+])('Claude Code keeps the input: %s', ([, name, input]) => {
   for (const changed of becoming(name, input)) expect(changed).toEqual(input)
 })
 
@@ -149,7 +149,7 @@ test('calls of other tools are not changed', () => {
   expect(change && changedInput('bash', input, change)).toEqual(input)
 })
 
-test('only one folder is taken off the commands of a reply, and only four are looked at', () => {
+test('one folder is removed from the commands of a reply, and at most four are tried', () => {
   const calls = ['/a', '/b', '/a'].map((folder) => called('Bash', { command: `cd ${folder} && make` }))
   const folders = (of: typeof calls) => new Set(changesOf(of).map(({ folder }) => folder))
   expect(folders(calls)).toEqual(new Set([undefined, '/a', '/b']))
@@ -157,7 +157,7 @@ test('only one folder is taken off the commands of a reply, and only four are lo
   expect(folders(many).size).toBe(5)
 })
 
-test('a long run of spaces is looked at once', () => {
+test('a long run of spaces is scanned once', () => {
   const content = `${' '.repeat(1_000_000)}x`
   expect(becoming('Write', { file_path: 'a', content })).toContainEqual({ file_path: 'a', content })
 })

@@ -27,7 +27,7 @@ const patch = {
 const files = { type: 'namespace', name: 'files', description: 'Files.', tools: [read, patch] }
 
 describe('Messages for a backend of another API', () => {
-  test('leaves out settings of Anthropic, edits of thinking, and marks for caching, and lists each once', () => {
+  test('leaves out Anthropic settings, thinking edits and cache marks, and lists each once', () => {
     const cache_control = { type: 'ephemeral' }
     const request = messages({
       system: [
@@ -65,11 +65,11 @@ describe('Messages for a backend of another API', () => {
     [{ context_management: { rules: [1] } }, 'context_management.rules'],
     [{ compaction: { trigger: 5 } }, 'compaction'],
     [{ tools: [{ type: 'bash_20250124', name: 'bash' }] }, 'tools[0].type bash_20250124'],
-  ])('still refuses what the model would miss: %j', ([fields, name]) => {
+  ])('refuses a field that the model would need: %j', ([fields, name]) => {
     expect(messages(fields).unsupported).toEqual([expect.stringContaining(name)])
   })
 
-  test('names the tools that a result has loaded', () => {
+  test('lists the tools that a result has loaded', () => {
     const content = [{ type: 'tool_reference', tool_name: 'WebFetch' }]
     const turns = {
       messages: [
@@ -84,7 +84,7 @@ describe('Messages for a backend of another API', () => {
     expect(own.messages.at(-1)?.content).toMatchObject([{ type: 'other', value: { tool_name: 'WebFetch' } }])
   })
 
-  test('lists each kind of what is left out once, however many tools have it', () => {
+  test('lists each kind of omitted field once, however many tools have it', () => {
     const tools = Array.from({ length: 40 }, (_, index) => ({
       ...(index % 2 === 0
         ? { type: 'web_search_20250305' }
@@ -97,7 +97,7 @@ describe('Messages for a backend of another API', () => {
     expect(request.hosted).toEqual(['tools[].type web_search_20250305', 'tools[].type web_fetch_20250910'])
   })
 
-  test('lists the tools that Anthropic runs', () => {
+  test('lists the hosted tools of Anthropic', () => {
     const request = messages({
       mcp_servers: [{ name: 'x' }],
       tools: [
@@ -119,12 +119,12 @@ describe('Messages for a backend of another API', () => {
     [{ type: 'any' }, [search, custom], false],
     [{ type: 'auto' }, [search], false],
     [{ type: 'none' }, [search], false],
-  ])('a choice of %j among %j is refused: %s', ([tool_choice, tools, isRefused]) => {
+  ])('the Messages tool choice %j among %j is refused: %s', ([tool_choice, tools, isRefused]) => {
     const refused = isRefused ? [expect.stringContaining('tool_choice')] : []
     expect(messages({ tool_choice, tools }).unsupported).toEqual(refused)
   })
 
-  test('for its own API nothing is left out', () => {
+  test('for its own API no field is left out', () => {
     const body = { model: 'm', max_tokens: 10, messages: [{ role: 'user', content: 'hello' }] }
     const request = messagesServer.read({
       ...body,
@@ -137,7 +137,7 @@ describe('Messages for a backend of another API', () => {
 })
 
 describe('Chat for a backend of another API', () => {
-  test('leaves out the guess at a reply and whether it is kept, and lists a web search as a hosted tool', () => {
+  test('leaves out prediction and store, and lists a web search as a hosted tool', () => {
     const body = { model: 'm', messages: [{ role: 'user', content: 'hello' }] }
     const fields = { prediction: { type: 'content', content: 'x' }, store: true, web_search_options: {} }
     const request = chatServer.read({ ...body, ...fields }, { backendApi: 'messages' })
@@ -158,12 +158,12 @@ describe('Responses for a backend of another API', () => {
     ['required', [search], true],
     ['required', [search, read], false],
     ['auto', [search], false],
-  ])('a choice of %j among %j is refused: %s', ([tool_choice, tools, isRefused]) => {
+  ])('the Responses tool choice %j among %j is refused: %s', ([tool_choice, tools, isRefused]) => {
     const refused = isRefused ? [expect.stringContaining('tool_choice')] : []
     expect(responses({ tool_choice, tools }).unsupported).toEqual(refused)
   })
 
-  test('leaves out labels and what only has an effect on tools of OpenAI', () => {
+  test('leaves out labels and fields that only affect OpenAI tools', () => {
     const request = responses({
       client_metadata: { session_id: 's' },
       reasoning: { effort: 'low', context: 'all_turns' },
@@ -204,11 +204,11 @@ describe('Responses for a backend of another API', () => {
     [{ tools: [{ ...read, allowed_callers: ['programmatic'] }] }, 'tools[0].allowed_callers'],
     [{ tools: [{ type: 'namespace', name: 'a', tools: [files] }] }, 'tools[0].tools[0].type namespace'],
     [{ input: [{ type: 'configuration_update', tools: [] }] }, 'input[0].type configuration_update'],
-  ])('still refuses what the model would miss: %j', ([fields, name]) => {
+  ])('refuses a field that the model would need: %j', ([fields, name]) => {
     expect(responses(fields).unsupported).toEqual([name])
   })
 
-  test('makes functions of the tools in namespaces and of freeform tools, also of those among the input', () => {
+  test('turns namespaced and freeform tools into functions, also those in the input', () => {
     const { tools, messages: said } = responses({
       tools: [read, files],
       input: [
@@ -251,7 +251,7 @@ describe('Responses for a backend of another API', () => {
     expect(dropped).toBeUndefined()
   })
 
-  test('gives tools of different namespaces different names, and a tool that is declared twice one', () => {
+  test('gives tools of different namespaces different names, and lists a repeated tool once', () => {
     const long = 'n'.repeat(70)
     const { tools } = responses({
       tools: [
@@ -273,7 +273,7 @@ describe('Responses for a backend of another API', () => {
   test.for([
     [{ type: 'function', name: 'read' }, 'read'],
     [{ type: 'custom', name: 'patch', namespace: 'files' }, 'files__patch'],
-  ] as const)('a tool choice of %j is that of function %s', ([tool_choice, name]) => {
+  ] as const)('the tool choice %j becomes the function %s', ([tool_choice, name]) => {
     expect(responses({ tools: [read, files], tool_choice }).toolChoice).toEqual({ name })
   })
 })
@@ -302,12 +302,12 @@ describe('a reply to a translated request', () => {
   const reply: BackendReply = { message, finishReason: 'tool_calls', usage }
   const { output } = responsesServer.whole(head, reply) as { output: JsonObject[] }
 
-  test('has the calls under the names and in the form that the client knows', () => {
+  test('has calls with the names and formats that the client knows', () => {
     expect(output).toMatchObject(calls.map(([, , item]) => item))
     expect(output.map((item) => item['call_id'])).toEqual(['call_0', 'call_1', 'call_2', 'call_3'])
   })
 
-  test('is the message that was sampled when the client sends it back', () => {
+  test('is read back as the sampled message', () => {
     const input = [
       ...output,
       { type: 'custom_tool_call_output', call_id: 'call_2', output: [{ type: 'input_text', text: 'ok' }] },
@@ -318,7 +318,7 @@ describe('a reply to a translated request', () => {
     ])
   })
 
-  test('is streamed with the same items as a whole one', () => {
+  test('is streamed with the same items as a whole reply', () => {
     const writer = responsesServer.stream(head)
     const events = [
       ...writer.start(),
@@ -349,11 +349,11 @@ describe('the input of a freeform tool', () => {
     '',
     'null',
     '{"INVALID_JSON":"x"}',
-  ])('is what the model wrote when it comes back: %s', (written) => {
+  ])('is read back as the model wrote it: %s', (written) => {
     expect(freeformArguments(freeformInput(written))).toBe(written)
   })
 
-  test('is what the client wrote, whatever that is', () => {
+  test('is read back as the client wrote it', () => {
     const random = seededRandom(27)
     const pieces = ['{', '}', '"', '\\', 'input', 'INVALID_JSON', ':', ',', ' ', 'é', '\n', '{"INVALID_JSON":"']
     for (let round = 0; round < 500; round += 1) {

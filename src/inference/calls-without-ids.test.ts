@@ -67,6 +67,6 @@ test.for([
   ['messages', true],
   ['responses', false],
   ['responses', true],
-] as const)('calls without ids have one each within a conversation: %s, streamed: %s', async ([api, stream]) => {
+] as const)('calls without ids get ids unique in a conversation: %s, streamed: %s', async ([api, stream]) => {
   expect(await idsOf(api, stream)).toEqual(['call_0', 'call_1', 'call_2', 'call_3', 'call_4', 'call_5'])
 })

@@ -8,7 +8,7 @@ import { ask, openBackend } from '../../test/support/inference/open-backend.ts'
 import { chatChunk, chatReply, ScriptedServer, sendJson } from '../../test/support/inference/scripted-server.ts'
 import { backendRedaction, backendSecrets, shownUrl } from './config.ts'
 
-test('a backend is named after its engine, after its host, or after whoever made its API', async () => {
+test('a backend is named after its engine, its host, or the provider of its API', async () => {
   for (const [url, config, provider] of [
     ['http://gpu-1:8000/v1', { engine: 'vllm' }, 'vllm'],
     ['http://gpu-1:8000/v1', { api: 'responses' }, 'openai'],
@@ -31,12 +31,12 @@ const config = {
 }
 
 describe('the secrets of a backend', () => {
-  test('are its key, all its headers and the query of its url', () => {
+  test('are its key, its headers and the query of its url', () => {
     expect(backendSecrets(config, env)).toEqual([key, 'blue-team', 'in-the-query'])
     expect(backendSecrets({ ...config, url: 'none' }, {})).toEqual(['', 'blue-team'])
   })
 
-  test('are found with the password of the proxy before it', () => {
+  test('include the password of the proxy before it', () => {
     const redaction = backendRedaction(config, { ...env, http_proxy: 'http://me:sesame-open@proxy:3128' }, {})
     const header = Buffer.from('me:sesame-open').toString('base64')
     expect(redaction.text(`${key} blue-team in-the-query sesame-open ${header}`)).toBe(
@@ -44,7 +44,7 @@ describe('the secrets of a backend', () => {
     )
   })
 
-  test('include what was filled in from variables, except for its address and the names of its model', () => {
+  test('include values filled in from variables, except for its url and model names', () => {
     const secrets = ['gpu-1:8000', 'GPU-1', 'Qwen/Qwen3-8B', 'http://gpu-1:8000/hidden-path/v1/', 'hidden-value', '']
     const redaction = backendRedaction(config, {}, { secrets, names: ['Qwen/Qwen3-8B'] })
     const text = 'Qwen/Qwen3-8B at http://gpu-1:8000/hidden-path/v1/x with hidden-value'
@@ -61,7 +61,7 @@ test.each([
   expect(shownUrl(url, ['a-secret', 'host'])).toBe(shown)
 })
 
-test('a secret in the path of a url is in neither the name of a backend nor its errors', async () => {
+test('a secret in the path of a url is not in the name of the backend or its errors', async () => {
   await using server = await ScriptedServer.start((response, { path }) => sendJson(response, { error: path }, 500))
   await using backend = openBackend(`${server.origin}/a-secret/v1`, {
     options: { secrets: ['a-secret', server.origin] },
@@ -72,7 +72,7 @@ test('a secret in the path of a url is in neither the name of a backend nor its 
   )
 })
 
-test('a sampled reply is not altered, whatever it says', async () => {
+test('a sampled reply is not redacted', async () => {
   await using server = await ScriptedServer.start((response, { body }) => {
     if (!body.includes('"stream":true')) {
       sendJson(response, chatReply(`the key is ${key}`))
@@ -88,7 +88,7 @@ test('a sampled reply is not altered, whatever it says', async () => {
   expect(JSON.stringify(sink.events)).toContain(key)
 })
 
-test('bytes that are no HTTP are in no part of the error, its cause included', async () => {
+test('bytes of an invalid HTTP response are not in the error or its cause', async () => {
   const server = createServer((socket) => {
     socket.on('error', () => {})
     socket.once('data', (request) => socket.end(Buffer.concat([Buffer.from('HTTP/1.1 nonsense '), request])))

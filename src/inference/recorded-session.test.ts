@@ -28,7 +28,7 @@ function nodes(kinds: string): MessageNode[] {
 const end = { code: 'model_server_error', message: 'it broke here' } as const
 
 describe('a recorded session', () => {
-  test('gives replies by turn, and answers by their place in the turn', () => {
+  test('returns replies by turn, and answers by their place in the turn', () => {
     const turns = new RecordedTurns({ nodes: nodes('utauattuat') })
     expect(turns.answer(0)?.seq).toBe(1)
     expect([turns.nextReply()?.seq, turns.answer(0)]).toEqual([2, undefined])
@@ -39,13 +39,13 @@ describe('a recorded session', () => {
     expect([turns.nextReply()?.seq, turns.answer(0)?.seq]).toEqual([8, 9])
   })
 
-  test('that is open at its end leaves the rest to whoever asks', () => {
+  test('with an open end returns nothing after its last turn', () => {
     const turns = new RecordedTurns({ nodes: nodes('ua') })
     expect([turns.isWithin, turns.nextReply()?.seq, turns.isWithin]).toEqual([true, 1, true])
     expect([turns.nextReply(), turns.isWithin, turns.answer(0)]).toEqual([undefined, false, undefined])
   })
 
-  test('that is closed ends as it was recorded, and only there', () => {
+  test('with a recorded end throws that end, and only after its last turn', () => {
     const turns = new RecordedTurns({ nodes: nodes('uaa'), end })
     turns.nextReply()
     expect(() => turns.answer(0)).toThrow('in turn 1 a tool was called whose answer is not in the recording')
@@ -54,7 +54,7 @@ describe('a recorded session', () => {
     expect(() => turns.nextReply()).toThrow('it broke here')
   })
 
-  test('that ends during calls says so when they come', () => {
+  test('that ends during calls is reported as cut off when the calls come', () => {
     for (const [kinds, answers] of [
       ['uata', 0],
       ['uatat', 1],
@@ -82,7 +82,7 @@ describe('a recorded session', () => {
     }
   })
 
-  test('that is gone on from takes no other answers than the recorded ones', () => {
+  test('that is continued accepts only the recorded answers', () => {
     const other: Message = { role: 'tool', tool_call_id: 'c', content: 'another' }
     const open = new RecordedTurns({ nodes: nodes('uata') })
     open.nextReply()

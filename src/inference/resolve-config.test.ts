@@ -13,7 +13,7 @@ const failure = (work: () => unknown): string => {
   return 'no error'
 }
 
-describe('what a name stands for', () => {
+describe('a model name resolves to', () => {
   test('the simulator', () => {
     expect(resolve('sim', { env: {} })).toMatchObject({ name: 'sim', simulator: {}, backends: [] })
   })
@@ -27,7 +27,7 @@ describe('what a name stands for', () => {
     expect(resolve('fast', { models, env: {} })).toMatchObject({ backends: [{ url: 'http://gpu:1/v1' }] })
   })
 
-  test('its key; the name inside is for its backends', () => {
+  test('the key of a configured model; the inner name goes to its backends', () => {
     const models = { judge: { name: 'gpt-x' }, same: { name: 'same' }, bare: { simulator: { skill: 1 } } }
     expect(resolve('judge', { models })).toMatchObject({ name: 'judge', upstreamName: 'gpt-x' })
     expect(resolve('same', { models })).not.toHaveProperty('upstreamName')
@@ -72,7 +72,7 @@ describe('what a name stands for', () => {
     expect(backends).toMatchObject([{ url: expected, apiKeyEnv: 'ANTHROPIC_API_KEY' }])
   })
 
-  test('the key of a backend is in the variable that it names, or in that of its API', () => {
+  test('the key of a backend is in the variable it names, or in the variable of its API', () => {
     const backends = [{ url: 'http://a/v1' }, { url: 'http://b/v1', apiKeyEnv: 'B' }]
     const variables = (api: 'messages' | 'chat') =>
       resolve({ name: 'm', api, backends }, { env: { B: 'k' } }).backends.map((b) => b.apiKeyEnv)
@@ -80,7 +80,7 @@ describe('what a name stands for', () => {
     expect(variables('chat')).toEqual(['OPENAI_API_KEY', 'B'])
   })
 
-  test('defaults fill only what is open', () => {
+  test('defaults fill only absent fields', () => {
     const defaults = { maxConcurrency: 7, maxTries: 2 }
     expect(resolve({ name: 'm', maxTries: 3 }, { defaults })).toMatchObject({
       maxConcurrency: 7,
@@ -90,7 +90,7 @@ describe('what a name stands for', () => {
   })
 })
 
-describe('a model that a backend stands in for', () => {
+describe('a model with a backend object', () => {
   const backend: Backend = {
     name: 'mine',
     send: () => Promise.reject(new Error('never asked')),
@@ -106,7 +106,7 @@ describe('a model that a backend stands in for', () => {
   })
 })
 
-describe('mistakes', () => {
+describe('config errors', () => {
   test('no key for OpenAI', () => {
     const said = failure(() => resolve('gpt-x', { env: {} }))
     expect(said).toContain('[model_auth]')
@@ -117,7 +117,7 @@ describe('mistakes', () => {
     )
   })
 
-  test('no key for OpenAI, of a name that is not among the models given', () => {
+  test('no key for OpenAI, and a name that is not among the given models', () => {
     const models = { policy: { backends: [{ url: 'http://a/v1' }] }, grader: {} }
     expect(failure(() => resolve('qwen', { models, env: {} }))).toContain(
       'model qwen is not in the given models (policy and grader), so OpenAI would serve it, and OPENAI_API_KEY is not set.',
@@ -149,7 +149,7 @@ describe('mistakes', () => {
   test.each([
     ['gpt-x', 'OPENAI_BASE_URL'],
     ['claude-x', 'ANTHROPIC_BASE_URL'],
-  ])('no url in the variable that says where %s is', (name, variable) => {
+  ])('no url in the variable for the address of %s', (name, variable) => {
     const said = failure(() => resolve(name, { env: { [variable]: 'localhost:8000' } }))
     expect(said).toContain(`[config_invalid] ${variable} is a url such as http://localhost:8000/v1, not localhost:8000`)
   })

@@ -76,7 +76,7 @@ describe('Session', () => {
     ])
   })
 
-  test('records every message as a node after the one before it', async () => {
+  test('records every message as a node after the previous one', async () => {
     const recorder = new Notebook()
     await converse(new Session({ id: '0-0', model: new Echo(), recorder }))
     expect(recorder.nodes.map(({ seq, parent, sampled }) => [seq, parent, sampled])).toEqual([
@@ -92,7 +92,7 @@ describe('Session', () => {
   test.each([
     ['a second turn', 1, false],
     ['a child’s first turn', 0, true],
-  ])('%s is not asked for until what came before is durable', async (_, turnsBefore, isChild) => {
+  ])('%s is not requested until the earlier nodes are durable', async (_, turnsBefore, isChild) => {
     const recorder = new Notebook()
     const model = new Echo()
     const session = new Session({ id: '0-0', model, recorder, isChild })
@@ -107,7 +107,7 @@ describe('Session', () => {
     expect(model.asked).toHaveLength(turnsBefore + 1)
   })
 
-  test('resumed, it answers from the journal, records nothing twice, and goes live at its end', async () => {
+  test('a resumed session answers from the journal, records nothing twice, then continues live', async () => {
     const first = new Notebook()
     await converse(new Session({ id: '0-0', model: new Echo(), recorder: first }))
     for (let kept = 0; kept <= 4; kept += 1) {
@@ -127,7 +127,7 @@ describe('Session', () => {
     }
   })
 
-  test('an agent that says something else than its journal has diverged', async () => {
+  test('an agent that sends another message than its journal has diverged', async () => {
     const first = new Notebook()
     await converse(new Session({ id: '0-0', model: new Echo(), recorder: first }))
     const session = new Session({
@@ -141,7 +141,7 @@ describe('Session', () => {
     )
   })
 
-  test('a turn where the journal has something else has diverged too', async () => {
+  test('a turn with another node in the journal has diverged', async () => {
     const first = new Notebook()
     await converse(new Session({ id: '0-0', model: new Echo(), recorder: first }))
     const session = new Session({
@@ -153,7 +153,7 @@ describe('Session', () => {
     await expect(session.turn(request, hooks)).rejects.toMatchObject({ code: 'replay_diverged' })
   })
 
-  test('a reply that is not complete is thrown and leaves no node', async () => {
+  test('an incomplete reply is thrown and leaves no node', async () => {
     const recorder = new Notebook()
     const model = new Echo()
     const error = new MillraceError('model_truncated', 'cut')

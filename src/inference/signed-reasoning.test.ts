@@ -77,7 +77,7 @@ const anthropic: Handler = (response, request) => {
 }
 
 test.each([false, true])(
-  'signed thinking goes back with the call it led to, also after a resume (stream: %s)',
+  'signed thinking is sent back with its call, also after a resume (stream: %s)',
   async (stream) => {
     await using server = await ScriptedServer.start(anthropic)
     const setting = { api: 'messages', stream, extra: { thinking: { type: 'enabled', budget_tokens: 1024 } } } as const
@@ -95,7 +95,7 @@ test.each([
   ['cut off', '{"x":', '{"INVALID_JSON":"{\\"x\\":"}'],
   ['no object', '[1]', '{"INVALID_JSON":"[1]"}'],
   ['a number that no double can hold', '{"x": 9007199254740993}', '{"x": 9007199254740993}'],
-])('also with a call whose arguments are %s', async (_what, written, input) => {
+])('signed thinking is sent back with a call whose arguments are %s', async (_what, written, input) => {
   const given = { type: 'content_block_delta', index: 3, delta: { type: 'input_json_delta', partial_json: written } }
   const events = messagesEvents(calling).filter((event) => !JSON.stringify(event).includes('input_json_delta'))
   events.splice(events.findIndex((event) => JSON.stringify(event).includes('tool_use')) + 1, 0, given)
@@ -117,7 +117,7 @@ test.each([
   expect(server.requests[1]?.body).toContain(`"input":${input}`)
 })
 
-test('neither to another model, nor where reasoning is not to be sent', async () => {
+test('signed thinking is not sent to another model, or if reasoning is not to be sent', async () => {
   await using server = await ScriptedServer.start(anthropic)
   const nodes = await converse(server.url, { api: 'messages', extra: {} })
   await converse(server.url, { api: 'messages', name: 'other', extra: {}, journalled: journalOf(nodes) })
@@ -126,7 +126,7 @@ test('neither to another model, nor where reasoning is not to be sent', async ()
 })
 
 test.each(['messages', 'responses', 'chat'] as const)(
-  'nor to a judge that is shown the conversation (%s)',
+  'signed reasoning is not sent to a judge that reads the conversation (%s)',
   async (api) => {
     const extra_content = { google: { thought_signature: 'signed' } }
     const call = { id: 'c1', type: 'function', function: { name: 'look', arguments: '{}' }, extra_content }
@@ -149,7 +149,7 @@ test.each(['messages', 'responses', 'chat'] as const)(
   },
 )
 
-test('encrypted reasoning goes back with the items it came with, also after a resume', async () => {
+test('encrypted reasoning is sent back with its items, also after a resume', async () => {
   const reasoning = { type: 'reasoning', id: 'rs_1', summary: [], encrypted_content: 'signed' }
   const call = { type: 'function_call', id: 'fc_1', call_id: 'c1', name: 'look', arguments: '{}', status: 'completed' }
   await using server = await ScriptedServer.start((response) => {
@@ -163,7 +163,7 @@ test('encrypted reasoning goes back with the items it came with, also after a re
   expect(inputs.slice(1)).toEqual(Array.from({ length: 2 }, () => [question, reasoning, call, output]))
 })
 
-test.each([false, true])('the signature on a call of Gemini’s goes back with the call (stream: %s)', async (stream) => {
+test.each([false, true])('the signature of a Gemini call is sent back with the call (stream: %s)', async (stream) => {
   const call = (id: string, more: object = {}) => ({
     id,
     type: 'function',
@@ -192,7 +192,7 @@ test.each([false, true])('the signature on a call of Gemini’s goes back with t
   expect(sent[2]).toEqual(sent[1])
 })
 
-test('reasoning that a server keeps to itself is not looked for there', async () => {
+test('a reasoning item without encrypted content is not sent back', async () => {
   const hidden = { type: 'reasoning', id: 'rs_1', summary: [{ type: 'summary_text', text: 'hm' }] }
   const shown = { type: 'reasoning', id: 'rs_2', summary: [], encrypted_content: 'signed' }
   const call = { type: 'function_call', id: 'fc_1', call_id: 'c1', name: 'look', arguments: '{}' }

@@ -5,7 +5,7 @@ import { costOf } from './model/model.ts'
 import { samplingRecord } from './session.ts'
 import { estimatedTokens, priceOf } from './usage.ts'
 
-test('an image counts as one, however much of it is in its address', () => {
+test('an image counts as one, however long its URL is', () => {
   const text = { type: 'text', text: 'x'.repeat(400) } as const
   const image = (bytes: number) =>
     ({ type: 'image_url', image_url: { url: `data:image/png;base64,${'A'.repeat(bytes)}` } }) as const
@@ -15,7 +15,7 @@ test('an image counts as one, however much of it is in its address', () => {
   expect(tokens(10)).toBeLessThan(1_200)
 })
 
-test('the longest name wins, and a different model is not mistaken for it', () => {
+test('the longest matching name gives the price, and a different model does not match', () => {
   expect(priceOf('gpt-4o')).toEqual(priceOf('gpt-4o-2024-08-06'))
   expect(priceOf('gpt-4o-mini')).not.toEqual(priceOf('gpt-4o'))
   expect(priceOf('openai/gpt-4o-mini')).toEqual(priceOf('gpt-4o-mini-2024-07-18'))
@@ -27,7 +27,7 @@ test('the longest name wins, and a different model is not mistaken for it', () =
   expect(priceOf('sim')).toMatchObject({ input: 0, output: 0 })
 })
 
-test('cached tokens cost their own price, or that of others', () => {
+test('cached tokens have their own price, or that of other input', () => {
   const usage = { calls: 1, input: 1_000_000, cachedInput: 400_000, output: 100_000, reasoning: 50_000 }
   expect(costOf(usage, { input: 2, cachedInput: 0.5, output: 8 })).toBeCloseTo(1.2 + 0.2 + 0.8)
   expect(costOf(usage, { input: 2, output: 8 })).toBeCloseTo(2.8)
@@ -42,7 +42,7 @@ const asked = (request: Partial<ModelRequest>): SamplingRecord =>
   samplingRecord({ sampling: {}, tools: [], ...request }, {})
 const withExtra = (extra: Record<string, Json>): SamplingRecord => asked({ sampling: { extra } })
 
-test('numbers are recorded under one name, whoever knows them; what nobody asked for is missing', () => {
+test('sampling numbers are recorded under one name; absent ones are left out', () => {
   expect(asked({})).toEqual({})
   expect(asked({ tools: [tool(), tool(false)] })).toEqual({})
   const extra = {
@@ -86,11 +86,11 @@ test.for<[string, SamplingRecord, readonly string[] | undefined]>([
   ['an API’s own words', withExtra({ response_format: { type: 'json_object' } }), ['response_format']],
   ['an API’s own word for text', withExtra({ response_format: { type: 'text' }, tool_choice: 'auto' }), undefined],
   ['a call, in an API’s own words', withExtra({ tool_choice: { type: 'function' } }), ['tool_choice']],
-])('a reply is constrained by %s, or not', ([, record, constrainedBy]) => {
+])('the record of a reply names %s as its constraint, or none', ([, record, constrainedBy]) => {
   expect(record.constrainedBy).toEqual(constrainedBy)
 })
 
-test('a choice of tools is recorded if it was sent', () => {
+test('a tool choice is recorded if it was sent', () => {
   expect(asked({ toolChoice: 'auto' })).toEqual({})
   expect(asked({ tools: [tool()], toolChoice: 'auto' })).toEqual({ toolChoice: 'auto' })
   // A body that is passed on may have tools that are not read here.
@@ -98,11 +98,11 @@ test('a choice of tools is recorded if it was sent', () => {
   expect(passed).toEqual({ toolChoice: 'required', constrainedBy: ['tool_choice'] })
 })
 
-test('strict tools are noted, and constrain only where a server says so', () => {
+test('strict tools are recorded, and constrain only if the server supports them', () => {
   expect(asked({ tools: [tool(), tool(true)] })).toEqual({ strictTools: true })
 })
 
-test('what log-probabilities are is said where there are any', () => {
+test('the kind of log-probabilities is recorded if there are any', () => {
   const request = { sampling: {}, tools: [] }
   const tokens = { ids: Int32Array.of(1), logprobs: Float32Array.of(-1) }
   expect(samplingRecord(request, { logprobs: 'raw', tokens })).toEqual({ logprobs: 'raw' })

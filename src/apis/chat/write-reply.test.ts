@@ -88,7 +88,7 @@ test.for([
   expect(JSON.stringify(readMessage(written))).toBe(JSON.stringify(message))
 })
 
-test('calls without ids have those that they were recorded with, and so have their results', () => {
+test('calls without ids, and their results, get the ids they were recorded with', () => {
   const call = (name: string, id?: string | null) => ({ id, type: 'function', function: { name, arguments: '{}' } })
   const result = (content: string, id?: string | null) => ({ role: 'tool', content, tool_call_id: id })
   const turn = [
@@ -110,13 +110,13 @@ test('calls without ids have those that they were recorded with, and so have the
   expect(refusalOf(answered).data['param']).toBe('messages[1].tool_call_id')
 })
 
-test('a limit of -1 is none, and goes to the backend as it was written', () => {
+test('a limit of -1 means no limit and reaches the backend unchanged', () => {
   const { sampling, body, unsupported } = read({ max_tokens: -1 })
   expect({ sampling, unsupported }).toEqual({ sampling: {}, unsupported: [] })
   expect(body).toMatchObject({ max_tokens: -1 })
 })
 
-test('reads what a request asks for', () => {
+test('all fields of a request are read', () => {
   const request = read({
     tools: [
       { type: 'function', function: { name: 'f', parameters: { type: 'object' }, description: 'does', strict: true } },
@@ -174,7 +174,7 @@ test('reads what a request asks for', () => {
   expect(JSON.stringify(extra)).toBe('{"user":"u","guided_regex":"[a-z]","__proto__":1}')
 })
 
-test('what a client leaves out, or sets to null, is not there at all', () => {
+test('a field that is absent or null is not in the request read', () => {
   const nothing = read({})
   const nulls = read({ tools: null, tool_choice: null, temperature: null, stop: null, response_format: null, n: null })
   expect(Object.keys(nulls)).toEqual(Object.keys(nothing))
@@ -201,13 +201,13 @@ test.for([
   [{ messages: [{ role: 'assistant', content: [{ type: 'audio' }] }] }, 'messages[0].content[0].type audio'],
   [{ messages: [{ role: 'assistant', tool_calls: [{ type: 'other' }] }] }, 'messages[0].tool_calls[0].type other'],
   [{ tools: [{ type: 'custom', custom: { name: 'sql' } }] }, 'tools[0].type custom'],
-] as const)('names what only this API can say: %j', ([fields, name]) => {
+] as const)('a field that only this API supports is listed as unsupported: %j', ([fields, name]) => {
   const request = read(fields)
   expect(request.unsupported).toEqual([name])
   expect(request.sampling).toEqual({})
 })
 
-test('keeps what only this API knows as it came', () => {
+test('content that only this API supports is kept unchanged', () => {
   const audio = { type: 'input_audio', input_audio: { data: 'AA', format: 'wav' } }
   expect(readMessage({ role: 'user', content: [audio] })).toEqual({
     role: 'user',
@@ -229,7 +229,7 @@ test('keeps what only this API knows as it came', () => {
   })
 })
 
-test('lists a few of what cannot be translated, however much there is', () => {
+test('a limited number of unsupported fields is listed', () => {
   const content = Array.from({ length: 1000 }, () => ({ type: 'x'.repeat(1000) }))
   const { unsupported } = read({ messages: [{ role: 'user', content }] })
   expect(unsupported.length).toBe(16)
@@ -298,7 +298,7 @@ const reply: BackendReply = {
   tokens: { promptIds: Int32Array.of(1, 2), ids: Int32Array.of(3), logprobs: Float32Array.of(-0.5) },
 }
 
-test('a client sees token ids only if it asked for them, whole or streamed', () => {
+test('token ids are in a reply or stream only if the client asked for them', () => {
   for (const wanted of [true, false]) {
     const request = read({ return_token_ids: wanted })
     const head = headOf(chatServer, request)
@@ -311,7 +311,7 @@ test('a client sees token ids only if it asked for them, whole or streamed', () 
   }
 })
 
-test('an error says what the backend said, and nothing of a fault of ours', () => {
+test('an error holds the message of the backend and nothing about our own faults', () => {
   const data = { status: 418, said: 'short and stout', saidType: 'teapot', saidCode: 'tea', retryAfterMs: 2500 }
   expect(chatServer.error(new MillraceError('model_rejected', 'http://10.0.0.1 answered 418', { data }))).toEqual({
     status: 418,

@@ -18,12 +18,12 @@ const tool: ToolDefinition = { type: 'function', function: { name: 'add', parame
 const rendered = (request: Partial<ModelRequest>, options: Partial<DialectOptions> = {}): unknown =>
   JSON.parse(dialect(options).render({ ...ask, ...request }))
 
-describe('what is sent', () => {
-  test('messages as they are, and nothing that was not asked for', () => {
+describe('requests', () => {
+  test('messages are sent unchanged, without further fields', () => {
     expect(rendered({})).toEqual({ model: 'm', messages: ask.messages })
   })
 
-  test('what only this API knows, as it came; what only another knows is refused', async () => {
+  test('content of this API is sent unchanged; content of another API is refused', async () => {
     const said = (api: 'chat' | 'messages', value: Json): Message => ({
       role: 'user',
       content: [
@@ -42,7 +42,7 @@ describe('what is sent', () => {
     )
   })
 
-  test('a failed tool call without its mark, for which this API has no field', () => {
+  test('is_error of a tool result is left out, because Chat has no field for it', () => {
     const failed: Message = { role: 'tool', tool_call_id: 'c1', content: 'no such file', is_error: true }
     expect(rendered({ messages: [failed] })).toEqual({
       model: 'm',
@@ -50,7 +50,7 @@ describe('what is sent', () => {
     })
   })
 
-  test('sampling, with extra last', () => {
+  test('fields of sampling.extra come last', () => {
     const sampling = {
       temperature: 0.5,
       topP: 0.9,
@@ -79,7 +79,7 @@ describe('what is sent', () => {
     expect(() => dialect().render({ ...ask, sampling })).toThrow(/sampling\.extra cannot set "stream"/)
   })
 
-  test('extra cannot say again what the request says', () => {
+  test('extra cannot repeat a field of the request', () => {
     const responseFormat = { kind: 'json_object' } as const
     const says = { tools: [tool], toolChoice: 'auto', parallelToolCalls: true, responseFormat } as const
     for (const [name, value] of Object.entries({
@@ -93,7 +93,7 @@ describe('what is sent', () => {
     }
   })
 
-  test('extra cannot switch off what is recorded, or the usage', () => {
+  test('extra cannot switch off the recorded fields or the usage', () => {
     const extra = { logprobs: false, return_token_ids: false, return_meta_info: false, stream_options: null, top_k: 5 }
     const request = { sampling: { extra }, captureTokens: true, stream: true }
     expect(rendered(request)).toMatchObject({
@@ -117,7 +117,7 @@ describe('what is sent', () => {
     expect(rendered({ toolChoice: 'auto' })).not.toHaveProperty('tool_choice')
   })
 
-  test('whether calls may be parallel, if there are tools; and the form of the answer', () => {
+  test('parallel_tool_calls is sent only with tools; response_format is sent', () => {
     expect(rendered({ tools: [tool], parallelToolCalls: false })).toMatchObject({ parallel_tool_calls: false })
     expect(rendered({ parallelToolCalls: true })).not.toHaveProperty('parallel_tool_calls')
     expect(rendered({ responseFormat: { kind: 'json_object' } })).toMatchObject({
@@ -129,7 +129,7 @@ describe('what is sent', () => {
     })
   })
 
-  test('a request has the last word on whether it is a stream', () => {
+  test('the stream field of a request overrides the one of the model', () => {
     const writer = dialect()
     const sampling = { temperature: 1 }
     const isStream = (stream?: boolean): boolean =>
@@ -139,7 +139,7 @@ describe('what is sent', () => {
     expect(rendered({ stream: false }, { stream: true })).not.toHaveProperty('stream')
   })
 
-  test('streams ask for usage, capturing asks for tokens', () => {
+  test('a stream asks for usage, and a capture asks for tokens', () => {
     expect(rendered({ captureTokens: true }, { stream: true })).toMatchObject({
       stream: true,
       stream_options: { include_usage: true },
@@ -148,7 +148,7 @@ describe('what is sent', () => {
     })
   })
 
-  test('SGLang is asked for tokens in its own words, and never in a stream', () => {
+  test('SGLang is asked for tokens with its own fields, and never in a stream', () => {
     const asked = rendered({ captureTokens: true }, { stream: true, engine: 'sglang' })
     expect(asked).toMatchObject({
       logprobs: true,
@@ -160,7 +160,7 @@ describe('what is sent', () => {
     expect(rendered({}, { stream: true, engine: 'sglang' })).toMatchObject({ stream: true })
   })
 
-  test('reasoning goes back or stays away', () => {
+  test('reasoning is sent back or left out, as configured', () => {
     const messages: Message[] = [{ role: 'assistant', content: 'a', reasoning_content: 'because' }]
     expect(rendered({ messages })).toMatchObject({ messages })
     expect(rendered({ messages }, { sendReasoning: false })).toMatchObject({
@@ -174,7 +174,7 @@ describe('what is sent', () => {
     expect(JSON.stringify(rendered({ messages }, { isMistral: true }))).not.toContain('reasoning_content')
   })
 
-  test('each turn writes only what is new', () => {
+  test('each turn serialises only the new messages', () => {
     let written = 0
     const counted = (content: string): Message => {
       const message = { role: 'user', content, toJSON: () => ((written += 1), { role: 'user', content }) }
@@ -197,8 +197,8 @@ const choice = (message: object, finish: unknown = 'stop', more: object = {}): o
   choices: [{ index: 0, message: { role: 'assistant', ...message }, finish_reason: finish, ...more }],
 })
 
-describe('what is read', () => {
-  test('text, reasoning under either name, refusal and usage', () => {
+describe('replies', () => {
+  test('text, reasoning under either name, refusal and usage are read', () => {
     const usage = {
       prompt_tokens: 10,
       completion_tokens: 5,
@@ -218,7 +218,7 @@ describe('what is read', () => {
     })
   })
 
-  test('reasoning that a server counts beside its output, by its own sum, is output', () => {
+  test('reasoning tokens that the total counts in addition to the output are added to the output', () => {
     const used = (total_tokens: number) =>
       parse({
         ...choice({ content: 'hi' }),
@@ -235,7 +235,7 @@ describe('what is read', () => {
     expect(used(20)).toMatchObject({ output: 5, reasoning: 100 })
   })
 
-  test('thoughts that stand in the content', () => {
+  test('thinking parts within the content are read as reasoning', () => {
     const thinking = {
       type: 'thinking',
       thinking: [
@@ -256,7 +256,7 @@ describe('what is read', () => {
     })
   })
 
-  test('what a message of ours has no place for, in its own words', () => {
+  test('output that our message cannot hold is kept in its original form', () => {
     const image = { type: 'image_url', image_url: { url: 'data:image/png;base64,AA' } }
     const drawn = { role: 'assistant', content: [{ type: 'text', text: 'look' }, image] }
     expect(parse(choice(drawn))).toMatchObject({ message: { content: 'look' }, original: { output: [drawn] } })
@@ -273,13 +273,13 @@ describe('what is read', () => {
     expect(stream.reply().original).toEqual({ api: 'chat', output: [called] })
   })
 
-  test('a field called __proto__ is a field like any other', () => {
+  test('a field named __proto__ is read like any other', () => {
     const odd = JSON.parse('{"content":"hi","__proto__":{"polluted":"yes"},"extra":{"__proto__":{"polluted":"yes"}}}')
     expect(parse(choice(odd)).original?.output).toHaveLength(1)
     expect(({} as Record<string, unknown>)['polluted']).toBeUndefined()
   })
 
-  test('parallel tool calls, with ids made up where none came and arguments left as they are', () => {
+  test('tool calls without ids get ids, and their arguments stay unchanged', () => {
     const tool_calls = [
       { id: 'x', type: 'function', function: { name: 'add', arguments: '{"a":1' } },
       { type: 'function', function: { name: 'sub', arguments: '{}' } },
@@ -312,7 +312,7 @@ describe('what is read', () => {
     expect(parse(choice({ content: 'a' }, said)).finishReason).toBe(expected)
   })
 
-  test('token ids, log-probabilities and the weight version', () => {
+  test('token ids, log-probabilities and the weight version are read', () => {
     const body = {
       ...choice({ content: 'a' }, 'stop', {
         token_ids: [5, 6],
@@ -332,7 +332,7 @@ describe('what is read', () => {
     expect(parse({ ...plain, metadata: { weight_version: 'v4' } }).tokens?.version).toBe('v4')
   })
 
-  test('tokens as SGLang writes them, short or long', () => {
+  test('token ids and log-probabilities of SGLang are read, whether few or many', () => {
     for (const count of [3, 3000]) {
       const ids = Array.from({ length: count }, (_, index) => 2 * index + 1)
       const more = {
@@ -362,7 +362,7 @@ describe('what is read', () => {
     })
   })
 
-  test('the same in the pieces of a stream', () => {
+  test('token fields are read from the chunks of a stream', () => {
     for (const prompt of [2, 4000]) {
       const promptIds = Array.from({ length: prompt }, (_, index) => index)
       const piece = (id: number, version: string, more: object = {}) =>
@@ -406,12 +406,12 @@ describe('what is read', () => {
         },
       },
     ],
-  ])('a log-probability that the server does not know, in %s, is no number, and the rest is kept', (_where, given) => {
+  ])('an unknown log-probability in %s is NaN, and the others are kept', (_where, given) => {
     const { tokens } = parse(choice({ content: 'ab' }, 'stop', given))
     expect(tokens).toEqual({ ids: Int32Array.of(5, 6), logprobs: Float32Array.of(-1, Number.NaN) })
   })
 
-  test('where the server knows no log-probability, there is none', () => {
+  test('if no log-probability is known, the list is empty', () => {
     const unknown = { token_ids: [5], logprobs: { content: [{ logprob: null }] } }
     expect(parse(choice({ content: 'a' }, 'stop', unknown)).tokens).toEqual({
       ids: Int32Array.of(5),
@@ -465,7 +465,7 @@ describe('streams', () => {
   const chunk = (delta: object, finish: string | null = null, more: object = {}): string =>
     JSON.stringify({ choices: [{ index: 0, delta, finish_reason: finish, ...more }] })
 
-  test('a reply cut into random pieces reads as the whole one does', () => {
+  test('a reply cut into random chunks is read like the whole one', () => {
     for (let seed = 0; seed < 200; seed += 1) {
       const random = seededRandom(seed)
       const text = (length: number): string =>
@@ -512,7 +512,7 @@ describe('streams', () => {
     }
   })
 
-  test('a call that vLLM cut off is read as it is told: as text in a whole reply, as a call in a stream', () => {
+  test('a call cut off by vLLM is text in a whole reply and a call in a stream', () => {
     // What vLLM 0.32 wrote for the same tokens, with `tool_choice: required` and `max_tokens`.
     const written = '<tool_call>{"name": "calculate", "arguments": 4276'
     const whole = parse(choice({ content: written, refusal: null, reasoning: null }, 'length', { stop_reason: null }))
@@ -535,7 +535,7 @@ describe('streams', () => {
     })
   })
 
-  test('thoughts that stand in the content are told as reasoning', () => {
+  test('thinking parts within the content become reasoning deltas', () => {
     const stream = dialect({ stream: true }).assemble({}, true)
     const event = new EventDraft('')
     const thinking = (text: string): object => ({ type: 'thinking', thinking: [{ type: 'text', text }] })
@@ -553,7 +553,7 @@ describe('streams', () => {
     expect(original?.output).toEqual([{ role: 'assistant', content: [thinking('so!'), { type: 'text', text: 'hi' }] }])
   })
 
-  test('token ids and log-probabilities add up', () => {
+  test('token ids and log-probabilities of the chunks are joined', () => {
     const stream = assemble([
       JSON.stringify({ prompt_token_ids: [1, 2], choices: [{ index: 0, delta: { role: 'assistant' } }] }),
       chunk({ content: 'a' }, null, { token_ids: [5], logprobs: { content: [{ logprob: -1 }] } }),
@@ -566,7 +566,7 @@ describe('streams', () => {
     })
   })
 
-  describe('the version of the weights', () => {
+  describe('the weight version', () => {
     const sampled = (id: number, more: object = {}, inChoice: object = {}): string =>
       JSON.stringify({ ...more, choices: [{ index: 0, delta: { content: 'a' }, token_ids: [id], ...inChoice }] })
     const end = chunk({}, 'stop')
@@ -577,7 +577,7 @@ describe('streams', () => {
       return { version, versionSpans }
     }
 
-    test('may change on the way: an event counts for its own tokens', () => {
+    test('may change during a stream, and each event gives the version of its own tokens', () => {
       const events = [
         sampled(1, { weight_version: 4 }),
         sampled(2, { metadata: { weight_version: '4' } }),
@@ -594,14 +594,14 @@ describe('streams', () => {
       expect(versions(events)).toEqual({ version: '4', versionSpans })
     })
 
-    test('that changes when no more tokens come changes none', () => {
+    test('of an event without tokens does not change the version of earlier tokens', () => {
       const events = [sampled(1, { weight_version: 4 }), JSON.stringify({ weight_version: 5, choices: [] }), end]
       expect(versions(events)).toEqual({ version: '4', versionSpans: undefined })
       const last = [sampled(1), JSON.stringify({ weight_version: 5, choices: [] }), end]
       expect(versions(last)).toEqual({ version: '5', versionSpans: undefined })
     })
 
-    test('of the headers counts until an event has another', () => {
+    test('from the headers counts until an event gives another', () => {
       const events = [sampled(1), sampled(2, { weight_version: 'b' }), end]
       const versionSpans = [
         { from: 0, version: 'a' },
@@ -612,7 +612,7 @@ describe('streams', () => {
     })
   })
 
-  test('a call begins for a sink when its name is known, under the id it then keeps', () => {
+  test('a tool-call delta is sent once the name is known, with the final id', () => {
     const stream = dialect().assemble({}, false)
     const told = [
       chunk({ tool_calls: [{ index: 0, function: { arguments: '{' } }] }),
@@ -634,7 +634,7 @@ describe('streams', () => {
     expect(foldDeltas(told.flat())).toEqual(stream.reply().message)
   })
 
-  test('a long event is read as a short one is', () => {
+  test('a long event is read like a short one', () => {
     const promptIds = Array.from({ length: 3_000 }, (_, index) => index * 40)
     const stream = assemble([
       JSON.stringify({ prompt_token_ids: promptIds, choices: [{ index: 0, delta: { role: 'assistant' } }] }),
@@ -653,13 +653,13 @@ describe('streams', () => {
     })
   })
 
-  test('[DONE] alone does not complete a reply', async () => {
+  test('[DONE] without a finish reason does not complete a reply', async () => {
     const stream = assemble([chunk({ content: 'half' }), '[DONE]'])
     expect(stream.isComplete).toBe(false)
     expect(await codeOf(() => stream.reply())).toBe('model_truncated')
   })
 
-  test('a reply that comes whole in an event, without pieces, is read from there', () => {
+  test('a stream event that holds the whole message is read', () => {
     const call = { id: 'c', type: 'function', function: { name: 'look', arguments: '{}' } }
     const whole = (message: object, finish: string | null = null): string =>
       JSON.stringify({ choices: [{ index: 0, message: { role: 'assistant', ...message }, finish_reason: finish }] })
@@ -681,12 +681,12 @@ describe('streams', () => {
     expect(assemble(events).reply().message.content).toBe('hi')
   })
 
-  test('an empty finish reason is none, before the end and after it', () => {
+  test('an empty finish reason is ignored', () => {
     const stream = assemble([chunk({ content: 'a' }, ''), chunk({ content: 'b' }, 'length'), chunk({}, '')])
     expect(stream.reply()).toMatchObject({ message: { content: 'ab' }, finishReason: 'length' })
   })
 
-  test('tool calls without an index', () => {
+  test('tool calls without an index are read', () => {
     const stream = assemble([
       chunk({ tool_calls: [{ id: 'a', function: { name: 'one', arguments: '{' } }] }),
       chunk({ tool_calls: [{ function: { arguments: '}' } }] }),
@@ -698,7 +698,7 @@ describe('streams', () => {
     ])
   })
 
-  describe('tool calls that a server numbers in its own way', () => {
+  describe('tool calls with unusual indices', () => {
     const call = (id: string, name: string, given: string) => ({
       id,
       type: 'function',
@@ -772,7 +772,7 @@ describe('streams', () => {
       expect(foldDeltas(told.flat())).toEqual(stream.reply().message)
     })
 
-    test('are their order, whichever began first', () => {
+    test('are ordered by index, whichever began first', () => {
       const pieces = [
         { index: 2, ...call('b', 'two', '{') },
         { index: 1, ...call('a', 'one', '{}') },
@@ -784,7 +784,7 @@ describe('streams', () => {
       expect(stream.partial().message.tool_calls).toEqual(expected)
     })
 
-    test('are not taken for more than they are', () => {
+    test('are not duplicated when a name or an id is repeated', () => {
       const repeated = [
         // Another id in each piece, as older versions of vLLM have it.
         { index: 0, ...call('a', 'one', '{"x"') },

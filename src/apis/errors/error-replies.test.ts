@@ -23,7 +23,7 @@ test.for([
   ['model_server_error', { status: 424 }, 500],
   ['model_rate_limited', { status: 429 }, 429],
   ['closed', {}, 503],
-] as const)('where a backend is, is no business of clients: %s %o', ([code, data, status]) => {
+] as const)('an error reply does not disclose the address of the backend: %s %o', ([code, data, status]) => {
   for (const server of servers) {
     const error = server.error(fromBackend(code, data))
     expect(JSON.stringify(error), server.api).not.toMatch(/10\.1\.2\.3/)
@@ -32,7 +32,7 @@ test.for([
   }
 })
 
-test.for([401, 402, 403])('%i of a backend is not for the key of the client', (status) => {
+test.for([401, 402, 403])('status %i of a backend is not reported as a fault of the client key', (status) => {
   const code = status === 402 ? 'model_rejected' : 'model_auth'
   const said = { said: 'Incorrect API key provided: sk-abc***xyz', saidType: 'authentication_error' }
   for (const server of servers) {
@@ -45,13 +45,13 @@ test.for([401, 402, 403])('%i of a backend is not for the key of the client', (s
   expect(messagesServer.error(fromBackend(code, { status })).body).toMatchObject({ error: { type: 'api_error' } })
 })
 
-test('a backend that is elsewhere is no fault of the request', () => {
+test('a redirect by a backend is reported as 502, not as a fault of the request', () => {
   for (const server of servers) {
     expect(server.error(fromBackend('model_rejected', { status: 302, said: 'Found' })).status).toBe(502)
   }
 })
 
-test('a key that is refused here is still told so', () => {
+test('a client with an unknown key of our own gets 401', () => {
   const error = new MillraceError('model_auth', 'this key is not known')
   expect(chatServer.error(error)).toMatchObject({ status: 401, body: { error: { code: 'invalid_api_key' } } })
 })
@@ -62,7 +62,7 @@ test.for([
   ['model_rejected', 413],
   ['context_length', 422],
   ['model_rate_limited', 429],
-] as const)('what is wrong with a request is told in the words of the backend: %s, %i', ([code, status]) => {
+] as const)('a fault of the request is reported in the words of the backend: %s, %i', ([code, status]) => {
   for (const server of servers) {
     const error = server.error(fromBackend(code, { status, said: 'top_k must be positive' }))
     expect(error.status).toBe(status)
@@ -70,7 +70,7 @@ test.for([
   }
 })
 
-test.for(['disk_full', 'store_failed'] as const)('where the record is kept is no business of clients: %s', (code) => {
+test.for(['disk_full', 'store_failed'] as const)('an error reply does not disclose the run folder: %s', (code) => {
   const error = new MillraceError(code, 'no space left for the run in /data/runs/gateway; run the same again')
   for (const server of servers) {
     expect(server.error(error).status).toBe(503)

@@ -13,7 +13,7 @@ const errorOf = (status: number, body: unknown, retryAfterMs?: number) =>
   reportedError(source, { status, reported: readReportedError(body), retryAfterMs })
 const codeOf = (status: number, body: unknown = ''): string => errorOf(status, body).code
 
-describe('by status', () => {
+describe('error code by HTTP status', () => {
   test.each([
     [301, 'model_rejected'],
     [400, 'model_rejected'],
@@ -127,7 +127,7 @@ describe('a conversation that is too long', () => {
     expect(codeOf(status, body)).toBe('context_length')
   })
 
-  test('is not seen where it is not said', () => {
+  test('is not reported for other errors', () => {
     expect(codeOf(400, { error: { message: 'temperature must be at most 2' } })).toBe('model_rejected')
     // Something else is too long.
     const message = "'tools[0].function.description' exceeds the maximum allowed length of 1024"
@@ -146,19 +146,19 @@ test('an account without quota is not asked again', () => {
 test.each([
   ['Moonshot', { error: { type: 'exceeded_current_quota_error', message: 'Your account has no balance' } }],
   ['OpenAI', { error: { type: 'billing_not_active', code: 'billing_not_active', message: 'Check your billing' } }],
-])('an account without money is told so: %s', (_server, body) => {
+])('an account without credit gets advice to add credit: %s', (_server, body) => {
   expect(errorOf(429, body)).toMatchObject({ code: 'model_rejected', retryable: false })
   expect(errorOf(429, body).message).toContain('add credit')
 })
 
-test('a model that was still thinking when its tokens were used up needs more of them', () => {
+test('a model that spent all tokens on thinking gets advice to allow more tokens', () => {
   const message = 'Could not finish the message because max_tokens or model output limit was reached.'
   const error = errorOf(400, { error: { message, type: 'invalid_request_error' } })
   expect(error.code).toBe('model_rejected')
   expect(error.message).toContain('allow more tokens (maxTokens)')
 })
 
-test('what a server was told by another is in its words', () => {
+test('the error of a provider behind the server is quoted', () => {
   const told = (metadata: unknown) => readReportedError({ error: { message: 'Provider returned error', metadata } })
   expect(told({ raw: 'temperature is too high' }).message).toBe('Provider returned error: temperature is too high')
   expect(told({ raw: { a: 1 } }).message).toBe('Provider returned error: {"a":1}')
@@ -167,7 +167,7 @@ test('what a server was told by another is in its words', () => {
   }
 })
 
-test('a quota that comes back is no empty account', () => {
+test('a quota that recovers is a rate limit, not an empty account', () => {
   const message = 'You exceeded your current quota, please check your plan. Please retry in 34.07s.'
   const error = errorOf(429, [{ error: { code: 429, message, status: 'RESOURCE_EXHAUSTED' } }])
   expect(error.code).toBe('model_rate_limited')
@@ -175,7 +175,7 @@ test('a quota that comes back is no empty account', () => {
   expect(codeOf(429, { error: { message: 'You exceeded your current quota.' } })).toBe('model_rejected')
 })
 
-test('the message says where, what and what next; the data is plain', () => {
+test('the message gives the place, the problem and the next step; the data is plain', () => {
   const error = errorOf(401, { error: { message: 'Incorrect API key provided' } })
   expect(error.rawMessage).toBe(
     "http://b/v1/chat/completions answered 401: Incorrect API key provided. Check the key in MY_KEY, or name another variable: --api-key-env of eval and serve (apiKeyEnv in the model's config).",
@@ -185,7 +185,7 @@ test('the message says where, what and what next; the data is plain', () => {
   expect(errorOf(500, 'x'.repeat(5000)).message.length).toBeLessThan(600)
 })
 
-test('what the server itself said is in the data, within bounds', () => {
+test('the data holds the words of the server, up to a limit', () => {
   const body = { error: { message: 'no such tool', type: 'invalid_request_error', code: 'bad_tool', param: 'tools' } }
   expect(errorOf(400, body).data).toEqual({
     backend: 'b',
@@ -204,7 +204,7 @@ test('what the server itself said is in the data, within bounds', () => {
   expect(saidType).toHaveLength(300)
 })
 
-test('shapes servers use', () => {
+test('error formats of servers', () => {
   expect(readReportedError({ detail: 'Not Found' })).toMatchObject({ message: 'Not Found' })
   expect(readReportedError({ detail: [{ loc: ['body'], msg: 'field required' }] }).message).toContain('field required')
   expect(readReportedError({ error: 'flat' })).toMatchObject({ message: 'flat' })
@@ -214,22 +214,22 @@ test('shapes servers use', () => {
   expect(readReportedError([]).message).toBe('')
 })
 
-describe('a server that repeats its key', () => {
+describe('a server that repeats the key in its error', () => {
   const key = 'sk-canary-0123456789'
 
-  test('is not quoted with it in any field', () => {
+  test('is quoted without the key in every field', () => {
     const { message, data } = errorOf(400, { error: { message: key, type: key, code: key, param: `headers.${key}` } })
     const mark = '[redacted]'
     expect(data).toMatchObject({ said: mark, saidType: mark, saidCode: mark, param: `headers.${mark}` })
     expect(JSON.stringify([message, data])).not.toContain(key)
   })
 
-  test.each([295, 4090])('leaves no part of it where its words are cut, after %i characters', (length) => {
+  test.each([295, 4090])('leaves no part of the key where the message is cut after %i characters', (length) => {
     const { message, data } = errorOf(400, `${'x'.repeat(length)}${key} and more`)
     expect(JSON.stringify([message, data])).not.toContain(key.slice(0, 4))
   })
 
-  test('is quoted without it if the words are an object', () => {
+  test('is quoted without the key if the error is an object', () => {
     const { message, data } = errorOf(422, { detail: [{ loc: ['header', key], input: { [key]: `Bearer ${key}` } }] })
     expect(JSON.stringify([message, data])).not.toContain(key)
     expect(data['said']).toContain('"loc":["header","[redacted]"]')

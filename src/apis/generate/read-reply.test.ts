@@ -44,7 +44,7 @@ function streamed(events: readonly object[]): BackendReply {
 
 const whole = reader.parse(said('a b c d', { to: 4, finish: 'stop' }), {})
 
-test('a whole reply has its text, its tokens and what it used', () => {
+test('a whole reply holds its text, its tokens and its usage', () => {
   expect(whole).toEqual({
     message: { role: 'assistant', content: 'a b c d' },
     finishReason: 'stop',
@@ -58,18 +58,18 @@ test('a whole reply has its text, its tokens and what it used', () => {
   })
 })
 
-describe('a stream is the same reply', () => {
-  test('if each event repeats those before it', () => {
+describe('a stream gives the same reply', () => {
+  test('if each event repeats the earlier text', () => {
     const events = [said('a', { to: 1 }), said('a b c', { to: 3 }), said('a b c', { to: 3 })]
     expect(streamed([...events, said('a b c d', { to: 4, finish: 'stop' })])).toEqual(whole)
   })
 
-  test('if each event has only what is new', () => {
+  test('if each event holds only the new text', () => {
     const events = [said('a', { to: 1 }), said(' b c', { from: 1, to: 3 }), said('', { from: 3, to: 3 })]
     expect(streamed([...events, said(' d', { from: 3, to: 4, finish: 'stop' })])).toEqual(whole)
   })
 
-  test('if its tokens come without log-probabilities', () => {
+  test('if the tokens have no log-probabilities', () => {
     const bare = (to: number, finish?: string) => ({
       text: 'x'.repeat(to),
       output_ids: [11, 12, 13].slice(0, to),
@@ -81,13 +81,13 @@ describe('a stream is the same reply', () => {
   })
 })
 
-test('without any tokens the text tells whether it is repeated', () => {
+test('without tokens, the text shows whether events repeat it', () => {
   const bare = (text: string, finish?: string) => ({ text, meta_info: { finish_reason: finish && { type: finish } } })
   expect(streamed([bare('a'), bare('a b'), bare('a b c', 'stop')]).message.content).toBe('a b c')
   expect(streamed([bare('a'), bare(' b'), bare(' c', 'stop')]).message.content).toBe('a b c')
 })
 
-test('a version that changes on the way counts from its own tokens on', () => {
+test('a version that changes during a stream counts for its own tokens', () => {
   const events = [said('a', { to: 1 }), said('a b c', { to: 3, version: 'v2' })]
   const { tokens } = streamed([...events, said('a b c d', { to: 4, version: 'v2', finish: 'stop' })])
   expect(tokens?.versionSpans).toEqual([
@@ -96,7 +96,7 @@ test('a version that changes on the way counts from its own tokens on', () => {
   ])
 })
 
-test('what came of one that broke off', () => {
+test('a stream that broke off gives the partial reply', () => {
   const assembler = reader.assemble({})
   const data = JSON.stringify(said('a b', { to: 2 }))
   const event = new EventDraft(data)
@@ -113,6 +113,6 @@ test.each<[string, () => unknown]>([
   ['model_truncated', () => streamed([said('a', { to: 1 })])],
   ['model_truncated', () => reader.parse(said('a', { to: 1, finish: 'abort' }), {})],
   ['model_rejected', () => streamed([{ error: { message: 'no', code: 400 } }])],
-])('%s is what anything else is', async (code, read) => {
+])('%s is the code of any other reply', async (code, read) => {
   expect(await codeOf(async () => read())).toBe(code)
 })

@@ -5,7 +5,7 @@ import type { JsonObject } from '../../schema/index.ts'
 import { generateServer } from './write-reply.ts'
 
 describe('a request', () => {
-  test('is read as far as it is recorded', () => {
+  test('is read as far as it can be recorded', () => {
     const body = { model: 'm', text: 'Hi', sampling_params: { max_new_tokens: 5 }, stream: true, return_logprob: true }
     expect(generateServer.read(body)).toMatchObject({
       model: 'm',
@@ -17,7 +17,7 @@ describe('a request', () => {
     })
   })
 
-  test('of ids says nothing in words', () => {
+  test('with input_ids has no text', () => {
     const { model, messages, promptIds } = generateServer.read({ input_ids: [3, 4], text: null })
     expect([model, messages, promptIds]).toEqual(['', [{ role: 'user', content: '' }], Int32Array.of(3, 4)])
   })
@@ -38,7 +38,7 @@ describe('a request', () => {
     [{ text: 'a', sampling_params: [{}] }, 'sampling_params'],
     [{ text: 'a', sampling_params: { n: 2 } }, 'sampling_params.n'],
     [{ text: 'a', stream: 'yes' }, 'stream'],
-  ])('%j is refused with the place', (body, param) => {
+  ])('%j is refused with the path of the field', (body, param) => {
     const read = () => generateServer.read(body)
     expect(read).toThrow(MillraceError)
     expect(read).toThrow(expect.objectContaining({ code: 'model_rejected', data: { status: 400, param } }))
@@ -71,7 +71,7 @@ describe('a reply', () => {
     weight_version: 'v2',
   }
 
-  test('has what was asked for', () => {
+  test('holds the requested fields', () => {
     const bare = { text: 'ok', output_ids: [7, 8], meta_info: meta }
     expect(generateServer.whole(headOf({ text: 'a' }), reply)).toEqual(bare)
     const asked = headOf({ text: 'a', return_logprob: true, return_prompt_token_ids: true })
@@ -86,7 +86,7 @@ describe('a reply', () => {
     })
   })
 
-  test('is one event of a stream, because an event repeats those before it', () => {
+  test('is one event of a stream, because each event repeats the earlier ones', () => {
     const head = headOf({ text: 'a', stream: true })
     const writer = generateServer.stream(head)
     const delta = { kind: 'content', text: 'ok' } as const
@@ -95,7 +95,7 @@ describe('a reply', () => {
   })
 })
 
-test('errors are written as SGLang writes them', () => {
+test('errors have the format of SGLang', () => {
   const error = new MillraceError('model_rate_limited', 'wait', { data: { said: 'too many', retryAfterMs: 1500 } })
   expect(generateServer.error(error)).toEqual({
     status: 429,

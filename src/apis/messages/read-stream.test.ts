@@ -35,7 +35,7 @@ function read(events: readonly object[], assembler = dialect.assemble({})): { de
   return Object.assign(assembler, { deltas })
 }
 
-test('a stream gives the same reply as a whole one, with and without a sink', () => {
+test('a stream gives the same reply as a whole body, with and without a sink', () => {
   const whole = dialect.parse(messagesReply(blocks), {})
   expect(read(messagesEvents(blocks)).reply()).toEqual(whole)
   const unwatched = dialect.assemble({})
@@ -43,7 +43,7 @@ test('a stream gives the same reply as a whole one, with and without a sink', ()
   expect(unwatched.reply()).toEqual(whole)
 })
 
-test('its pieces are the reply', () => {
+test('the deltas of a stream add up to its reply', () => {
   const stream = read(messagesEvents(blocks))
   const draft = new ReplyDraft(source, {})
   for (const delta of stream.deltas) draft.add(delta)
@@ -53,7 +53,7 @@ test('its pieces are the reply', () => {
   expect(stream.deltas.some((delta) => 'text' in delta && delta.text === '')).toBe(false)
 })
 
-test('wherever it is cut, there is no reply before its end, and what came so far is a beginning of it', async () => {
+test('a stream cut anywhere gives no reply, and its partial reply is a prefix of the whole one', async () => {
   const events = messagesEvents(blocks)
   const whole = dialect.parse(messagesReply(blocks), {}).message
   for (let count = 0; count <= events.length; count += 1) {
@@ -72,12 +72,12 @@ test('wherever it is cut, there is no reply before its end, and what came so far
   }
 })
 
-describe('the first output', () => {
+describe('the first output is received', () => {
   test.each([
     ['text', { type: 'text', text: 'x' }],
     ['thinking', { type: 'thinking', thinking: 'x', signature: 's' }],
     ['a tool call', { type: 'tool_use', id: 'c', name: 'n', input: {} }],
-  ])('is %s', (_name, block: Block) => {
+  ])('with %s', (_name, block: Block) => {
     const [start, ping, ...rest] = messagesEvents([block])
     const stream = read([start, ping] as object[])
     expect(stream.hasOutput).toBe(false)
@@ -85,12 +85,12 @@ describe('the first output', () => {
   })
 })
 
-describe('what servers do differently', () => {
+describe('differences between servers', () => {
   const start = { type: 'message_start', message: { usage: { input_tokens: 4 } } }
   const reason = { type: 'message_delta', delta: { stop_reason: 'end_turn' } }
   const stop = { type: 'message_stop' }
 
-  test('everything in the start of a block, no stop of it, [DONE] behind', () => {
+  test('content in block starts, blocks without a stop, and [DONE] are accepted', () => {
     const stream = read([
       start,
       { type: 'content_block_start', index: 0, content_block: { type: 'text', text: 'hi' } },
@@ -108,7 +108,7 @@ describe('what servers do differently', () => {
     expect(stream.deltas).toContainEqual({ kind: 'arguments', index: 0, text: '{"x":1}' })
   })
 
-  test('numbers that no double can hold, whole or in pieces', () => {
+  test('numbers outside the range of a double stay exact, whole or in pieces', () => {
     const input = '{"id":9007199254740993,"far":1e400}'
     const block = `{"type":"tool_use","id":"c","name":"look","input":${input}}`
     const stream = dialect.assemble({})
@@ -121,7 +121,7 @@ describe('what servers do differently', () => {
     }
   })
 
-  test('blocks side by side', () => {
+  test('interleaved blocks are read', () => {
     const piece = (index: number, partial: string): object => {
       return { type: 'content_block_delta', index, delta: { type: 'input_json_delta', partial_json: partial } }
     }
@@ -145,7 +145,7 @@ describe('what servers do differently', () => {
     expect(stream.reply().message.tool_calls?.map((call) => call.function.arguments)).toEqual(['{"a":0}', '{"b":1}'])
   })
 
-  test('usage only at the end, or cumulative', () => {
+  test('usage may come at the end only, or cumulatively', () => {
     const delta = (usage: object): object => ({ type: 'message_delta', delta: { stop_reason: 'end_turn' }, usage })
     const late = { input_tokens: 9, cache_read_input_tokens: 2, output_tokens: 5 }
     expect(read([{ type: 'message_start' }, delta(late), stop]).reply().usage).toMatchObject({ input: 11, output: 5 })
@@ -153,7 +153,7 @@ describe('what servers do differently', () => {
     expect(read([start, delta({ input_tokens: 0, output_tokens: 5 })]).reply().usage.input).toBe(4)
   })
 
-  test('kinds that are not known yet', () => {
+  test('unknown event and block types are accepted', () => {
     const stream = read([
       start,
       { type: 'news' },
@@ -173,7 +173,7 @@ describe('what servers do differently', () => {
   })
 })
 
-describe('what is broken', () => {
+describe('malformed streams', () => {
   const tool = {
     type: 'content_block_start',
     index: 0,
@@ -205,14 +205,14 @@ describe('what is broken', () => {
     expect(await codeOf(() => read(events))).toBe(code)
   })
 
-  test('a model that runs out of tokens in the arguments of a call has replied', () => {
+  test('arguments cut off by max_tokens are a reply with finish reason length', () => {
     expect(read([tool, delta(half), reasoned('max_tokens')]).reply()).toMatchObject({
       message: { tool_calls: [{ function: { arguments: '{"where": "he' } }] },
       finishReason: 'length',
     })
   })
 
-  test('no JSON, no object', async () => {
+  test('data that is not a JSON object is malformed', async () => {
     for (const data of ['{"type":"mess', '"text"', '[]', 'null', '']) {
       expect(await codeOf(() => dialect.assemble({}).onEvent(data)), data).toBe('model_malformed')
     }

@@ -11,7 +11,7 @@ function read(fields: JsonObject): ReturnType<typeof messagesServer.read> {
   return messagesServer.read({ model: 'm', max_tokens: 10, messages: [hello], ...fields })
 }
 
-test('a thread is begun without being kept, and then not found', () => {
+test('a new thread is not kept, and continuing it fails as not found', () => {
   expect(read({ thread: { type: 'create' } }).sampling).toEqual(read({}).sampling)
   expect(read({ thread: null }).unsupported).toEqual([])
   let error: unknown
@@ -113,15 +113,15 @@ test.for([
       { type: 'text', text: 'two' },
     ],
   ],
-] as const)('the system prompt %j is the first message', ([system, content]) => {
+] as const)('the system prompt %j becomes the first message', ([system, content]) => {
   expect(read({ system }).messages).toEqual([{ role: 'system', content }, hello])
 })
 
-test('an empty system prompt is none', () => {
+test('an empty system prompt is left out', () => {
   for (const system of ['', [], null]) expect(read({ system }).messages).toEqual([hello])
 })
 
-test('reads what a request asks for', () => {
+test('all fields of a request are read', () => {
   const request = read({
     tools: [
       {
@@ -180,7 +180,7 @@ test.for([
   [{ type: 'none' }, 'none'],
   [{ type: 'any' }, 'required'],
   [{ type: 'tool', name: 'f' }, { name: 'f' }],
-] as const)('the choice %j is %j', ([choice, expected]) => {
+] as const)('the tool choice %j is read as %j', ([choice, expected]) => {
   const request = read({ tool_choice: choice })
   expect(request.toolChoice).toEqual(expected)
   expect(request).not.toHaveProperty('parallelToolCalls')
@@ -197,11 +197,11 @@ test.for([
     { thinking: { type: 'disabled' }, chat_template_kwargs: { tools_in_user: true } },
     { extra: { chat_template_kwargs: { enable_thinking: false, tools_in_user: true } } },
   ],
-] as const)('thinking in %j is %j', ([fields, sampling]) => {
+] as const)('thinking in %j is read as %j', ([fields, sampling]) => {
   expect(read(fields).sampling).toEqual({ maxTokens: 10, ...sampling })
 })
 
-test('takes the format of a reply under its older name, too', () => {
+test('the format of a reply is read under its older name as well', () => {
   const format = { type: 'json_schema', schema: { type: 'object' } }
   expect(read({ output_format: format }).responseFormat).toEqual(read({ output_config: { format } }).responseFormat)
 })
@@ -230,18 +230,18 @@ test.for([
     'messages[0].content[0].type server_tool_use',
   ],
   [{ messages: [hello, { role: 'assistant', content: 'The answer is' }] }, 'messages[1] a prefilled reply'],
-] as const)('names what only this API can say: %j', ([fields, name]) => {
+] as const)('a field that only this API supports is listed as unsupported: %j', ([fields, name]) => {
   expect(read(fields).unsupported).toEqual([name])
 })
 
-test('a block that only this API knows is the same one wherever the mark for caching stands', () => {
+test('a block is read without its cache_control mark', () => {
   const document = { type: 'document', source: { type: 'text', media_type: 'text/plain', data: 'x' } }
   const marked = { ...document, cache_control: { type: 'ephemeral' } }
   const expected = [{ role: 'user', content: [{ type: 'other', api: 'messages', value: document }] }]
   for (const each of [document, marked]) expect(read(block(each)).messages).toEqual(expected)
 })
 
-test('a number of tokens that must be said is not offered to be left out', () => {
+test('the error about max_tokens does not suggest to leave it out', () => {
   expect(() => read({ max_tokens: null })).toThrow('max_tokens is missing')
   expect(() => read({ max_tokens: 0 })).toThrow(/max_tokens must be a whole number from 1 on$/)
 })
@@ -324,7 +324,7 @@ test('a stream opens and closes its blocks one after the other', () => {
   ])
 })
 
-test('a call that is written beside another waits until that is whole, or all has come', () => {
+test('an interleaved call is sent after the call before it is complete, or at the end', () => {
   const told = eventNamesOf([
     { kind: 'tool-call', index: 0, id: 'a', name: 'f' },
     { kind: 'arguments', index: 0, text: '{"x"' },
@@ -352,14 +352,14 @@ test.for([
   ['length', 'max_tokens'],
   ['tool_calls', 'tool_use'],
   ['content_filter', 'refusal'],
-] as const)('%s is %s', ([finishReason, stop_reason]) => {
+] as const)('finish reason %s becomes stop reason %s', ([finishReason, stop_reason]) => {
   const head = headOf(messagesServer, read({}))
   expect(messagesServer.whole(head, { ...reply, finishReason })).toMatchObject({ stop_reason })
   const [last] = messagesServer.stream(head).end({ ...reply, finishReason })
   expect(last?.data).toMatchObject({ type: 'message_delta', delta: { stop_reason } })
 })
 
-test('a long call beside another is not read anew with each of its pieces', () => {
+test('a long call beside another is not parsed again for each piece', () => {
   const stream = messagesServer.stream(headOf(messagesServer, read({})))
   stream.delta({ kind: 'tool-call', index: 0, id: 'c1', name: 'write' })
   stream.delta({ kind: 'arguments', index: 0, text: '{"text":"' })
@@ -370,7 +370,7 @@ test('a long call beside another is not read anew with each of its pieces', () =
   expect(types).toEqual(['content_block_delta', 'content_block_stop', 'content_block_start'])
 })
 
-test('arguments that are no object reach the client as they are, and the reply stays as it was', () => {
+test('arguments that are not an object reach the client wrapped, and the reply is not changed', () => {
   const broken = structuredClone(reply)
   const message = {
     ...broken.message,
@@ -381,7 +381,7 @@ test('arguments that are no object reach the client as they are, and the reply s
   expect(message.tool_calls[0].function.arguments).toBe('{"x":')
 })
 
-test('what a server said in its own words has numbers that no double can hold, whole and as a stream', () => {
+test('numbers outside the range of a double stay exact in original output, whole and streamed', () => {
   const written = '{"id": 9007199254740993}'
   const message = {
     ...reply.message,
@@ -410,7 +410,7 @@ test.for([
   ['overloaded', 529, 'overloaded_error'],
   ['model_overloaded', 529, 'overloaded_error'],
 ] as const satisfies readonly (readonly [ErrorCode, number, string])[])(
-  '%s is status %i, %s',
+  'error %s has status %i and type %s',
   ([code, status, type]) => {
     const error = new MillraceError(code, 'why')
     expect(messagesServer.error(error)).toEqual({
@@ -422,7 +422,7 @@ test.for([
   },
 )
 
-test('a session that asks too often is no overloaded server', () => {
+test('a session over its rate limit gets 429, not the status of an overloaded server', () => {
   const busy = new MillraceError('overloaded', 'wait', { data: { status: 429, retryAfterMs: 1000 } })
   expect(messagesServer.error(busy)).toMatchObject({
     status: 429,
@@ -431,7 +431,7 @@ test('a session that asks too often is no overloaded server', () => {
   })
 })
 
-test("a backend's own type is told if this API has it", () => {
+test('the error type of a backend is kept if this API has it', () => {
   const typeFor = (saidType: string): unknown =>
     messagesServer.error(new MillraceError('model_rejected', 'x', { data: { status: 402, saidType } })).body['error']
   expect(typeFor('billing_error')).toMatchObject({ type: 'billing_error' })
@@ -439,7 +439,7 @@ test("a backend's own type is told if this API has it", () => {
   expect(typeFor('permission_error')).toMatchObject({ type: 'permission_error' })
 })
 
-test('a conversation that is too long is told in the words that agents look for', () => {
+test('a conversation that is too long gets the message that agents recognise', () => {
   const error = new MillraceError('context_length', 'x', { data: { said: 'at most 4096 tokens' } })
   expect(messagesServer.error(error)).toMatchObject({
     status: 400,

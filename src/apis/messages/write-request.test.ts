@@ -51,7 +51,7 @@ const conversation: Message[] = [
 ]
 
 describe('a request', () => {
-  test('in full', () => {
+  test('holds all fields', () => {
     const rendered = dialect().render(
       ask({
         messages: conversation,
@@ -116,12 +116,12 @@ describe('a request', () => {
     expect(rendered).toContain('"input":{"at": 1.0, "big": 9007199254740993}')
   })
 
-  test('needs a limit, so that there is one', () => {
+  test('always has max_tokens', () => {
     expect(sent({})).toEqual({ model: 'm', messages: [{ role: 'user', content: [text('hi')] }], max_tokens: 4096 })
     expect(sent({ sampling: { extra: { max_tokens: 9 } } }).max_tokens).toBe(9)
   })
 
-  test('is streamed if the model is, unless it says otherwise', () => {
+  test('is a stream if the model streams, unless the request overrides it', () => {
     const sampling = {}
     const streaming = dialect({ stream: true })
     const isStream = (more: Partial<ModelRequest>): unknown =>
@@ -130,7 +130,7 @@ describe('a request', () => {
     expect(sent({ stream: true }).stream).toBe(true)
   })
 
-  test('keeps what cannot be overridden', async () => {
+  test('refuses extra for fields that cannot be overridden', async () => {
     for (const key of ['model', 'messages', 'system', 'tools', 'stream', 'thread']) {
       expect(await codeOf(() => dialect().render(ask({ sampling: { extra: { [key]: 1 } } }))), key).toBe(
         'config_invalid',
@@ -140,7 +140,7 @@ describe('a request', () => {
 })
 
 describe('turns', () => {
-  test('alternate: what one side says in a row is one turn, whatever the system says in between', () => {
+  test('alternate: consecutive messages of one side are one turn, ignoring system messages between', () => {
     const messages: Message[] = [
       hello,
       { role: 'developer', content: 'be kind' },
@@ -158,7 +158,7 @@ describe('turns', () => {
     })
   })
 
-  test('have no blank texts, and none without a block', () => {
+  test('have no blank text, and no turn is empty', () => {
     const turns = turnsOf(
       hello,
       { role: 'assistant', content: ' \n', tool_calls: [call('c', '{}')] },
@@ -174,12 +174,12 @@ describe('turns', () => {
     ])
   })
 
-  test.each(['not json', '[1]', '"text"', '{"cut": '])('have an object for the arguments %s', (written) => {
+  test.each(['not json', '[1]', '"text"', '{"cut": '])('wrap the arguments %s in an object', (written) => {
     const turns = turnsOf(hello, { role: 'assistant', content: null, tool_calls: [call('c', written)] })
     expect(turns[1]?.content[0]).toMatchObject({ input: { INVALID_JSON: written } })
   })
 
-  test('show a refusal as what was said, and images of tools', () => {
+  test('show a refusal as text, and images of tool results', () => {
     const picture: Message = {
       role: 'tool',
       tool_call_id: 'c',
@@ -190,7 +190,7 @@ describe('turns', () => {
     expect(turns[2]?.content[0]).toMatchObject({ content: [{ type: 'image', source: { media_type: 'image/jpeg' } }] })
   })
 
-  test('are what the API accepts', () => {
+  test('of random conversations follow the rules of the API', () => {
     expect(faultIn(sent({ messages: conversation }))).toBeUndefined()
   })
 })
@@ -210,17 +210,17 @@ describe('tool choice', () => {
       { type: 'any', disable_parallel_tool_use: true },
     ],
     [{ parallelToolCalls: false, toolChoice: 'none' }, { type: 'none' }],
-  ] as [Partial<ModelRequest>, unknown][])('%j', (more, expected) => {
+  ] as [Partial<ModelRequest>, unknown][])('is set from %j', (more, expected) => {
     expect(sent({ tools, ...more })['tool_choice']).toEqual(expected)
   })
 
-  test('is not made without tools', () => {
+  test('is left out without tools', () => {
     expect(sent({ toolChoice: 'auto', parallelToolCalls: false })).not.toHaveProperty('tool_choice')
   })
 })
 
-describe('what only one API knows', () => {
-  test('goes out as it came, if that is this one', () => {
+describe('content that only one API supports', () => {
+  test('is sent unchanged to that API', () => {
     const value = { type: 'document', source: { type: 'text', data: 'x' } }
     const turns = turnsOf({ role: 'user', content: [{ type: 'other', api: 'messages', value }] })
     expect(turns[0]?.content).toEqual([value])
@@ -240,13 +240,13 @@ describe('what only one API knows', () => {
       'data:image/svg',
     ],
     [{ responseFormat: { kind: 'json_object' } }, 'json_object'],
-  ] as [Partial<ModelRequest>, string][])('is refused otherwise, with its name: %j', async (more, name) => {
+  ] as [Partial<ModelRequest>, string][])('is refused by other APIs, with its name: %j', async (more, name) => {
     const error = await failureOf(() => dialect().render(ask(more)))
     expect(error).toMatchObject({ code: 'model_rejected', data: { status: 400 } })
     expect(String(error)).toContain(name)
   })
 
-  test('a schema for the reply has its place', () => {
+  test('the schema of a response format is sent in output_config', () => {
     const schema = { type: 'object', properties: { x: { type: 'number' } } }
     const responseFormat = { kind: 'json_schema' as const, name: 'n', schema, strict: true }
     const sampling = { reasoningEffort: 'high' }
@@ -267,7 +267,7 @@ describe('what only one API knows', () => {
 describe('a whole reply', () => {
   const parse = (body: unknown) => dialect().parse(body, {})
 
-  test('in full', () => {
+  test('is read with all its fields', () => {
     const redacted = { type: 'redacted_thinking', data: 'x' }
     const search = { type: 'server_tool_use', id: 's', name: 'web_search', input: { query: 'x' } }
     const blocks = [
@@ -335,11 +335,11 @@ describe('a whole reply', () => {
       ],
       false,
     ],
-  ])('%j is kept in its own words only where the message has no place for all of it', (blocks, isKept) => {
+  ])('the blocks %j are kept in original form only if the message cannot hold them', (blocks, isKept) => {
     expect(parse(messagesReply(blocks)).original).toEqual(isKept ? { api: 'messages', output: blocks } : undefined)
   })
 
-  test('that only calls tools has no content; one without a block has none either', () => {
+  test('without text has the content null', () => {
     const blocks = [
       { type: 'text', text: '' },
       { type: 'tool_use', id: 'c', name: 'look', input: {} },
@@ -357,7 +357,7 @@ describe('a whole reply', () => {
     ['tool_use', 'tool_calls'],
     ['refusal', 'content_filter'],
     ['something_new', 'stop'],
-  ])('that ended with %s', (reason, finishReason) => {
+  ])('with stop reason %s', (reason, finishReason) => {
     expect(parse(messagesReply([{ type: 'text', text: 'x' }], { stop_reason: reason })).finishReason).toBe(finishReason)
   })
 
@@ -376,7 +376,7 @@ describe('a whole reply', () => {
       { type: 'error', error: { type: 'invalid_request_error', message: 'prompt is too long: 3 tokens > 2 maximum' } },
       'context_length',
     ],
-  ])('that is none: %s', async (_name, body, code) => {
+  ])('is refused: %s', async (_name, body, code) => {
     expect(await codeOf(() => parse(body))).toBe(code)
   })
 })

@@ -67,7 +67,7 @@ describe('the official client', () => {
     })
   })
 
-  test.each([false, true])('gets parallel calls, and a refusal as one (stream: %s)', async (isStream) => {
+  test.each([false, true])('gets parallel calls, and a refusal as a refusal (stream: %s)', async (isStream) => {
     const calls = [call('c1', 'weather', { city: 'Rome' }), call('c2', 'weather', { city: 'Oslo' })]
     const replies = [replyOf({ content: null, tool_calls: calls }), replyOf({ content: null, refusal: 'I will not.' })]
     await using server = await serve((number) => ({ reply: replies[number - 1] as BackendReply }))
@@ -88,14 +88,14 @@ describe('the official client', () => {
 describe('the official client throws', () => {
   const reply = replyOf({ content: 'Hello' })
 
-  test('what is wrong with a request', async () => {
+  test('for a fault of the request', async () => {
     await using server = await serve({ reply })
     const failed = clientOf(server).responses.create({ model: 'm', input: [] })
     await expect(failed).rejects.toThrow(BadRequestError)
     await expect(failed).rejects.toMatchObject({ status: 400, param: 'input', type: 'invalid_request_error' })
   })
 
-  test('what a backend said', async () => {
+  test('for an error of the backend', async () => {
     const error = new MillraceError('model_rate_limited', 'slow down', { data: { status: 429, retryAfterMs: 1500 } })
     await using server = await serve({ reply, error })
     const failed = clientOf(server).responses.create({ model: 'm', input: 'Hi' })
@@ -103,7 +103,7 @@ describe('the official client throws', () => {
     await failed.catch((thrown: RateLimitError) => expect(thrown.headers?.get('retry-after')).toBe('2'))
   })
 
-  test.each(['create', 'stream'] as const)('in the middle of a stream (%s)', async (method) => {
+  test.each(['create', 'stream'] as const)('during a stream (%s)', async (method) => {
     const error = new MillraceError('model_truncated', 'the backend went away')
     await using server = await serve({ reply, error, errorAfter: 1 })
     const { responses } = clientOf(server)
@@ -122,7 +122,7 @@ describe('the official client throws', () => {
 })
 
 test.each([false, true])(
-  'a conversation that the client echoes reads to what was replied (stream: %s)',
+  'a conversation echoed by the client is read as the original replies (stream: %s)',
   async (isStream) => {
     const replied = Array.from({ length: 20 }, (_, turn) => new RandomConversation(turn).reply())
     await using server = await serve((number) => ({ reply: replied[number - 1] as BackendReply }))

@@ -8,7 +8,7 @@ import { responsesBody } from '../../../test/support/apis/responses-body.ts'
 import { responsesServer } from './write-stream.ts'
 import type { DialectRequest } from '../server-side.ts'
 
-test('a conversation reads to the messages it stands for, in their one form', () => {
+test('a conversation is read into its canonical messages', () => {
   for (let seed = 0; seed < 500; seed += 1) {
     const messages = new RandomConversation(seed).messages().map(withoutError)
     const request = responsesServer.read(responsesBody(messages))
@@ -17,7 +17,7 @@ test('a conversation reads to the messages it stands for, in their one form', ()
   }
 })
 
-test('a body that was tampered with is read, or refused with the place; what was read can be replied to', () => {
+test('a body with random faults is refused with the path, or read and replied to', () => {
   const outcomes = { read: 0, refused: 0 }
   for (let seed = 0; seed < 1500; seed += 1) {
     const conversation = new RandomConversation(seed)

@@ -40,7 +40,7 @@ function readBack(output: Response['output']): readonly Message[] {
 const textReply: BackendReply = { message: { role: 'assistant', content: 'Hello' }, finishReason: 'stop', usage }
 
 describe('the events of a stream', () => {
-  test('open and close everything in order, and number themselves', () => {
+  test('open and close all items in order, and are numbered', () => {
     const message: AssistantMessage = {
       role: 'assistant',
       content: 'Hello',
@@ -99,7 +99,7 @@ describe('the events of a stream', () => {
     expect(events.map(({ data }) => (data === '[DONE]' ? data : data['sequence_number']))).toEqual([...events.keys()])
   })
 
-  test('leave one by one: a delta is told when it comes', () => {
+  test('are sent at once: a delta leaves when it arrives', () => {
     const writer = responsesServer.stream(begin())
     writer.start()
     writer.delta({ kind: 'content', text: 'Hel' })
@@ -108,7 +108,7 @@ describe('the events of a stream', () => {
     ])
   })
 
-  test('begin with a response that has only begun', () => {
+  test('begin with a response that is in progress', () => {
     const [created] = responsesServer.stream(begin({ metadata: { a: 'b' } })).start()
     expect(created?.data).toMatchObject({
       response: { status: 'in_progress', output: [], usage: null, metadata: { a: 'b' } },
@@ -119,25 +119,25 @@ describe('the events of a stream', () => {
     ['stop', 'response.completed', 'completed'],
     ['length', 'response.incomplete', 'incomplete'],
     ['content_filter', 'response.incomplete', 'incomplete'],
-  ] as const)('end as the reply does: %s', (finishReason, name, status) => {
+  ] as const)('end with the status of the reply: %s', (finishReason, name, status) => {
     const events = streamed(begin(), [{ kind: 'content', text: 'Hello' }], { ...textReply, finishReason })
     expect(events.at(-1)).toMatchObject({ name, data: { response: { status, output: [{ status }] } } })
     expect(events.at(-2)).toMatchObject({ name: 'response.output_item.done', data: { item: { status } } })
   })
 
-  test('cut the last item only, though calls before it were not closed either', () => {
+  test('mark only the last item as incomplete, though earlier calls were not closed', () => {
     const calls = [0, 1].map((index) => ({ kind: 'tool-call', index, id: `c${index}`, name: 'now' }) as const)
     const { final } = understood(streamed(begin(), calls, { ...textReply, finishReason: 'length' }))
     expect(final.output).toMatchObject([{ status: 'completed' }, { status: 'incomplete' }])
   })
 
-  test('carry reasoning in the encoded form too, if asked', () => {
+  test('carry reasoning in encoded form as well, if requested', () => {
     const head = begin({ include: ['reasoning.encrypted_content'] })
     const { final } = understood(streamed(head, [{ kind: 'reasoning', text: 'Hm.' }], textReply))
     expect(final.output[0]).toMatchObject({ type: 'reasoning', encrypted_content: expect.any(String) as string })
   })
 
-  test('end with an error where a backend goes on with arguments that were whole', () => {
+  test('end with an error if a backend continues arguments that were complete', () => {
     const writer = responsesServer.stream(begin())
     const call = (index: number): ReplyDelta => ({ kind: 'tool-call', index, id: `call_${index}`, name: 'f' })
     for (const delta of [call(0), { kind: 'arguments', index: 0, text: '{}' } as const, call(1)]) writer.delta(delta)
@@ -145,15 +145,15 @@ describe('the events of a stream', () => {
     expect(() => writer.delta({ kind: 'arguments', index: 0, text: '{"a":1}' })).toThrow('[model_malformed]')
   })
 
-  test('say that a reply which says nothing was one', () => {
+  test('hold a message for an empty reply', () => {
     const empty: BackendReply = { message: { role: 'assistant', content: '' }, finishReason: 'stop', usage }
     const { final } = understood(streamed(begin(), [], empty))
     expect(readBack(final.output)).toEqual([empty.message])
   })
 })
 
-describe('however a reply was cut into pieces', () => {
-  test('the pieces are the whole reply, and read back to its message', () => {
+describe('a reply cut into random deltas', () => {
+  test('gives pieces that equal the whole reply and are read back as its message', () => {
     for (const seed of seeds) {
       const conversation = new RandomConversation(seed)
       const reply = conversation.reply()
@@ -166,7 +166,7 @@ describe('however a reply was cut into pieces', () => {
     }
   })
 
-  test('also when a model goes back and forth, and calls are written at once', () => {
+  test('gives the whole reply even if items alternate and calls are interleaved', () => {
     for (const seed of seeds) {
       const conversation = new RandomConversation(seed)
       const reply = conversation.reply()

@@ -44,10 +44,10 @@ const ask: ModelRequest = {
   sessionId: 's',
 }
 
-describe('what only one API knows', () => {
+describe('content that only one API supports', () => {
   const other = (value: Json, api: ClientApi = 'responses'): OtherPart => ({ type: 'other', api, value })
 
-  test('goes out as it came, an item as an item and a part as a part, if that is this one', () => {
+  test('is sent unchanged to that API, as an item or a part', () => {
     const file = { type: 'input_file', file_id: 'f' }
     const call = { type: 'custom_tool_call', call_id: 'c1', name: 'patch', input: 'x' }
     const output = { type: 'custom_tool_call_output', call_id: 'c1', output: 'done' }
@@ -70,7 +70,7 @@ describe('what only one API knows', () => {
     })
   })
 
-  test('is refused otherwise, with its name', async () => {
+  test('is refused by other APIs, with its name', async () => {
     const messages: Message[] = [{ role: 'user', content: [other({ type: 'input_audio' }, 'chat')] }]
     const error = await failureOf(() => dialect().render({ ...ask, messages }))
     expect(error).toMatchObject({ code: 'model_rejected', data: { status: 400 } })
@@ -78,7 +78,7 @@ describe('what only one API knows', () => {
   })
 })
 
-test('what is sent', () => {
+test('a request holds its messages, tools and sampling', () => {
   expect(JSON.parse(dialect().render(ask))).toEqual({
     model: 'm',
     store: false,
@@ -107,14 +107,14 @@ test('what is sent', () => {
   expect(dialect({ sendReasoning: false }).render(ask)).not.toContain('summary_text')
 })
 
-test('extra can neither change the conversation nor have it stored', () => {
+test('extra cannot change the conversation or have it stored', () => {
   for (const key of ['input', 'stream', 'store', 'previous_response_id', 'conversation', 'instructions', 'prompt']) {
     const render = (): string => dialect().render({ ...ask, sampling: { extra: { [key]: null } } })
     expect(render, key).toThrow(/sampling\.extra cannot set/)
   }
 })
 
-test('a field that the request says already is refused in extra, and taken from there if not', () => {
+test('extra cannot repeat a field of the request, but may set other fields', () => {
   const says = { ...ask, parallelToolCalls: true, responseFormat: { kind: 'json_object' } } as const
   const plain = { ...ask, tools: [] }
   for (const name of ['tool_choice', 'parallel_tool_calls', 'text']) {
@@ -126,7 +126,7 @@ test('a field that the request says already is refused in extra, and taken from 
   expect(() => dialect().render({ ...plain, sampling })).toThrow('sampling.extra cannot set "text"')
 })
 
-test('what else a request may say', () => {
+test('further fields of a request are sent', () => {
   const schema = { name: 'answer', schema: { type: 'object' } }
   const asked = { ...ask, parallelToolCalls: false, responseFormat: { kind: 'json_schema', ...schema } } as const
   const writer = dialect()
@@ -190,12 +190,12 @@ const reply = {
 }
 const onlyText = { ...response, output: [{ type: 'message', content: [{ type: 'output_text', text: 'hi' }] }] }
 
-describe('what is read', () => {
-  test('a whole response', () => {
+describe('replies', () => {
+  test('a whole response is read', () => {
     expect(dialect().parse(response, {})).toEqual(reply)
   })
 
-  test('log-probabilities of many digits do not cost a reply its own words, which have the reasoning for the next turn', () => {
+  test('long log-probabilities do not discard the original output, which holds the reasoning', () => {
     const logprobs = [{ token: 'hi', logprob: -0.1234567890123456, bytes: [104, 105], top_logprobs: [] }]
     const output = [
       { type: 'reasoning', id: 'rs_1', summary: [], encrypted_content: 'signed' },
@@ -211,17 +211,17 @@ describe('what is read', () => {
     ['max_output_tokens', 'length'],
     ['content_filter', 'content_filter'],
     ['something that nobody knows', 'length'],
-  ])('incomplete because of %s', (reason, finishReason) => {
+  ])('a response that is incomplete because of %s is read', (reason, finishReason) => {
     const body = { ...onlyText, status: 'incomplete', incomplete_details: { reason } }
     expect(dialect().parse(body, {}).finishReason).toBe(finishReason)
   })
 
-  test('a refusal', () => {
+  test('a refusal is read', () => {
     const body = { ...onlyText, output: [{ type: 'message', content: [{ type: 'refusal', refusal: 'no' }] }] }
     expect(dialect().parse(body, {}).message).toEqual({ role: 'assistant', content: null, refusal: 'no' })
   })
 
-  test('what a server writes in the words of another API', () => {
+  test('output with fields of another API is read', () => {
     const output = [
       { type: 'message', role: 'assistant', content: 'plain, ' },
       { type: 'message', role: 'assistant', content: [{ type: 'text', text: 'and in a part' }] },
@@ -258,7 +258,7 @@ describe('streams', () => {
     return stream
   }
 
-  test('the last event carries the response', () => {
+  test('the last event holds the response', () => {
     const stream = assemble([{ type: 'response.created', response: { status: 'in_progress' } }])
     expect(stream.hasOutput).toBe(false)
     stream.onEvent(JSON.stringify({ type: 'response.output_text.delta', delta: 'hi' }))
@@ -269,7 +269,7 @@ describe('streams', () => {
     expect(stream.reply()).toEqual(reply)
   })
 
-  test('items stand in for an output that was left out', () => {
+  test('items replace an output that was left out', () => {
     const stream = assemble([
       ...response.output.map((item) => ({ type: 'response.output_item.done', item })),
       { type: 'response.completed', response: { ...response, output: [] } },
@@ -277,7 +277,7 @@ describe('streams', () => {
     expect(stream.reply()).toEqual(reply)
   })
 
-  describe('for a sink', () => {
+  describe('deltas', () => {
     const told = (events: readonly object[]) => {
       const stream = dialect().assemble({})
       const deltas = events.flatMap((said) => {
@@ -297,13 +297,13 @@ describe('streams', () => {
     // What only this API can say is in no delta.
     const { others: _own, ...said } = reply.message
 
-    test('what did not come in pieces is told when its item ends, or at the very end', () => {
+    test('without delta events, an item is sent when it ends, or at the end of the stream', () => {
       expect(told([...done, completed]).message).toEqual(said)
       expect(told([completed]).message).toEqual(said)
       expect(told(done).stream.partial()).toEqual({ message: reply.message })
     })
 
-    test('a summary in several parts reads as it does whole', () => {
+    test('a summary in several parts is read like a whole one', () => {
       const piece = (summary_index: number, delta: string): object => ({
         type: 'response.reasoning_summary_text.delta',
         output_index: 0,
@@ -314,7 +314,7 @@ describe('streams', () => {
       expect(told(events).message).toEqual(said)
     })
 
-    test('a summary of reasoning that was shown is left out, as it is whole', () => {
+    test('a summary beside full reasoning is left out, as in a whole reply', () => {
       const item = {
         type: 'reasoning',
         content: [{ type: 'reasoning_text', text: 'all of it' }],
@@ -331,7 +331,7 @@ describe('streams', () => {
       expect(message).toEqual(stream.reply().message)
     })
 
-    test('arguments that came in part are completed', () => {
+    test('arguments received in part are completed', () => {
       const place = { output_index: 2 }
       const events = [
         { type: 'response.output_item.added', ...place, item: { ...response.output[2], arguments: '' } },
@@ -345,24 +345,24 @@ describe('streams', () => {
       ])
     })
 
-    test('without events there is nothing in part', () => {
+    test('without events there is no partial reply', () => {
       expect(dialect().assemble({}).partial()).toEqual({ message: { role: 'assistant', content: null } })
     })
   })
 
-  test('incomplete is an end, too', () => {
+  test('response.incomplete ends a stream as well', () => {
     const incomplete = { ...onlyText, status: 'incomplete', incomplete_details: { reason: 'max_output_tokens' } }
     expect(assemble([{ type: 'response.incomplete', response: incomplete }]).reply().finishReason).toBe('length')
   })
 
-  test('pieces that are in no item are not left out in silence', async () => {
+  test('deltas without an item are an error', async () => {
     const delta = { type: 'response.output_text.delta', delta: 'hi' }
     const empty = { type: 'response.completed', response: { ...response, output: [] } }
     expect(await codeOf(() => assemble([delta, empty]))).toBe('model_malformed')
     expect(assemble([empty]).reply().message.content).toBeNull()
   })
 
-  test('without such an end there is no reply', async () => {
+  test('a stream without an end event gives no reply', async () => {
     const stream = assemble([{ type: 'response.output_text.delta', delta: 'hi' }])
     expect(stream.isComplete).toBe(false)
     expect(await codeOf(() => stream.reply())).toBe('model_truncated')

@@ -167,20 +167,20 @@ describe('input becomes messages', () => {
     expect(request.unsupported).toEqual([])
   })
 
-  test('instructions come first', () => {
+  test('instructions become the first message', () => {
     expect(read({ instructions: 'Be brief.' }).messages).toEqual([
       { role: 'system', content: 'Be brief.' },
       { role: 'user', content: 'Hi' },
     ])
   })
 
-  test('a request that goes on from a reply needs no input', () => {
+  test('a request that continues a reply needs no input', () => {
     const request = responsesServer.read({ model: 'm', previous_response_id: 'resp_1', input: [] })
     expect(request).toMatchObject({ messages: [], previousReplyId: 'resp_1' })
   })
 })
 
-describe('the rest of a request', () => {
+describe('further fields of a request', () => {
   const cases: [title: string, fields: JsonObject, expected: Partial<DialectRequest>][] = [
     ['nothing', {}, { tools: [], sampling: {}, stream: false, includeUsage: true, wantsLogprobs: false }],
     [
@@ -248,7 +248,7 @@ describe('the rest of a request', () => {
   })
 })
 
-describe('what only this API can say is named', () => {
+describe('fields that only this API supports are listed as unsupported', () => {
   const cases: [fields: JsonObject, name: string][] = [
     [{ tools: [{ type: 'web_search' }] }, 'tools[0].type web_search'],
     [{ tools: [{ type: 'function', name: 'f', defer_loading: true }] }, 'tools[0].defer_loading'],
@@ -288,7 +288,7 @@ describe('what only this API can say is named', () => {
     expect(read(fields).unsupported).toEqual([name])
   })
 
-  test('and kept as it came, so that two that differ are two messages', () => {
+  test('unsupported content is kept unchanged, so that two different inputs differ', () => {
     const file = { type: 'input_file', file_id: 'file_1' }
     const output = { type: 'computer_call_output', call_id: 'c1', output: { type: 'computer_screenshot' } }
     const tools = { type: 'additional_tools', tools: [] }
@@ -306,7 +306,7 @@ describe('what only this API can say is named', () => {
     ])
   })
 
-  test('what a model did with other tools than functions is part of its turn', () => {
+  test('calls of hosted and custom tools are part of the turn of the model', () => {
     const search = { type: 'web_search_call', id: 'ws_1' }
     const patch = { type: 'custom_tool_call', call_id: 'c1', name: 'apply_patch', input: '*** Begin Patch' }
     const others = [search, patch].map((value) => ({ type: 'other', api: 'responses', value }))
@@ -317,13 +317,13 @@ describe('what only this API can say is named', () => {
     expect(read({ input: [...input, thought] }).messages).toHaveLength(1)
   })
 
-  test('up to a limit', () => {
+  test('the number of unsupported fields listed is limited', () => {
     const input = Array.from({ length: 1000 }, () => ({ type: 'web_search_call' }))
     expect(read({ input }).unsupported.length).toBeLessThan(100)
   })
 })
 
-describe('a request that is not valid is refused with the place', () => {
+describe('an invalid request is refused with the path of the field', () => {
   const cases: [fields: JsonObject, param: string][] = [
     [{ model: 3 }, 'model'],
     [{ input: [] }, 'input'],
@@ -371,7 +371,7 @@ describe('a request that is not valid is refused with the place', () => {
 })
 
 describe('a whole reply', () => {
-  test('repeats what was asked for', () => {
+  test('repeats the fields of the request', () => {
     const tools = [{ type: 'function', name: 'add', parameters: { type: 'object' }, strict: true }]
     const asked = {
       instructions: 'Be brief.',
@@ -410,7 +410,7 @@ describe('a whole reply', () => {
     })
   })
 
-  test('has its items in order, under ids of its own', () => {
+  test('has its items in order, with ids derived from its own', () => {
     const started = head()
     const own = started.id.slice('resp_'.length)
     const message: AssistantMessage = {
@@ -464,30 +464,30 @@ describe('a whole reply', () => {
     })
   })
 
-  test('that says nothing is still one when it comes back', () => {
+  test('without text is read back as an empty message', () => {
     const message: AssistantMessage = { role: 'assistant', content: '' }
     const { output } = responsesServer.whole(head(), replyOf(message))
     expect(read({ input: output as JsonObject[] }).messages).toEqual([message])
   })
 })
 
-describe('reasoning that a client carries along', () => {
+describe('reasoning that a client sends back', () => {
   const message: AssistantMessage = { role: 'assistant', content: 'Hi', reasoning_content: 'Hm… 🤔' }
 
-  test('comes back from the encoded field alone', () => {
+  test('is read from the encoded field alone', () => {
     const { output } = responsesServer.whole(head({ include: ['reasoning.encrypted_content'] }), replyOf(message))
     const [reasoning, text] = output as [JsonObject, JsonObject]
     const input = [{ type: 'reasoning', summary: [], encrypted_content: reasoning['encrypted_content'] }, text]
     expect(read({ input })).toMatchObject({ messages: [message], unsupported: [] })
   })
 
-  test('is not encoded for who did not ask', () => {
+  test('is not encoded unless requested', () => {
     const { output } = responsesServer.whole(head(), replyOf(message))
     expect(output).not.toContainEqual(expect.objectContaining({ encrypted_content: expect.anything() }))
   })
 })
 
-describe('items that are only referred to', () => {
+describe('item references', () => {
   const message: AssistantMessage = {
     role: 'assistant',
     content: 'Text',
@@ -506,30 +506,30 @@ describe('items that are only referred to', () => {
   }
   const readKept = (input: JsonObject[]) => responsesServer.read({ model: 'm', input }, { replies: memory })
 
-  test('are read as if they had been sent', () => {
+  test('are read like the items themselves', () => {
     const input = refer(`rs_${ownId}`, `msg_${ownId}`, `fc_${ownId}_0`, `fc_${ownId}_1`)
     expect(JSON.stringify(readKept(input).messages)).toBe(JSON.stringify([message]))
     expect(readKept(input).unsupported).toEqual([])
   })
 
-  test.each([undefined, null])('of type %s, too', (type) => {
+  test.each([undefined, null])('with the type %s are accepted', (type) => {
     const ids = [`rs_${ownId}`, `msg_${ownId}`, `fc_${ownId}_0`, `fc_${ownId}_1`]
     expect(readKept(ids.map((id) => ({ id, type }))).messages).toEqual([message])
     const { providerContent } = readKept([{ id: `msg_${otherId}`, type }])
     expect(providerContent).toEqual(['input[0].type item_reference'])
   })
 
-  test('by ids that somebody else made', () => {
+  test('with ids of another server are resolved', () => {
     const input = refer(`rs_${ownId}`, `msg_${ownId}`, `fc_${ownId}_0`, 'fc_theirs')
     expect(readKept(input).messages).toEqual([message])
   })
 
-  test('beside calls that were sent without an id', () => {
+  test('are accepted beside calls sent without an id', () => {
     const sent = [1, 2].map((n) => ({ type: 'function_call', call_id: `c${n}`, name: 'add', arguments: '{"a":1}' }))
     expect(readKept([...refer(`rs_${ownId}`, `msg_${ownId}`, `msg_${ownId}_1`), ...sent]).messages).toEqual([message])
   })
 
-  test('are named if nobody knows them', () => {
+  test('are listed as unsupported if the item is unknown', () => {
     const request = readKept(refer(`msg_${otherId}`))
     expect(request).toMatchObject({
       unsupported: request.providerContent,
@@ -537,7 +537,7 @@ describe('items that are only referred to', () => {
     })
   })
 
-  test('may be what only this API has words for', () => {
+  test('to items that only this API supports are listed as unsupported', () => {
     const { messages, unsupported, providerContent } = readKept(refer(`rs_${ownId}`, 'ws_theirs', `msg_${ownId}`))
     const others = [{ type: 'other', api: 'responses', value: search }]
     expect(messages).toEqual([{ role: 'assistant', content: 'Text', reasoning_content: 'Hm.', others }])
@@ -549,7 +549,7 @@ describe('items that are only referred to', () => {
 describe('errors', () => {
   const error = new MillraceError('model_rejected', 'input must be a string', { data: { status: 400, param: 'input' } })
 
-  test("have OpenAI's shape", () => {
+  test('have the OpenAI format', () => {
     expect(responsesServer.error(error)).toEqual({
       status: 400,
       headers: {},
@@ -564,7 +564,7 @@ describe('errors', () => {
     })
   })
 
-  test('in a stream are an event that can be read in both ways', () => {
+  test('in a stream are one event that fits both formats', () => {
     const { name, data } = responsesServer.streamError(error)
     expect(name).toBe('error')
     expect(data).toMatchObject({ type: 'error', message: 'input must be a string', error: { param: 'input' } })

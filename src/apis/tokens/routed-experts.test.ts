@@ -49,7 +49,7 @@ test.each([
   expect(readExperts(value)).toEqual(expected)
 })
 
-test('in the places where SGLang puts them', () => {
+test('routed experts are found in both places where SGLang writes them', () => {
   const value = base64(Int32Array.of(1, 2))
   for (const key of ['sgl_ext', 'meta_info']) {
     expect(scanned(value, (experts) => ({ [key]: { routed_experts: experts } }))?.experts).toEqual(Uint8Array.of(1, 2))
@@ -70,7 +70,7 @@ test.each([
   ['a number that is too large', { data: base64(BigInt64Array.of(2n ** 40n)), shape: [1], dtype: 'int64' }],
   ['a NumPy file of something else', numpyFile('<f4', '(6,)', Int32Array.from(six))],
   ['nothing', null],
-])('%s is left in the document', (_name, value) => {
+])('routed experts of the form %s stay in the document', (_name, value) => {
   expect(scanned(value)).toBeUndefined()
   expect(readExperts(value)).toBeUndefined()
 })

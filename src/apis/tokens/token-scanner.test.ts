@@ -130,7 +130,7 @@ function restored(rest: unknown, { promptIds, ids, logprobs, routedExperts }: To
 }
 
 describe('a scan', () => {
-  test('and the rest make the document that JSON.parse makes, whatever it is', () => {
+  test('and its rest together give the same document as JSON.parse', () => {
     let taken = 0
     for (let seed = 0; seed < 6_000; seed += 1) {
       const random = seededRandom(seed)
@@ -147,7 +147,7 @@ describe('a scan', () => {
     expect(taken).toBeGreaterThan(5_000)
   })
 
-  test('takes what is written in the usual way', () => {
+  test('reads tokens in the usual format', () => {
     const body = {
       prompt_token_ids: [],
       choices: [{ token_ids: [0, 2 ** 31 - 1], logprobs: { content: [{ logprob: -0.5 }, { logprob: -0 }] } }],
@@ -179,7 +179,7 @@ describe('a scan', () => {
       '{"choices":[{"logprobs":{"content":[{"logprob":-1}],"refusal":null}}]}',
       '{"choices":[{"logprobs":{"refusal":null}}]}',
     ],
-  ])('leaves the bytes around what it takes: %s', (_place, json, left) => {
+  ])('keeps the bytes around the tokens: %s', (_place, json, left) => {
     expect(scanReply(Buffer.from(json)).rest).toBe(left)
   })
 
@@ -193,7 +193,7 @@ describe('a scan', () => {
     ['experts in an object that comes again', '{"choices":[{"meta_info":{"routed_experts":[[[1]]]},"meta_info":{}}]}'],
     ['the same in an entry', '{"choices":[{"logprobs":{"content":[{"logprob":-1,"log\\u0070rob":-2}]}}]}'],
     ['lists below the top', '[{"choices":[{"token_ids":[1,2]}]}]'],
-  ])('is not fooled by %s', (_name, json) => {
+  ])('is not misled by %s', (_name, json) => {
     expect(scanReply(Buffer.from(json))).toEqual({ tokens: {}, rest: json })
   })
 
@@ -204,12 +204,12 @@ describe('a scan', () => {
     '[{"logprob":1},]',
     '[{"logprob":1},}]',
     '[{"logprob":1},{"logprob":2]',
-  ])('does not take %s for log-probabilities', (content) => {
+  ])('does not read %s as log-probabilities', (content) => {
     const json = `{"choices":[{"logprobs":{"content":${content}}}]}`
     expect(scanReply(Buffer.from(json))).toEqual({ tokens: {}, rest: json })
   })
 
-  test('keeps what is nested too deeply in one piece', () => {
+  test('leaves a document with very deep nesting unchanged', () => {
     const json = `{"choices":[{"token_ids":[1]}],"deep":${'['.repeat(5_000)}${']'.repeat(5_000)}}`
     expect(scanReply(Buffer.from(json))).toEqual({ tokens: {}, rest: json })
   })

@@ -17,7 +17,7 @@ const collected = (chunks: readonly Buffer[]): ReplyBytes => {
   return bytes
 }
 
-test('is the chunks, joined', () => {
+test('the bytes are the chunks joined', () => {
   expect(collected([]).joined()).toHaveLength(0)
   const one = read(10, 1)
   expect(collected([one]).joined()).toBe(one)
@@ -26,7 +26,7 @@ test('is the chunks, joined', () => {
   expect(two.joined()).toEqual(Buffer.concat([read(10, 1), read(5, 2)]))
 })
 
-test('gives away whole reads as they are, and copies the rest', () => {
+test('give() transfers whole reads and copies the others', () => {
   const shared = read(60_000, 4)
   const chunks = [
     read(65_536, 1),
@@ -48,13 +48,13 @@ test('gives away whole reads as they are, and copies the rest', () => {
   expect(shared).toHaveLength(60_000)
 })
 
-test('is empty once it was given away', () => {
+test('give() returns nothing the second time', () => {
   const bytes = collected([read(70_000, 1), read(70_000, 2)])
   bytes.give()
   expect(bytes.give()).toEqual([])
 })
 
-test('what was joined before is given away without another copy', () => {
+test('give() transfers joined bytes without another copy', () => {
   const bytes = collected([read(70_000, 1), read(70_000, 2)])
   const joined = bytes.joined()
   const given = bytes.give()
@@ -76,7 +76,7 @@ const body = (count: number): Record<string, unknown> => ({
 const bytesOf = (count: number): Uint8Array<ArrayBuffer> => new Uint8Array(Buffer.from(JSON.stringify(body(count))))
 
 describe('the pool', () => {
-  test('takes the bytes and gives back typed arrays', async () => {
+  test('takes bytes and returns typed arrays', async () => {
     const pool = new DecodePool()
     await using _hold = pool.hold()
     // Two pieces lie in the same memory, and one ends within a number.
@@ -95,7 +95,7 @@ describe('the pool', () => {
     expect(pool.status()).toMatchObject({ threads: 1, decoded: 1, queued: 0, running: 0 })
   })
 
-  test("takes this worker's share of the cores, also if it was made before that was known", async () => {
+  test('takes the share of cores of its worker, also if it is set later', async () => {
     const pool = new DecodePool()
     await using _hold = pool.hold()
     shareWith({ onMachine: availableParallelism(), inProcess: 1 })
@@ -108,7 +108,7 @@ describe('the pool', () => {
     }
   })
 
-  test('refuses what does not fit beside what it has, and what nobody holds it for', async () => {
+  test('refuses bytes over its limit, and all bytes while it has no holder', async () => {
     const pool = new DecodePool({ maxThreads: 1, maxBytes: 50_000 })
     expect(pool.accepts(10)).toBe(false)
     await using _hold = pool.hold()
@@ -122,7 +122,7 @@ describe('the pool', () => {
     expect(pool.status()).toMatchObject({ decoded: 2 })
   })
 
-  test('decodes nothing on threads that cannot start', async () => {
+  test('decodes nothing if its threads cannot start', async () => {
     const pool = new DecodePool({ maxThreads: 1, entry: new URL('data:text/javascript,throw 1') })
     await using _hold = pool.hold()
     for (let round = 0; round < 3; round += 1) {
@@ -142,7 +142,7 @@ describe('the pool', () => {
     expect(pool.status()).toMatchObject({ threads: 1, decoded: 1, running: 0, queued: 0 })
   })
 
-  test('ends with the last who holds it, once, and starts again for the next', async () => {
+  test('ends when its last holder leaves, and starts again for the next', async () => {
     const before = { threads: runningThreads(), resources: activeResources() }
     const pool = new DecodePool()
     const first = pool.hold()
@@ -166,7 +166,7 @@ describe('the pool', () => {
 describe('a backend', () => {
   const long = Math.ceil(offLoopBytes / 20)
 
-  test('reads a long reply on a thread, as it reads a short one', async () => {
+  test('reads a long reply on a thread, with the same result as a short one', async () => {
     await using server = await ScriptedServer.start((response) => sendJson(response, body(long)))
     await using backend = openBackend(server.url)
     const before = decodePool.status().decoded
@@ -196,7 +196,7 @@ describe('a backend', () => {
     expect(codes).toEqual(['model_malformed', 'model_overloaded', 'model_truncated', 'model_malformed'])
   })
 
-  test('that is given up while its reply is decoded says so at once, and keeps its connection', async () => {
+  test('whose call is aborted during decoding rejects at once and keeps its connection', async () => {
     await using server = await ScriptedServer.start((response, request) => {
       sendJson(response, request.body.includes('short') ? chatReply('short') : body(20 * long))
     })
@@ -213,7 +213,7 @@ describe('a backend', () => {
     expect(await server.openConnections()).toBe(1)
   })
 
-  test('needs no thread when nobody asked for tokens', async () => {
+  test('needs no thread if tokens are not requested', async () => {
     await using server = await ScriptedServer.start((response) => sendJson(response, body(long)))
     await using backend = openBackend(server.url)
     const before = decodePool.status()

@@ -51,11 +51,11 @@ async function sendCut(response: ServerResponse, bytes: Buffer, cuts: readonly n
   response.end()
 }
 
-describe('the deltas of a stream', () => {
+describe('the events of a stream', () => {
   test.each([
     { api: 'chat', eventsOf: chatEvents },
     { api: 'responses', eventsOf: responsesEvents },
-  ] as const)('come to the whole message, wherever its bytes are cut: $api', async ({ api, eventsOf }) => {
+  ] as const)('hold deltas that add up to the message wherever bytes are cut: $api', async ({ api, eventsOf }) => {
     const messages = Array.from({ length: 40 }, (_, seed) => randomMessage(seededRandom(seed)))
     let turn = 0
     await using server = await ScriptedServer.start((response) => {
@@ -83,7 +83,7 @@ describe('the deltas of a stream', () => {
     }
   })
 
-  test('go with the event they are of, which also says when nothing can be lost any more', async () => {
+  test('hold their deltas, and tell when the reply can no longer be lost', async () => {
     const sink = new CollectingSink()
     await exchange(
       (response) =>
@@ -108,7 +108,7 @@ describe('the deltas of a stream', () => {
     expect(done).toMatchObject({ data: '[DONE]', document: undefined })
   })
 
-  test('arrive one by one, not when all is there', async () => {
+  test('arrive one by one, not at the end', async () => {
     const { promise: taken, resolve } = Promise.withResolvers<void>()
     const sink = new CollectingSink(() => {
       resolve()
@@ -126,7 +126,7 @@ describe('the deltas of a stream', () => {
     expect(reply.message.content).toBe('ab')
   })
 
-  test('come together if they were read together, also those before one that is broken', async () => {
+  test('of one read arrive together, also those before a broken event', async () => {
     const sink = new CollectingSink()
     const events = chatChunk({ content: 'a' }) + chatChunk({ content: 'b' }) + chatChunk({ content: 'c' })
     const code = await codeOf(() =>
@@ -137,7 +137,7 @@ describe('the deltas of a stream', () => {
     expect(sink.partials).toMatchObject([{ message: { content: 'abc' } }])
   })
 
-  test('may be as long as a whole reply: the last one of Responses repeats all that was said', async () => {
+  test('may be as long as a whole reply, as in the last event of Responses', async () => {
     const content = 'x'.repeat(9 * 1024 * 1024)
     const item = { id: 'msg', type: 'message', content: [{ type: 'output_text', text: content }] }
     const events = [
@@ -153,14 +153,14 @@ describe('the deltas of a stream', () => {
     expect(sink.events).toHaveLength(events.length)
   })
 
-  test('a server that answers whole sends no events', async () => {
+  test('are not sent if the server answers with a whole reply', async () => {
     const sink = new CollectingSink()
     const reply = await exchange((response) => sendJson(response, chatReply('plain')), { sink })
     expect(reply.message.content).toBe('plain')
     expect(sink.events).toEqual([])
   })
 
-  test('without the long lists of tokens, which are taken out', async () => {
+  test('come without the long token lists, which are read separately', async () => {
     const promptIds = Array.from({ length: 3000 }, (_, index) => index)
     const first = { prompt_token_ids: promptIds, choices: [{ index: 0, delta: { content: 'a' }, token_ids: [7] }] }
     const sink = new CollectingSink()
@@ -193,8 +193,8 @@ class SlowSink extends CollectingSink {
   }
 }
 
-describe('a sink that takes no more', () => {
-  test('stops the server, holds no more than a read, and goes on where it was', async () => {
+describe('a sink that accepts no more events', () => {
+  test('pauses the server, keeps at most one read, and resumes at the same place', async () => {
     const event = chatChunk({ content: 'x'.repeat(64 * 1024) })
     const total = 512
     let written = 0
@@ -223,7 +223,7 @@ describe('a sink that takes no more', () => {
     expect(sink.events).toHaveLength(total + 1)
   })
 
-  test('costs the server none of its time', async () => {
+  test('does not use up the timeouts of the server', async () => {
     using time = new FakeClock('timeouts')
     const sink = new SlowSink(2)
     await using server = await ScriptedServer.start(async (response) => {
@@ -241,7 +241,7 @@ describe('a sink that takes no more', () => {
     expect((await pending).message.content).toBe('abc')
   })
 
-  test('and never does again is given up, which is no fault of the server', async () => {
+  test('and never resumes fails its call as cancelled, not as a fault of the server', async () => {
     const sink = new CollectingSink(() => false)
     await using server = await ScriptedServer.start((response) => {
       beginStream(response).write(chatChunk({ content: 'a' }))
@@ -252,7 +252,7 @@ describe('a sink that takes no more', () => {
     expect(sink.partials).toEqual([{ message: { role: 'assistant', content: 'a' } }])
   })
 
-  test('can be aborted meanwhile; a late resume does nothing, and nothing is left', async () => {
+  test('can be aborted; a late resume has no effect, and no resource is left', async () => {
     const before = activeResources()
     {
       await using server = await ScriptedServer.start((response) => {
@@ -272,7 +272,7 @@ describe('a sink that takes no more', () => {
     expect(await leftSince(before)).toEqual([])
   })
 
-  test('hears of a connection that was reset at once, and of one that was closed when it reads on', async () => {
+  test('gets a connection reset at once, and a closed connection when it resumes', async () => {
     let response: ServerResponse | undefined
     await using server = await ScriptedServer.start((opened) => {
       response = opened
@@ -295,7 +295,7 @@ describe('a sink that takes no more', () => {
     expect(partials.map(({ message }) => message.content)).toEqual(['a', 'a'])
   })
 
-  test('may say so and resume before it returns', async () => {
+  test('may resume before it returns', async () => {
     const sink = new CollectingSink((_event, resume) => {
       resume()
       return false
@@ -311,7 +311,7 @@ describe('a sink that takes no more', () => {
     expect(reply.message.content).toBe('ab')
   })
 
-  test('may resume from within the events of another', async () => {
+  test('may be resumed during the events of another call', async () => {
     const held = new SlowSink()
     await using server = await ScriptedServer.start(async (response) => {
       beginStream(response).write(chatChunk({ content: 'a' }))
@@ -353,7 +353,7 @@ describe('a reply that breaks off', () => {
       'model_overloaded',
     ],
     ['silence', (response) => response.write(half), 'model_timeout'],
-  ])('by %s', async (_name, end, code) => {
+  ])('by %s gives its partial message', async (_name, end, code) => {
     const sink = new CollectingSink()
     const send = (): Promise<unknown> =>
       exchange((response) => end(beginStream(response)), { sink }, { idleTimeoutMs: 100 })
@@ -361,7 +361,7 @@ describe('a reply that breaks off', () => {
     expect(sink.partials).toEqual([partial])
   })
 
-  test('by an abort, which the server sees at once', async () => {
+  test('by an abort closes the connection at once', async () => {
     await using server = await ScriptedServer.start((response) => void beginStream(response).write(half))
     await using backend = openBackend(server.url)
     const controller = new AbortController()
@@ -375,7 +375,7 @@ describe('a reply that breaks off', () => {
     await server.requests[0]?.closed
   })
 
-  test('by an abort from within an event gets no further ones, and leaves nothing', async () => {
+  test('by an abort during an event gets no further events and leaves no resource', async () => {
     const before = activeResources()
     {
       const { promise: taken, resolve } = Promise.withResolvers<void>()
@@ -400,7 +400,7 @@ describe('a reply that breaks off', () => {
     expect(await leftSince(before)).toEqual([])
   })
 
-  test('has the tokens that came, up to the first event whose make no sense', async () => {
+  test('has the tokens received before the first event with invalid ones', async () => {
     const chunk = (more: object): string =>
       `data: ${JSON.stringify({ choices: [{ index: 0, delta: { content: 'a' }, ...more }] })}\n\n`
     const whole = chunk({ token_ids: [1, 2], logprobs: { content: [{ logprob: -1 }, { logprob: -2 }] } })
@@ -417,7 +417,7 @@ describe('a reply that breaks off', () => {
     ])
   })
 
-  test('of Responses is what its pieces said', async () => {
+  test('of Responses has a message joined from its deltas', async () => {
     const message = randomMessage(seededRandom(7))
     const events = responsesEvents(message).slice(0, -1)
     const sink = new CollectingSink()
@@ -428,7 +428,7 @@ describe('a reply that breaks off', () => {
     expect(sink.partials).toEqual([{ message }])
   })
 
-  test('before its first event is not told of at all', async () => {
+  test('before its first event is not reported to the sink', async () => {
     const sink = new CollectingSink()
     const endings: Handler[] = [
       (response) => beginStream(response).end(),
@@ -439,7 +439,7 @@ describe('a reply that breaks off', () => {
     expect(sink).toMatchObject({ events: [], partials: [] })
   })
 
-  test('because its sink throws fails as that', async () => {
+  test('because its sink throws fails with the error of the sink', async () => {
     const sink = new CollectingSink(() => {
       throw new Error('no room')
     })
@@ -449,10 +449,10 @@ describe('a reply that breaks off', () => {
   })
 })
 
-describe('a body of its own', () => {
+describe('a client body', () => {
   const body = Buffer.from('{"model":"m",  "messages":[], "made_up":1}')
 
-  test('is sent as it is, and the reply comes back as it was written', async () => {
+  test('is sent unchanged, and the reply is returned as it was written', async () => {
     const text = JSON.stringify(chatReply('hé'), null, 1)
     await using server = await ScriptedServer.start((response) =>
       response.writeHead(200, { 'content-type': 'application/json' }).end(text),
@@ -465,7 +465,7 @@ describe('a body of its own', () => {
     expect(await backend.send(ask())).not.toHaveProperty('raw')
   })
 
-  test('long lists of tokens are missing from it, on the loop and from a thread', async () => {
+  test('gets a raw reply without long token lists, read on the loop or on a thread', async () => {
     for (const count of [3_000, 12_000]) {
       const ids = Array.from({ length: count }, (_, index) => index)
       const reply = await exchange((response) => sendJson(response, chatReply('a', { prompt_token_ids: ids })), {
@@ -477,7 +477,7 @@ describe('a body of its own', () => {
     }
   })
 
-  test('a stream has events instead', async () => {
+  test('gets events instead of a raw reply in a stream', async () => {
     const events: ReplyEvent[] = []
     const sink = new CollectingSink((event) => events.push(event) > 0)
     const reply = await exchange((response) => beginStream(response).end(chatChunk({ content: 'a' }, 'stop')), {

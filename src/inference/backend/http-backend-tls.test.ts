@@ -12,7 +12,7 @@ import { ScriptedServer, chatReply, sendJson } from '../../../test/support/infer
 import { testCertificate, testCertificateKey } from '../../../test/support/inference/test-certificate.ts'
 
 describe('certificates and proxies', () => {
-  test('an unknown authority is named as the reason; caFile makes it known', async () => {
+  test('an unknown authority is named as the reason, and caFile makes it known', async () => {
     await using secure = await startTls()
     await using stranger = openBackend(secure.url)
     const error = await failureOf(() => stranger.send(ask()))
@@ -28,7 +28,7 @@ describe('certificates and proxies', () => {
     )
   })
 
-  test('TLS where there is none', async () => {
+  test('TLS to a server without TLS fails with a clear reason', async () => {
     await using server = await ScriptedServer.start((response) => sendJson(response, chatReply('x')))
     await using backend = openBackend(server.url.replace('http:', 'https:'))
     const error = await failureOf(() => backend.send(ask()))
@@ -53,7 +53,7 @@ describe('certificates and proxies', () => {
     expect(await codeOf(() => excepted.send(ask()))).toBe('model_connect')
   })
 
-  test('a proxy is asked for no more at once than there may be connections', async () => {
+  test('requests through a proxy do not exceed the connection limit', async () => {
     const held: ServerResponse[] = []
     await using server = await ScriptedServer.start((response) => void held.push(response))
     await using proxy = await ProxyServer.start({ plain: server.origin })
@@ -72,7 +72,7 @@ describe('certificates and proxies', () => {
     expect(most).toBe(2)
   })
 
-  test('a proxy that wants a name is said to be the one who does, and not asked again', async () => {
+  test('a proxy that requires authentication is named in the error and not asked again', async () => {
     const refusing = createProxy((request, response) => {
       request.resume()
       response.writeHead(407).end()
@@ -91,7 +91,7 @@ describe('certificates and proxies', () => {
     }
   })
 
-  test('a proxy that never opens the tunnel is given up as a server that takes no connection is', async () => {
+  test('a proxy that never opens the tunnel fails like a server that accepts no connection', async () => {
     await using proxy = await ProxyServer.start({})
     const env = { HTTPS_PROXY: proxy.url }
     await using backend = openBackend('https://model.test/v1', { env, connectTimeoutMs: 100 })

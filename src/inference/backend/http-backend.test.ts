@@ -30,7 +30,7 @@ const beginStream: Handler = (response) => {
 }
 
 describe('a request', () => {
-  test('carries the key, the session, the headers of the config and, when repeated, the count', async () => {
+  test('carries the key, the session, the configured headers and the retry count', async () => {
     await using server = await ScriptedServer.start((response) => sendJson(response, chatReply('hello')))
     await using backend = openBackend(server.url, { env: { OPENAI_API_KEY: 'secret' }, headers: { 'x-team': 'blue' } })
     expect(backend.name).toBe(new URL(server.url).host)
@@ -54,7 +54,7 @@ describe('a request', () => {
     expect(JSON.parse(first?.body ?? '')).toEqual({ model: 'm', messages: [{ role: 'user', content: 'hi' }] })
   })
 
-  test('has the headers of the config instead of its own, not beside them', async () => {
+  test('replaces its own headers with the configured ones', async () => {
     await using server = await ScriptedServer.start((response) => sendJson(response, chatReply('hello')))
     const headers = { 'User-Agent': 'mine', Accept: 'a/b', 'X-Session-Id': 'fixed', Authorization: 'Basic x' }
     await using backend = openBackend(server.url, { headers })
@@ -71,7 +71,7 @@ describe('a request', () => {
     expect(server.requests).toHaveLength(2)
   })
 
-  test('without a key says EMPTY, keeps the query of the url and reuses connections', async () => {
+  test('without a key sends EMPTY, keeps the query of the url and reuses connections', async () => {
     await using server = await ScriptedServer.start((response) => sendJson(response, chatReply('x')))
     await using backend = openBackend(`${server.origin}/deployments/a/?api-version=1`)
     for (let index = 0; index < 10; index += 1) await backend.send(ask())
@@ -81,7 +81,7 @@ describe('a request', () => {
     expect(await server.openConnections()).toBeLessThanOrEqual(2)
   })
 
-  test('speaks Responses when told to', async () => {
+  test('uses the Responses API if configured', async () => {
     await using server = await ScriptedServer.start((response) => {
       sendJson(response, {
         status: 'completed',
@@ -93,7 +93,7 @@ describe('a request', () => {
     expect(server.requests[0]?.path).toBe('/v1/responses')
   })
 
-  test('never opens more connections than it may', async () => {
+  test('never opens more connections than configured', async () => {
     await using server = await ScriptedServer.start((response) => sendJson(response, chatReply('x')))
     await using backend = openBackend(server.url, { options: { connections: 3 } })
     await Promise.all(Array.from({ length: 40 }, () => backend.send(ask())))
@@ -103,7 +103,7 @@ describe('a request', () => {
 })
 
 describe('a stream', () => {
-  test('is put together, and its first token is timed', async () => {
+  test('is assembled, and the time of its first token is measured', async () => {
     const reply = await exchange(
       (response, request) => {
         void beginStream(response, request)
@@ -121,7 +121,7 @@ describe('a stream', () => {
     ['no type', {}, ''],
     ['that of plain text', { 'content-type': 'text/plain' }, ': hello\n\n'],
     ['capitals', { 'content-type': 'Text/Event-Stream' }, 'event: message\n'],
-  ])('under %s is still a stream', async (_name, headers, opening) => {
+  ])('with this content type is still read as a stream: %s', async (_name, headers, opening) => {
     const sink = new CollectingSink()
     await using server = await ScriptedServer.start((response) => {
       response.writeHead(200, headers)
@@ -133,12 +133,12 @@ describe('a stream', () => {
     expect(sink.message.content).toBe('hello')
   })
 
-  test('that a server turned into plain JSON is read as that', async () => {
+  test('that a server answers with plain JSON is read as a whole reply', async () => {
     const reply = await exchange((response) => sendJson(response, chatReply('plain')), { stream: true })
     expect(reply.message.content).toBe('plain')
   })
 
-  test('that merely ends is not complete', async () => {
+  test('that ends without a finish reason is truncated', async () => {
     const endings: Record<string, Handler> = {
       'clean end': (response) => response.end(chatChunk({ content: 'half' })),
       '[DONE] without a finish reason': (response) => response.end(`${chatChunk({ content: 'half' })}data: [DONE]\n\n`),
@@ -161,7 +161,7 @@ describe('a stream', () => {
     }
   })
 
-  test('that is lost after its finish reason has lost nothing', async () => {
+  test('whose connection is lost after its finish reason is complete', async () => {
     const reply = await exchange(
       (response, request) => {
         void beginStream(response, request)
@@ -172,7 +172,7 @@ describe('a stream', () => {
     expect(reply.message.content).toBe('all')
   })
 
-  test('that stays open after its end is given back when it has been idle', async () => {
+  test('that stays open after its end is released after the idle timeout', async () => {
     const reply = await exchange(
       (response, request) => {
         void beginStream(response, request)
@@ -183,7 +183,7 @@ describe('a stream', () => {
     expect(reply.message.content).toBe('all')
   })
 
-  test('with an error in it fails as that error', async () => {
+  test('with an error in it fails with that error', async () => {
     const send = (): Promise<unknown> =>
       exchange(
         (response, request) => {
@@ -196,8 +196,8 @@ describe('a stream', () => {
   })
 })
 
-describe('what goes wrong', () => {
-  test('an error status is classified, with what the server asked for', async () => {
+describe('failures', () => {
+  test('an error status is classified, with the delay that the server asked for', async () => {
     const error = await failureOf(() =>
       exchange((response) => {
         response.writeHead(429, { 'retry-after': '3' }).end('{"error":{"message":"slow down"}}')
@@ -206,7 +206,7 @@ describe('what goes wrong', () => {
     expect(error).toMatchObject({ code: 'model_rate_limited', data: { status: 429, retryAfterMs: 3000 } })
   })
 
-  test('an error whose body is cut keeps its status', async () => {
+  test('an error with a truncated body keeps its status', async () => {
     const code = await codeOf(() =>
       exchange((response) => {
         response.writeHead(503, { 'content-length': '100' })
@@ -222,7 +222,7 @@ describe('what goes wrong', () => {
     ['empty', {}, '', 'model_truncated'],
     ['broken JSON', {}, '{"choices": nope}', 'model_malformed'],
     ['a web page', { 'content-type': 'text/html' }, '<html>hello</html>', 'model_malformed'],
-  ])('a body that is %s', async (_name, headers, body, code) => {
+  ])('a body that is %s fails', async (_name, headers, body, code) => {
     const send = (): Promise<unknown> =>
       exchange((response) => {
         response.writeHead(200, headers)
@@ -232,7 +232,7 @@ describe('what goes wrong', () => {
     expect(await codeOf(send)).toBe(code)
   })
 
-  test.each(['application/json', 'text/event-stream'])('a compressed %s, which nobody asked for', async (type) => {
+  test.each(['application/json', 'text/event-stream'])('a compressed %s that was not requested fails', async (type) => {
     const packed = gzipSync(JSON.stringify(chatReply('hello')))
     await using server = await ScriptedServer.start((response) => {
       if (server.requests.length > 1) return sendJson(response, chatReply('plain'))
@@ -254,7 +254,7 @@ describe('what goes wrong', () => {
     ['a reply that is scanned for tokens', [JSON.stringify(chatReply('caf~'.repeat(2_000)))], {}, true],
     ['a reply that a thread reads', [JSON.stringify(chatReply('caf~'.repeat(20_000)))], {}, true],
     ['an event of a stream', [chatChunk({ content: 'good' }), chatChunk({ content: 'caf~' })], { stream: true }, false],
-  ])('%s that is not UTF-8 fails, and nothing is replaced', async (_name, pieces, setting, captureTokens) => {
+  ])('%s that is not UTF-8 fails without replacement characters', async (_name, pieces, setting, captureTokens) => {
     await using server = await ScriptedServer.start((response) => {
       const type = pieces.length > 1 ? 'text/event-stream' : 'application/json'
       response.writeHead(200, { 'content-type': type })
@@ -275,7 +275,7 @@ describe('what goes wrong', () => {
   test.each([
     ['a reply', 'application/json', {}],
     ['an event of a stream', 'text/event-stream', { stream: true }],
-  ])('%s without end is given up, and is said to be too large', async (_name, type, setting) => {
+  ])('%s without end is aborted and reported as too large', async (_name, type, setting) => {
     const piece = Buffer.alloc(4 * 1024 * 1024, ' ')
     const send = (): Promise<unknown> =>
       exchange(async (response) => {
@@ -287,12 +287,12 @@ describe('what goes wrong', () => {
     expect(await failureOf(send)).toMatchObject({ code: 'model_malformed', message: expect.stringContaining(said) })
   })
 
-  test('a server that never answers, and one that falls silent', async () => {
+  test('a server that never answers, or becomes silent, times out', async () => {
     expect(await codeOf(() => exchange(() => {}, { requestTimeoutMs: 30 }))).toBe('model_timeout')
     expect(await codeOf(() => exchange(beginStream, { stream: true, idleTimeoutMs: 30 }))).toBe('model_timeout')
   })
 
-  test('the idle limit is for silence, not for length', async () => {
+  test('the idle timeout limits silence, not the length of a reply', async () => {
     using time = new FakeClock('timeouts')
     const sink = new CollectingSink()
     await using server = await ScriptedServer.start(async (response, request) => {
@@ -309,7 +309,7 @@ describe('what goes wrong', () => {
     expect(reply.message.content).toBe('aaaaaaaaaa')
   })
 
-  test('nobody listens, the host is unknown, the connection breaks before an answer', async () => {
+  test('a refused connection, an unknown host and a broken connection are classified', async () => {
     await using server = await ScriptedServer.start((response) => response.destroy())
     await using broken = openBackend(server.url)
     expect(await codeOf(() => broken.send(ask()))).toBe('model_connect')
@@ -321,12 +321,12 @@ describe('what goes wrong', () => {
     expect(await codeOf(() => unknown.send(ask()))).toBe('model_connect')
   })
 
-  test('a header that cannot be sent is no fault of the server', async () => {
+  test('an invalid header is reported as a fault of the request, not of the server', async () => {
     await using backend = openBackend('http://127.0.0.1:9/v1', { headers: { 'x-bad': 'a\nb' } })
     expect(await codeOf(() => backend.send(ask()))).toBe('model_rejected')
   })
 
-  test('a closed backend refuses', async () => {
+  test('a closed backend refuses requests', async () => {
     await using server = await ScriptedServer.start(() => {})
     const backend = openBackend(server.url)
     const pending = codeOf(() => backend.send(ask()))
@@ -353,7 +353,7 @@ describe('an abort', () => {
     expect(server.requests).toHaveLength(1)
   })
 
-  test('in the middle of a stream, too', async () => {
+  test('closes the socket during a stream', async () => {
     await using server = await ScriptedServer.start(beginStream)
     await using backend = openBackend(server.url, { stream: true })
     const controller = new AbortController()
@@ -364,7 +364,7 @@ describe('an abort', () => {
     await server.requests[0]?.closed
   })
 
-  test('when the reply is there and waits to be read, too; the connection stays', async () => {
+  test('ends a reply that is received but not yet read, and keeps the connection', async () => {
     await using server = await ScriptedServer.start((response) => sendJson(response, chatReply('x')))
     await using backend = openBackend(server.url, { options: { connections: 1 } })
     const controller = new AbortController()
@@ -383,7 +383,7 @@ describe('an abort', () => {
     expect(second?.closed).toBe(first?.closed)
   })
 
-  test('takes back a request that still waits for a connection', async () => {
+  test('removes a request that waits for a connection', async () => {
     const answers: (() => void)[] = []
     await using server = await ScriptedServer.start((response) => {
       answers.push(() => sendJson(response, chatReply('x')))
@@ -427,7 +427,7 @@ describe('an abort', () => {
   })
 })
 
-test('a list of models that does not end is given up', async () => {
+test('a model list without end is aborted', async () => {
   await using server = await ScriptedServer.start((response) => {
     const more = Buffer.alloc(1024 * 1024, 'x')
     const send = (): void => {

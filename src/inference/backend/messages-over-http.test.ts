@@ -32,7 +32,7 @@ function beginStream(response: ServerResponse): void {
 }
 
 describe('a request', () => {
-  test('carries the key and the version where the API has them', async () => {
+  test('carries the key and the version in the headers of the API', async () => {
     await using server = await ScriptedServer.start((response) => sendJson(response, messagesReply(said)))
     await using backend = openBackend(server.url, { api, env: { OPENAI_API_KEY: 'secret' } })
     await backend.send(ask())
@@ -43,7 +43,7 @@ describe('a request', () => {
     })
   })
 
-  test('or where the config has them', async () => {
+  test('carries the configured key and version headers instead of its own', async () => {
     await using server = await ScriptedServer.start((response) => sendJson(response, messagesReply(said)))
     const headers = { 'X-Api-Key': 'mine', 'Anthropic-Version': '2099-01-01' }
     await using backend = openBackend(server.url, { api, env: { OPENAI_API_KEY: 'secret' }, headers })
@@ -53,7 +53,7 @@ describe('a request', () => {
     expect(JSON.stringify(sent)).not.toContain('secret')
   })
 
-  test("of a client's own goes with what it said about it, unless the config says otherwise", async () => {
+  test('with a client body carries its headers, unless the config overrides them', async () => {
     await using server = await ScriptedServer.start((response) => sendJson(response, messagesReply(said)))
     await using open = openBackend(server.url, { api })
     await using fixed = openBackend(server.url, { api, headers: { 'Anthropic-Version': '2099-01-01' } })
@@ -67,7 +67,7 @@ describe('a request', () => {
   })
 })
 
-describe('an answer', () => {
+describe('a reply', () => {
   test.each([
     [400, 'invalid_request_error', 'max_tokens: 9 > 8', 'model_rejected'],
     [400, 'invalid_request_error', 'prompt is too long: 9 tokens > 8 maximum', 'context_length'],
@@ -78,7 +78,7 @@ describe('an answer', () => {
     [429, 'rate_limit_error', 'x', 'model_rate_limited'],
     [500, 'api_error', 'x', 'model_server_error'],
     [529, 'overloaded_error', 'Overloaded', 'model_overloaded'],
-  ])('of %i %s', async (status, type, message, code) => {
+  ])('with status %i: %s', async (status, type, message, code) => {
     const work = (): Promise<unknown> =>
       exchange((response) => sendJson(response, { type: 'error', error: { type, message }, request_id: 'r' }, status))
     const error = await failureOf(work)
@@ -86,7 +86,7 @@ describe('an answer', () => {
     expect(String(error)).toContain(message)
   })
 
-  test('tells how long to wait', async () => {
+  test('gives the delay before the next try', async () => {
     const error = await failureOf(() =>
       exchange((response) => {
         response.writeHead(429, { 'retry-after': '7', 'content-type': 'application/json' })
@@ -96,14 +96,14 @@ describe('an answer', () => {
     expect(error).toMatchObject({ data: { retryAfterMs: 7000 } })
   })
 
-  test('whole, although a stream was asked for', async () => {
+  test('may be whole although a stream was requested', async () => {
     const reply = await exchange((response) => sendJson(response, messagesReply(said)), { stream: true })
     expect(reply.message.content).toBe('héllo')
   })
 })
 
 describe('a stream', () => {
-  test('cut at any event, cleanly or not, is complete only after its stop reason', async () => {
+  test('cut at any event is complete only after its stop reason', async () => {
     const events = messagesEvents(said).map(eventText)
     let handler: Handler = () => undefined
     await using server = await ScriptedServer.start((response, request) => handler(response, request))
@@ -131,7 +131,7 @@ describe('a stream', () => {
     }
   })
 
-  test('reaches a sink piece by piece', async () => {
+  test('reaches a sink event by event', async () => {
     await using server = await ScriptedServer.start((response) => {
       beginStream(response)
       // One byte at a time: nothing depends on where a packet ends.
@@ -162,7 +162,7 @@ describe('a stream', () => {
     expect(ends.slice(-3)).toEqual([false, true, true])
   })
 
-  test('with an error in it, or with what is no event, fails as that', async () => {
+  test('with an error or an invalid event in it fails with that error', async () => {
     const [first = '', ...rest] = messagesEvents(said).map(eventText)
     const broken: [string, string][] = [
       [eventText({ type: 'error', error: { type: 'overloaded_error', message: 'Overloaded' } }), 'model_overloaded'],
@@ -201,7 +201,7 @@ const script: Block[][] = Array.from({ length: 7 }, (_, turn) => {
 
 describe('a conversation', () => {
   test.each([false, true])(
-    'of 20 messages is what the API accepts, and grows only at its end (stream: %s)',
+    'of 20 messages follows the rules of the API and grows only at its end (stream: %s)',
     async (stream) => {
       let turn = 0
       await using server = await ScriptedServer.start((response, { body }) => {

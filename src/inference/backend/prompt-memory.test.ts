@@ -16,7 +16,7 @@ const bodyOf = (...chunks: readonly Buffer[]): ReplyBytes => {
 const upTo = (count: number, from = 100): number[] => Array.from({ length: count }, (_, index) => from + index)
 
 describe('a session whose prompts grow', () => {
-  test('reads what a scan without memory reads, whatever comes', () => {
+  test('gives the same result as a scan without memory', () => {
     const random = seededRandom(7)
     const below = (limit: number): number => Math.floor(random() * limit)
     // So small that sessions are forgotten and begin again.
@@ -44,14 +44,14 @@ describe('a session whose prompts grow', () => {
     expect(grown).toBeGreaterThan(500)
   })
 
-  test('what was handed out stays as it is, and the long ones share their memory', () => {
+  test('ids already returned stay unchanged, and long lists share memory', () => {
     const memory = new PromptMemory()
     const prompts = [50, 60, 70, 80].map((count) => memory.scan('s', replyWith(upTo(count))).tokens.promptIds)
     expect(prompts.map((ids) => Array.from(ids ?? []))).toEqual([50, 60, 70, 80].map((count) => upTo(count)))
     expect(prompts[3]?.buffer).toBe(prompts[2]?.buffer)
   })
 
-  test('ids that were given away are read anew', () => {
+  test('ids whose buffer was transferred are read again', () => {
     const memory = new PromptMemory()
     const first = memory.scan('s', replyWith(upTo(50))).tokens.promptIds
     first?.buffer.transfer()
@@ -59,7 +59,7 @@ describe('a session whose prompts grow', () => {
     expect(Array.from(again ?? [])).toEqual(upTo(60))
   })
 
-  test('a list that breaks off after what is known is no list', () => {
+  test('a list that is broken after its known part is not accepted', () => {
     const memory = new PromptMemory()
     memory.scan('s', replyWith([1, 2]))
     for (const bad of ['[1,2,]', '[1,2 3]', '[1,2', '[1,2,x]', '[1,2}']) {
@@ -69,8 +69,8 @@ describe('a session whose prompts grow', () => {
   })
 })
 
-describe('how much of a reply is known', () => {
-  test('is the prompt of that session, in however many chunks the reply came', () => {
+describe('the known part of a reply', () => {
+  test('is the prompt of the same session, in any number of chunks', () => {
     const memory = new PromptMemory()
     memory.scan('s', replyWith(upTo(50)))
     const reply = replyWith(upTo(60))
@@ -80,7 +80,7 @@ describe('how much of a reply is known', () => {
     expect(memory.knownBytes('s', bodyOf(Buffer.from('{"choices":[]}')))).toBe(0)
   })
 
-  test('is also what another thread has read, and nothing once the session ended', () => {
+  test('includes ids read by another thread, and is dropped with the session', () => {
     const memory = new PromptMemory()
     memory.learn('s', Buffer.from(upTo(50).join(',')), Int32Array.from(upTo(50)))
     expect(memory.knownBytes('s', bodyOf(replyWith(upTo(60))))).toBeGreaterThan(0)
@@ -88,7 +88,7 @@ describe('how much of a reply is known', () => {
     expect(memory.knownBytes('s', bodyOf(replyWith(upTo(60))))).toBe(0)
   })
 
-  test('is not looked for where it could not be enough', () => {
+  test('is not searched if it could not reach the required length', () => {
     const memory = new PromptMemory()
     memory.scan('s', replyWith(upTo(50)))
     const length = upTo(50).join(',').length
@@ -97,7 +97,7 @@ describe('how much of a reply is known', () => {
     expect(memory.knownBytes('s', body, length - 1)).toBe(length)
   })
 
-  test('stays while its conversation goes on, however many others begin beside it', () => {
+  test('is kept while its conversation continues, however many others begin beside it', () => {
     const memory = new PromptMemory()
     for (let turn = 1; turn <= 10; turn += 1) {
       memory.scan('s', replyWith(upTo(50 + turn)))
@@ -115,7 +115,7 @@ describe('how much of a reply is known', () => {
     expect(memory.knownBytes('s', bodyOf(replyWith(upTo(70))))).toBe(upTo(60).join(',').length)
   })
 
-  test('is nothing for sessions that were not heard of for long', () => {
+  test('is dropped for sessions unused for a long time', () => {
     const memory = new PromptMemory(20_000)
     memory.scan('early', replyWith(upTo(200)))
     for (let each = 0; each < 40; each += 1) memory.scan(`s${each}`, replyWith(upTo(200)))

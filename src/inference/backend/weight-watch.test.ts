@@ -26,7 +26,7 @@ class Questions {
   }
 }
 
-test('many replies need one question, ten seconds after the first of them', async () => {
+test('many replies cause one version request, ten seconds after the first of them', async () => {
   const questions = new Questions()
   const watch = new WeightWatch(questions.ask)
   expect(watch.seen).toBeUndefined()
@@ -41,7 +41,7 @@ test('many replies need one question, ten seconds after the first of them', asyn
   expect(questions.asked).toHaveLength(2)
 })
 
-test('a reply that ends while a question is under way waits for the next one', async () => {
+test('a reply that ends during a version request waits for the next one', async () => {
   const questions = new Questions()
   const watch = new WeightWatch(questions.ask)
   void watch.seen
@@ -57,7 +57,7 @@ test('a reply that ends while a question is under way waits for the next one', a
   expect(await second).toBeUndefined()
 })
 
-test('a server that does not answer is asked no more often, and one without an answer never again', async () => {
+test('a silent server is not asked more often, and one without the endpoint never again', async () => {
   const questions = new Questions()
   const watch = new WeightWatch(questions.ask)
   void watch.seen
@@ -72,7 +72,7 @@ test('a server that does not answer is asked no more often, and one without an a
   expect(questions.asked).toHaveLength(2)
 })
 
-test('closing it ends the wait', async () => {
+test('closing the watch ends the wait', async () => {
   const watch = new WeightWatch(() => Promise.resolve({ version: '1' }))
   const version = watch.versionOf({ version: '1' })
   watch.close()

@@ -15,7 +15,7 @@ const succeed = (limit: AdaptiveLimit, times: number): void => {
   for (let index = 0; index < times; index += 1) limit.onSuccess()
 }
 
-test('a refusal cuts by a fifth, once per episode', async () => {
+test('a rate limit error reduces the limit by a fifth, once per episode', async () => {
   using clock = new FakeClock()
   const { limit, changes } = start(100)
   for (let index = 0; index < 50; index += 1) limit.onRateLimited()
@@ -40,7 +40,7 @@ test('an episode lasts as long as the server asks', async () => {
   expect(permits.limit).toBe(64)
 })
 
-test('it never goes below one', async () => {
+test('the limit never falls below one', async () => {
   using clock = new FakeClock()
   const { limit, permits } = start(4)
   for (let index = 0; index < 20; index += 1) {
@@ -50,7 +50,7 @@ test('it never goes below one', async () => {
   expect(permits.limit).toBe(1)
 })
 
-test('rounds of replies bring it back, never above its start', () => {
+test('successful rounds raise the limit again, never above its start', () => {
   using _clock = new FakeClock()
   const { limit, permits, changes } = start(20)
   limit.onRateLimited()
@@ -63,7 +63,7 @@ test('rounds of replies bring it back, never above its start', () => {
   expect(changes.at(-1)).toEqual([19, 20])
 })
 
-test('refusals at random do not push it to nothing; a full backend does push it down', async () => {
+test('random rate limit errors reduce the limit a little, a full backend strongly', async () => {
   using clock = new FakeClock()
   const settle = async (refused: number): Promise<number> => {
     const { limit, permits } = start(64)
@@ -81,7 +81,7 @@ test('refusals at random do not push it to nothing; a full backend does push it 
   expect(await settle(0.6)).toBeLessThan(4)
 })
 
-test('fixed when told so', () => {
+test('the limit is fixed if configured so', () => {
   const { limit, permits, changes } = start(10, false)
   limit.onRateLimited()
   expect(permits.limit).toBe(10)

@@ -31,7 +31,7 @@ const open = (breaker: CircuitBreaker, failures = 3): void => {
 }
 
 describe('opening', () => {
-  test('takes several failures in a row; an answer starts the count anew', () => {
+  test('needs several failures in a row; an answer restarts the count', () => {
     using _clock = new FakeClock()
     const { breaker, events } = start()
     open(breaker, 2)
@@ -44,7 +44,7 @@ describe('opening', () => {
     expect(events).toEqual(['open after 3'])
   })
 
-  test('excuses what was on its way, but not what has nothing to do with it', () => {
+  test('excuses requests already under way, but not unrelated failures', () => {
     using _clock = new FakeClock()
     const { breaker } = start()
     const [one, two] = [entered(breaker), entered(breaker)]
@@ -55,7 +55,7 @@ describe('opening', () => {
 })
 
 describe('while open', () => {
-  test('one probe at a time, the oldest first, less and less often', async () => {
+  test('one probe at a time, the oldest first, with growing delays', async () => {
     using clock = new FakeClock()
     const { breaker } = start()
     open(breaker)
@@ -77,7 +77,7 @@ describe('while open', () => {
     expect(order).toEqual([0, 1, 2, 3, 4])
   })
 
-  test('without anybody parked the next to come is the probe', async () => {
+  test('if no request waits, the next to arrive is the probe', async () => {
     using clock = new FakeClock()
     const { breaker } = start()
     open(breaker)
@@ -88,7 +88,7 @@ describe('while open', () => {
     expect(breaker.enter()).toBeUndefined()
   })
 
-  test('a probe that is given up is followed by the next one at once', async () => {
+  test('an abandoned probe is replaced at once by the next request', async () => {
     using clock = new FakeClock()
     const { breaker } = start()
     open(breaker)
@@ -98,7 +98,7 @@ describe('while open', () => {
     expect(await second).toMatchObject({ isProbe: true })
   })
 
-  test('a pause that the server asks for is kept, up to a minute', async () => {
+  test('a delay requested by the server is kept, up to a minute', async () => {
     using clock = new FakeClock()
     const { breaker } = start()
     open(breaker, 2)
@@ -109,7 +109,7 @@ describe('while open', () => {
     expect(breaker.canEnter).toBe(true)
   })
 
-  test('who gives up leaves at once', async () => {
+  test('an aborted request stops waiting at once', async () => {
     using clock = new FakeClock()
     const { breaker } = start()
     open(breaker)
@@ -123,7 +123,7 @@ describe('while open', () => {
     expect(clock.timers).toBe(1)
   })
 
-  test('shutting turns everybody away', async () => {
+  test('shut() fails all waiting requests', async () => {
     using clock = new FakeClock()
     const { breaker } = start()
     open(breaker)
@@ -150,7 +150,7 @@ describe('recovering', () => {
     return { breaker, events, passes }
   }
 
-  test('lets two go, then doubles with every round of answers', async () => {
+  test('admits two requests, then doubles with every round of answers', async () => {
     using clock = new FakeClock()
     const { breaker, events, passes } = await recovered(clock, 30)
     expect(events).toEqual(['open after 3', 'recovered with 29'])
@@ -165,7 +165,7 @@ describe('recovering', () => {
     expect(breaker.parked).toBe(0)
   })
 
-  test('newcomers share the allowance', async () => {
+  test('new requests share the allowance with waiting ones', async () => {
     using clock = new FakeClock()
     const { breaker, passes } = await recovered(clock, 1)
     expect(passes).toHaveLength(0)
@@ -174,7 +174,7 @@ describe('recovering', () => {
     expect(breaker.enter()).toBeUndefined()
   })
 
-  test('while it recovers, single failures do not open it, several in a row do', async () => {
+  test('single failures do not open it again, several in a row do', async () => {
     using clock = new FakeClock()
     const { breaker, events, passes } = await recovered(clock, 20)
     breaker.leave(passes.shift() as BreakerPass, 'overloaded')
@@ -186,7 +186,7 @@ describe('recovering', () => {
     expect(breaker.canEnter).toBe(false)
   })
 
-  test('ends when as many may go as are allowed at all', async () => {
+  test('ends when the allowance reaches the limit', async () => {
     using clock = new FakeClock()
     const { breaker, passes } = await recovered(clock, 100, 4)
     for (const pass of passes.splice(0)) breaker.leave(pass, 'answered')
@@ -195,7 +195,7 @@ describe('recovering', () => {
     for (let index = 0; index < 50; index += 1) entered(breaker)
   })
 
-  test('an answer to a request that was still on its way lets it recover, too', async () => {
+  test('an answer to a request under way starts the recovery as well', async () => {
     using clock = new FakeClock()
     const { breaker, events } = start()
     const early = entered(breaker)
@@ -207,7 +207,7 @@ describe('recovering', () => {
     expect(clock.timers).toBe(0)
   })
 
-  test('a request that the server refuses shows that it works', async () => {
+  test('a rejected request shows that the server works', async () => {
     using clock = new FakeClock()
     const { breaker } = start()
     open(breaker)
@@ -218,7 +218,7 @@ describe('recovering', () => {
 })
 
 describe('following another worker', () => {
-  test('a breaker opens with it, unreported, and probes by itself', async () => {
+  test('the breaker opens without an event of its own, and sends its own probes', async () => {
     using clock = new FakeClock()
     const { breaker, events } = start()
     const early = entered(breaker)
@@ -230,7 +230,7 @@ describe('following another worker', () => {
     expect(events).toEqual([])
   })
 
-  test('a breaker that probes recovers with it, and its own probe then says nothing more', async () => {
+  test('a probing breaker recovers with the other one, and ignores the result of its own probe', async () => {
     using clock = new FakeClock()
     const { breaker, events } = start()
     breaker.follow(0)
@@ -242,7 +242,7 @@ describe('following another worker', () => {
     expect([breaker.isOpen, clock.timers, events]).toEqual([false, 0, []])
   })
 
-  test('news that it knows already changes nothing', () => {
+  test('a state that is already known changes nothing', () => {
     using clock = new FakeClock()
     const { breaker } = start()
     breaker.follow(undefined)

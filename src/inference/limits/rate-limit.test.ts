@@ -7,7 +7,7 @@ import { RateLimit } from './rate-limit.ts'
 
 const never = new AbortController().signal
 
-test('requests per minute: a burst of ten seconds, then the rate, in order', async () => {
+test('requestsPerMinute allows a burst of ten seconds, then the rate, in order', async () => {
   using clock = new FakeClock()
   const limit = new RateLimit({ requestsPerMinute: 60, tokensPerMinute: undefined })
   const done: number[] = []
@@ -24,7 +24,7 @@ test('requests per minute: a burst of ten seconds, then the rate, in order', asy
   expect(clock.timers).toBe(0)
 })
 
-test('over an hour the rate holds', async () => {
+test('the rate holds over an hour', async () => {
   using clock = new FakeClock()
   const limit = new RateLimit({ requestsPerMinute: 30, tokensPerMinute: 6000 })
   let taken = 0
@@ -41,7 +41,7 @@ test('over an hour the rate holds', async () => {
   await clock.pass(24 * 60 * 60_000)
 })
 
-test('tokens: estimates are corrected by what was used', async () => {
+test('token estimates are corrected by the actual usage', async () => {
   using clock = new FakeClock()
   const limit = new RateLimit({ requestsPerMinute: undefined, tokensPerMinute: 6000 })
   expect(limit.tryTake(1000)).toBe(true)
@@ -55,7 +55,7 @@ test('tokens: estimates are corrected by what was used', async () => {
   expect(limit.tryTake(1)).toBe(true)
 })
 
-test('a request larger than the bucket goes when it is full, and the next one waits for it', async () => {
+test('a request larger than the bucket starts when the bucket is full, and the next one waits', async () => {
   using clock = new FakeClock()
   const limit = new RateLimit({ requestsPerMinute: undefined, tokensPerMinute: 600 })
   expect(limit.tryTake(5000)).toBe(true)
@@ -67,7 +67,7 @@ test('a request larger than the bucket goes when it is full, and the next one wa
   expect(isThrough).toBe(true)
 })
 
-test('who gives up makes room and leaves nothing behind', async () => {
+test('an aborted request makes room and leaves no timer or listener', async () => {
   using clock = new FakeClock()
   const limit = new RateLimit({ requestsPerMinute: undefined, tokensPerMinute: 600 })
   limit.tryTake(100)
@@ -82,7 +82,7 @@ test('who gives up makes room and leaves nothing behind', async () => {
   expect(clock.timers).toBe(0)
 })
 
-test('a wait that is longer than a timer can be is not looked at again and again', async () => {
+test('a wait longer than a timer allows is not polled', async () => {
   // Node takes such a timer for one of a millisecond, and says so.
   const warnings: string[] = []
   const onWarning = ({ name }: Error): void => void warnings.push(name)
@@ -97,7 +97,7 @@ test('a wait that is longer than a timer can be is not looked at again and again
   expect(warnings).toEqual([])
 })
 
-test('shutting turns everybody away', async () => {
+test('shut() fails all waiting requests', async () => {
   using clock = new FakeClock()
   const limit = new RateLimit({ requestsPerMinute: 1, tokensPerMinute: undefined })
   limit.tryTake(0)
@@ -107,7 +107,7 @@ test('shutting turns everybody away', async () => {
   expect(clock.timers).toBe(0)
 })
 
-test('a worker has its part of a rate that is divided', async () => {
+test('a worker gets its share of a divided rate', async () => {
   using clock = new FakeClock()
   const share = { leaseholders: 2, waiting: 0, startsEmpty: false }
   const limit = new RateLimit({ requestsPerMinute: 60, tokensPerMinute: undefined, share })
@@ -123,7 +123,7 @@ test('a worker has its part of a rate that is divided', async () => {
   expect(done).toBe(100)
 })
 
-test('a worker that replaces another one has no burst', async () => {
+test('a replacement worker starts without a burst', async () => {
   using clock = new FakeClock()
   const share = { leaseholders: 1, waiting: 0, startsEmpty: true }
   const limit = new RateLimit({ requestsPerMinute: 60, tokensPerMinute: undefined, share })

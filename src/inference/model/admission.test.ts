@@ -18,7 +18,7 @@ function answeringAfter(...latenciesMs: number[]) {
   }
 }
 
-test('a call waits for a backend that hangs once it has waited for longer than others did before', async () => {
+test('a call is silent once it waits longer than the last answer took', async () => {
   using clock = new FakeClock()
   const send = answeringAfter(200, 60_000)
   await send()
@@ -30,7 +30,7 @@ test('a call waits for a backend that hangs once it has waited for longer than o
   expect(call.isSilent).toBe(true)
 })
 
-test('and for one that is slow as long as that answers others', async () => {
+test('a call to a slow backend is not silent while the backend answers other calls', async () => {
   using clock = new FakeClock()
   const send = answeringAfter(60_000, 300)
   // The clock begins at 0, which is when a backend answered that never did.

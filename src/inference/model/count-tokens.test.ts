@@ -77,8 +77,8 @@ const servers: [what: string, setting: Setting, path: string, body: object][] = 
   ],
 ]
 
-describe('a server is asked where it counts', () => {
-  test.for(servers)('%s, and told nothing about a reply', async ([, setting, path, body]) => {
+describe('tokens are counted at the endpoint of the server', () => {
+  test.for(servers)('%s, without the fields of a reply', async ([, setting, path, body]) => {
     await using server = await ScriptedServer.start((response) => {
       sendJson(response, path === '/tokenize' ? { tokens: [1, 2, 3], count: 3, max_model_len: 9 } : { input_tokens: 3 })
     })
@@ -88,7 +88,7 @@ describe('a server is asked where it counts', () => {
     expect(JSON.parse(server.requests[0]?.body ?? '')).toEqual(body)
   })
 
-  test('a body that a client wrote goes as it is, with what it says in headers', async () => {
+  test('a client body is sent unchanged, with its headers', async () => {
     await using server = await ScriptedServer.start((response) => sendJson(response, { input_tokens: 0 }))
     await using backend = openBackend(server.url, { api: 'messages' })
     const body = Buffer.from('{ "model": "m", "new": 1.0 }')
@@ -96,7 +96,7 @@ describe('a server is asked where it counts', () => {
     expect(server.requests[0]).toMatchObject({ body: body.toString(), headers: { 'anthropic-beta': 'b' } })
   })
 
-  test('an engine is told of a reply that goes on from what is said', async () => {
+  test('the flags that continue the final message are sent to the engine', async () => {
     await using server = await ScriptedServer.start((response) => sendJson(response, { count: 3 }))
     await using backend = openBackend(server.url, { engine: 'vllm' })
     const extra = { add_generation_prompt: false, continue_final_message: true }
@@ -106,7 +106,7 @@ describe('a server is asked where it counts', () => {
     expect(server.requests).toHaveLength(2)
   })
 
-  test('not one of Chat whose engine nobody knows', async () => {
+  test('a Chat backend with an unknown engine cannot count tokens', async () => {
     await using server = await ScriptedServer.start(() => {})
     await using backend = openBackend(server.url)
     expect(backend.countTokens).toBeUndefined()
@@ -125,7 +125,7 @@ test.each([
   [501, ''],
   // SGLang before it took conversations.
   [400, "1 validation error: {'type': 'missing', 'loc': ('body', 'prompt'), 'input': {'model': 'model-7b'}}"],
-])('a server that answers %i (%s) cannot count, and that is said', async (status, message) => {
+])('status %i (%s) is reported as a server that cannot count', async (status, message) => {
   expect(await failureOver((response) => sendJson(response, { message }, status))).toMatchObject({
     code: 'model_rejected',
     message: expect.stringContaining('/tokenize answered') as string,
@@ -133,7 +133,7 @@ test.each([
   })
 })
 
-test('what is wrong otherwise is told as it is for a reply', async () => {
+test('other errors are reported as for a reply', async () => {
   const unknown = { error: { message: 'The model `model-7b` does not exist.' } }
   expect(await failureOver((response) => sendJson(response, unknown, 404))).toMatchObject({ code: 'model_not_found' })
   expect(await failureOver((response) => sendJson(response, { detail: 'no' }, 400))).toMatchObject({
@@ -173,7 +173,7 @@ const refusal = async (status: number): Promise<number> => {
   return (await backend.countTokens?.(ask())) ?? 0
 }
 
-test('a failure that may pass is tried again, as often as for a reply', async () => {
+test('a temporary failure is retried as often as for a reply', async () => {
   const mended = new CountingBackend('mended', (asked) => (asked < 3 ? refusal(503) : 7))
   await using model = modelOver([mended])
   let waits = 0
@@ -189,7 +189,7 @@ test('a failure that may pass is tried again, as often as for a reply', async ()
   expect([broken.counts.length, refusing.counts.length]).toEqual([2, 1])
 })
 
-test('another backend is asked at once, and one that cannot count is never', async () => {
+test('the next backend is asked at once, and a backend that cannot count never is', async () => {
   const down = new CountingBackend('down', () => refusal(503))
   const up = new CountingBackend('up', () => 7)
   const unable = new FakeBackend('unable', () => goodReply)
@@ -205,12 +205,12 @@ test('another backend is asked at once, and one that cannot count is never', asy
   })
 })
 
-test('one that counts nothing sensible is no way to get a number', async () => {
+test('an invalid count fails as malformed', async () => {
   await using model = modelOver([new CountingBackend('odd', () => Number.NaN)], { maxTries: 1 })
   expect(await codeOf(() => model.countTokens(plainRequest, { signal }))).toBe('model_malformed')
 })
 
-test('it takes no permit and nothing from the rates, and is given up with its signal', async () => {
+test('counting takes no permit and no rate, and is aborted by its signal', async () => {
   const { promise, resolve } = Promise.withResolvers<number>()
   const counting = new CountingBackend('counting', () => promise)
   await using model = modelOver([counting], { maxConcurrency: 1, requestsPerMinute: 1, tokensPerMinute: 1000 })

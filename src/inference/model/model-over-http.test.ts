@@ -16,7 +16,7 @@ import { modelConfigSchema } from '../config.ts'
 import type { LimitChange } from '../model-client.ts'
 import { Model } from './model.ts'
 
-test('a thousand calls aborted together: the server sees every connection go, and nothing is left', async () => {
+test('a thousand calls aborted together close all connections and leave no resource', async () => {
   await using server = await ScriptedServer.start(() => {})
   await using backend = openBackend(server.url, { maxConcurrency: 200 })
   await using model = new Model(modelConfigSchema.parse({ name: 'm', maxConcurrency: 200 }), [backend])
@@ -37,7 +37,7 @@ test('a thousand calls aborted together: the server sees every connection go, an
   expect(await leftSince(before)).toEqual([])
 })
 
-test('a server that is down for a while costs time, not calls', async () => {
+test('a server that is down for a while delays calls but fails none', async () => {
   let isDown = true
   await using server = await ScriptedServer.start((response) => {
     if (isDown) sendJson(response, { error: { message: 'loading' } }, 503)
@@ -59,7 +59,7 @@ test('a server that is down for a while costs time, not calls', async () => {
   expect(server.requests.length).toBeLessThanOrEqual(360)
 })
 
-test('a request that a proxy gives up every time uses up its tries, also where nothing else is answered', async () => {
+test('a request that always times out at a proxy exhausts its tries, even without other replies', async () => {
   await using server = await ScriptedServer.start((response) => {
     if (server.requests.length <= 2) sendJson(response, { error: { message: 'Gateway Time-out' } }, 504)
     else sendJson(response, chatReply('quick'))
@@ -96,7 +96,7 @@ describe('tokens that were reserved for a call', () => {
     ['failed', (response) => sendJson(response, { error: { message: 'oops' } }, 500)],
     ['lost its connection', (response) => response.destroy()],
     ['used few', (response) => sendJson(response, chatReply('ok'))],
-  ])('are given back if it %s', async (_name, handler) => {
+  ])('are released if the call %s', async (_name, handler) => {
     expect(await waitsAfter(handler)).toBe(0)
   })
 
@@ -110,12 +110,12 @@ describe('tokens that were reserved for a call', () => {
         response.end(`${chatChunk({ content: 'ok' }, 'stop')}data: [DONE]\n\n`)
       },
     ],
-  ])('are used if it was answered without usage: %s', async (_name, stream, handler) => {
+  ])('are used if the reply has no usage: %s', async (_name, stream, handler) => {
     expect(await waitsAfter(handler, { stream })).toBe(1)
   })
 })
 
-describe('a reply that is passed on while it arrives', () => {
+describe('a streamed reply passed to a sink', () => {
   const good: Handler = (response) => {
     response.writeHead(200, { 'content-type': 'text/event-stream' })
     response.end(`${chatChunk({ content: 'all' }, 'stop')}data: [DONE]\n\n`)
@@ -150,7 +150,7 @@ describe('a reply that is passed on while it arrives', () => {
         response.end('data: {"error":{"message":"busy","type":"overloaded_error"}}\n\n')
       },
     ],
-  ])('is tried again after %s: nothing was passed on', async (_name, first) => {
+  ])('is tried again after %s, because no event was passed on', async (_name, first) => {
     const { reply, sink } = await callAfter(first)
     expect(reply).toMatchObject({ status: 'complete', tries: 2 })
     expect(sink.message.content).toBe('all')
@@ -160,7 +160,7 @@ describe('a reply that is passed on while it arrives', () => {
   test.each<[string, string, string]>([
     ['cut', '', 'truncated'],
     ['refused in the middle', 'data: {"error":{"message":"busy","type":"overloaded_error"}}\n\n', 'failed'],
-  ])('is not tried again once it began: %s', async (_name, rest, status) => {
+  ])('is not tried again after its first event: %s', async (_name, rest, status) => {
     const { reply, sink } = await callAfter((response) => {
       response.writeHead(200, { 'content-type': 'text/event-stream' })
       response.end(chatChunk({ content: 'half' }) + rest)

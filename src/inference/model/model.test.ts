@@ -51,7 +51,7 @@ const script = (...answers: Answer[]): FakeBackend => {
 }
 
 describe('a call', () => {
-  test('that goes well costs one try and no wait', async () => {
+  test('without errors takes one try and no wait', async () => {
     using clock = new FakeClock()
     const backend = script()
     const { model } = open([backend], { price: { input: 1, output: 2 } })
@@ -81,7 +81,7 @@ describe('a call', () => {
     'model_overloaded',
     'model_truncated',
     'model_malformed',
-  ])('is tried again after %s, and says so', async (code) => {
+  ])('is tried again after %s, with a retry event', async (code) => {
     using clock = new FakeClock()
     const backend = script(failure(code), failure(code))
     const { model } = open([backend])
@@ -106,7 +106,7 @@ describe('a call', () => {
     },
   )
 
-  test('ends when its tries are used up, as what it failed of last', async () => {
+  test('ends when its tries are exhausted, with the last failure', async () => {
     using clock = new FakeClock()
     for (const [code, status] of [
       ['model_server_error', 'failed'],
@@ -130,7 +130,7 @@ describe('a call', () => {
   })
 })
 
-describe("somebody's own backend", () => {
+describe('a custom backend', () => {
   const sends: [string, () => Promise<BackendReply>][] = [
     [
       'throws at once',
@@ -143,7 +143,7 @@ describe("somebody's own backend", () => {
     ['answers without usage', () => Promise.resolve({ ...goodReply, usage: undefined } as unknown as BackendReply)],
   ]
 
-  test.each(sends)('%s: its permit and its tokens are given back', async (_, send) => {
+  test.each(sends)('%s: its permit and its tokens are released', async (_, send) => {
     const backend = script()
     backend.send = send
     const { model } = open([backend], { maxConcurrency: 1, tokensPerMinute: 6000, maxTries: 1 })
@@ -155,7 +155,7 @@ describe("somebody's own backend", () => {
     expect(model.status()).toMatchObject({ inFlight: 0, waiting: 0, calls: 3 })
   })
 
-  test('may throw anything: that is tried again, as an error of a server', async () => {
+  test('may throw any error, which is retried as a server error', async () => {
     using clock = new FakeClock()
     const backend = script()
     let tries = 0
@@ -191,7 +191,7 @@ describe("somebody's own backend", () => {
       { ...goodReply, usage: { ...usage, output: NaN } },
       /usage has no number for each/,
     ],
-  ])('that resolves with %s has sent a malformed reply', async (_, reply, why) => {
+  ])('that resolves with %s fails as a malformed reply', async (_, reply, why) => {
     using clock = new FakeClock()
     const backend = script()
     backend.send = async () => reply as BackendReply
@@ -206,7 +206,7 @@ describe("somebody's own backend", () => {
 })
 
 describe('permits', () => {
-  test('bound what is on its way; who waits is told', async () => {
+  test('limit the requests in flight, and a waiting request is notified', async () => {
     using clock = new FakeClock()
     const backend = script()
     const { model } = open([backend], { maxConcurrency: 4 })
@@ -220,7 +220,7 @@ describe('permits', () => {
     expect(hooks.some(({ isWaiting }) => isWaiting)).toBe(false)
   })
 
-  test('a refusal cuts them, replies bring them back, and both are reported', async () => {
+  test('are reduced by a rate limit error and restored by replies, with an event for each', async () => {
     using clock = new FakeClock()
     const { model, changes } = open([script(failure('model_rate_limited'))], { maxConcurrency: 10 })
     const pending = model.call(ask, new Hooks())
@@ -238,7 +238,7 @@ describe('permits', () => {
     ])
   })
 
-  test('rate limits hold calls back until their time has come', async () => {
+  test('rate limits delay calls', async () => {
     using clock = new FakeClock()
     const backend = script()
     const { model } = open([backend], { requestsPerMinute: 6 })
@@ -252,7 +252,7 @@ describe('permits', () => {
     expect(hooks.map(({ waits }) => waits)).toEqual([0, 1])
   })
 
-  test('tokens are reserved by an estimate and paid by usage', async () => {
+  test('tokens are reserved by estimate and charged by usage', async () => {
     using clock = new FakeClock()
     const backend = script()
     const { model } = open([backend], { tokensPerMinute: 6000 })
@@ -272,7 +272,7 @@ describe('permits', () => {
     'model_rate_limited',
     'model_server_error',
     'model_rejected',
-  ])('tokens are given back after %s', async (code) => {
+  ])('tokens are released after %s', async (code) => {
     using clock = new FakeClock()
     const { model } = open([script(failure(code))], { tokensPerMinute: 6000, maxTries: 1 })
     const large: ModelRequest = { ...ask, sampling: { maxTokens: 900 } }
@@ -286,7 +286,7 @@ describe('permits', () => {
     expect(hooks.waits).toBe(0)
   })
 
-  describe('a reply whose backend does not say what it used is paid by', () => {
+  describe('a reply without usage is charged by', () => {
     const usage = { calls: 1, input: 0, cachedInput: 0, output: 0, reasoning: 0 }
     const prompt: ModelRequest = {
       ...ask,
@@ -308,18 +308,18 @@ describe('permits', () => {
       return 1000 - seconds * 100
     }
 
-    test('its text and that of its prompt', async () => {
+    test('the length of its text and its prompt', async () => {
       expect(await leftAfter({ message: { role: 'assistant', content: 'x'.repeat(100) } })).toBe(700)
       expect(await leftAfter({ message: { role: 'assistant', content: 'x'.repeat(2100) } })).toBe(200)
     })
 
-    test('its tokens, where they came along', async () => {
+    test('the number of its tokens, if captured', async () => {
       const tokens = { promptIds: new Int32Array(100), ids: new Int32Array(300), logprobs: new Float32Array(300) }
       expect(await leftAfter({ message: { role: 'assistant', content: 'x'.repeat(2000) }, tokens })).toBe(600)
     })
   })
 
-  test('a try that failed holds no tokens until the next', async () => {
+  test('a failed try holds no tokens until the next try', async () => {
     using clock = new FakeClock()
     const { model } = open([script(failure('model_rate_limited', 20_000))], { tokensPerMinute: 6000 })
     const large: ModelRequest = { ...ask, sampling: { maxTokens: 900 } }
@@ -370,7 +370,7 @@ describe('an abort', () => {
     expect(clock.timers).toBe(0)
   })
 
-  test('of a call that waits for a permit gives its tokens back', async () => {
+  test('of a call that waits for a permit releases its tokens', async () => {
     using clock = new FakeClock()
     const backend = script()
     const { model } = open([backend], { tokensPerMinute: 6000, maxConcurrency: 1 })
@@ -385,7 +385,7 @@ describe('an abort', () => {
     expect(await Promise.all([first, third])).toMatchObject([{ status: 'complete' }, { status: 'complete' }])
   })
 
-  test('of a call on the way gives its tokens back', async () => {
+  test('of a call in flight releases its tokens', async () => {
     using clock = new FakeClock()
     const { model } = open([script()], { tokensPerMinute: 6000 })
     const large: ModelRequest = { ...ask, sampling: { maxTokens: 900 } }
@@ -399,7 +399,7 @@ describe('an abort', () => {
     expect(await second).toMatchObject({ status: 'complete', waitMs: 0 })
   })
 
-  test('of a probe that waits for a permit makes the next one the probe', async () => {
+  test('of a probe that waits for a permit makes the next request the probe', async () => {
     using clock = new FakeClock()
     const slow = (request: ModelRequest): boolean => request.sessionId === 'slow'
     const backend = new FakeBackend(
@@ -426,7 +426,7 @@ describe('an abort', () => {
     expect(model.status()).toMatchObject({ inFlight: 0, waiting: 0, parked: 0 })
   })
 
-  test('before it began sends nothing', async () => {
+  test('before the start sends no request', async () => {
     const backend = script()
     const hooks = new Hooks()
     hooks.abort()
@@ -438,7 +438,7 @@ describe('an abort', () => {
 describe('several backends', () => {
   const session = (id: number): ModelRequest => ({ ...ask, sessionId: `s${id}` })
 
-  test('sessions spread and then stay', async () => {
+  test('sessions are distributed, and each stays with its backend', async () => {
     using clock = new FakeClock()
     const backends = ['a', 'b', 'c'].map((name) => new FakeBackend(name, () => goodReply))
     const { model } = open(backends)
@@ -454,7 +454,7 @@ describe('several backends', () => {
     expect((await round()).slice(1)).toEqual(first.slice(1))
   })
 
-  test('a call that fails at one goes to another at once, and its session stays there', async () => {
+  test('a failed call goes to another backend at once, and its session stays there', async () => {
     using clock = new FakeClock()
     const bad = new FakeBackend('bad', () => failure('model_connect'))
     const good = new FakeBackend('good', () => goodReply)
@@ -473,7 +473,7 @@ describe('several backends', () => {
     expect(bad.requests).toHaveLength(before)
   })
 
-  test('nobody parks at one that is down while another works', async () => {
+  test('no request waits for a backend that is down while another works', async () => {
     using clock = new FakeClock()
     const down = new FakeBackend('down', () => failure('model_overloaded'))
     const up = new FakeBackend('up', () => goodReply)
@@ -484,7 +484,7 @@ describe('several backends', () => {
     expect(model.status().parked).toBe(0)
   })
 
-  test('when all are down, the first to come back takes everybody', async () => {
+  test('if all are down, the first backend to recover takes all requests', async () => {
     using clock = new FakeClock()
     let isUp = false
     const dead = new FakeBackend('dead', () => failure('model_connect'))
@@ -502,9 +502,9 @@ describe('several backends', () => {
   })
 })
 
-describe('a backend that refuses everything for minutes', () => {
+describe('a backend that refuses all requests for minutes', () => {
   test.each<ErrorCode>(['model_overloaded', 'model_connect', 'model_rate_limited'])(
-    '%s costs time, but no call and few tries',
+    '%s delays calls, but fails none and takes few tries',
     async (code) => {
       using clock = new FakeClock()
       let isDown = false
@@ -540,7 +540,7 @@ describe('a backend that refuses everything for minutes', () => {
     },
   )
 
-  test('what the backend failed with is said when it is parked, and to those who wait for it', async () => {
+  test('the last failure is in the parked event and in the notice to waiting calls', async () => {
     using clock = new FakeClock()
     const { model, changes } = open([new FakeBackend('b', () => failure('model_connect'))], { maxTries: 2 })
     const first = new Hooks()
@@ -562,7 +562,7 @@ describe('a backend that refuses everything for minutes', () => {
     await model.close()
   })
 
-  test('those that go as probes are told apart, one of each backend', async () => {
+  test('the status counts probes, one per backend', async () => {
     using clock = new FakeClock()
     const backends = ['a', 'b'].map((name) => new FakeBackend(name, () => failure('model_overloaded'), 5000))
     const { model } = open(backends)
@@ -579,7 +579,7 @@ describe('a backend that refuses everything for minutes', () => {
     await model.close()
   })
 
-  test('timeouts use up tries even so: the request may be what is too slow', async () => {
+  test('timeouts always take tries, because the request itself may be too slow', async () => {
     using clock = new FakeClock()
     const backend = new FakeBackend('b', () => failure('model_timeout'))
     const pending = open([backend]).model.call(ask, new Hooks())
@@ -587,7 +587,7 @@ describe('a backend that refuses everything for minutes', () => {
     expect(await pending).toMatchObject({ status: 'failed', tries: 6, error: { code: 'model_timeout' } })
   })
 
-  test('a request that the server refuses is not mistaken for an outage', async () => {
+  test('a rejected request is not counted as an outage', async () => {
     using clock = new FakeClock()
     let number = 0
     const backend = new FakeBackend('b', () => (number++ < 6 ? failure('model_overloaded') : failure('model_rejected')))
@@ -598,7 +598,7 @@ describe('a backend that refuses everything for minutes', () => {
     expect(model.status().parked).toBe(0)
   })
 
-  test('a 429 without end is waited out for maxRateLimitWaitMs, an outage for maxWaitMs', async () => {
+  test('endless 429s are waited out for maxRateLimitWaitMs, an outage for maxWaitMs', async () => {
     using clock = new FakeClock()
     const limits = { maxWaitMs: 200_000, maxRateLimitWaitMs: 20_000 }
     const busy = open([new FakeBackend('b', () => failure('model_rate_limited', 1000))], limits)
@@ -624,7 +624,7 @@ describe('a backend that refuses everything for minutes', () => {
     }
   })
 
-  test('who allows one try gets one', async () => {
+  test('with maxTries 1, a call has one try', async () => {
     using clock = new FakeClock()
     const backend = new FakeBackend('b', () => failure('model_overloaded'))
     const { model } = open([backend], { maxTries: 1 })
@@ -634,7 +634,7 @@ describe('a backend that refuses everything for minutes', () => {
   })
 })
 
-test('a storm of everything: each call ends, tries are bounded, nothing is left', async () => {
+test('with all faults at once, each call ends, tries are limited, and no resource is left', async () => {
   using clock = new FakeClock()
   const random = seededRandom(7)
   const weather = (): Answer => {
@@ -660,7 +660,7 @@ test('a storm of everything: each call ends, tries are bounded, nothing is left'
   expect(clock.timers).toBe(0)
 })
 
-test('closing turns away who waits, leaves the backends open, and is final', async () => {
+test('closing fails waiting calls, leaves the backends open, and is final', async () => {
   using clock = new FakeClock()
   const backend = new FakeBackend('b', () => failure('model_overloaded'))
   const { model } = open([backend], { maxTries: 2 })
@@ -676,8 +676,8 @@ test('closing turns away who waits, leaves the backends open, and is final', asy
   expect(clock.timers).toBe(0)
 })
 
-describe('other backends', () => {
-  test('share the limits that the model has', async () => {
+describe('changed backends', () => {
+  test('share the limits of the model', async () => {
     using clock = new FakeClock()
     const [one, other] = [new FakeBackend('one', () => goodReply), new FakeBackend('other', () => goodReply)]
     const { model } = open([one], { maxConcurrency: 2, requestsPerMinute: 18 })
@@ -698,7 +698,7 @@ describe('other backends', () => {
     expect(other.requests.length).toBeGreaterThan(0)
   })
 
-  test('a limit that a refusal cut stays cut', async () => {
+  test('keep a limit that a rate limit error reduced', async () => {
     using clock = new FakeClock()
     const { model } = open([script(failure('model_rate_limited'))], { maxConcurrency: 100 })
     const call = model.call(ask, new Hooks())
@@ -708,7 +708,7 @@ describe('other backends', () => {
     expect(model.status().limit).toBe(80)
   })
 
-  test('those that go end what they are at', async () => {
+  test('finish the calls in flight at a removed backend', async () => {
     using clock = new FakeClock()
     const [gone, next] = [new FakeBackend('gone', () => goodReply, 500), new FakeBackend('next', () => goodReply)]
     const { model } = open([gone])
@@ -725,7 +725,7 @@ describe('other backends', () => {
     expect(model.status()).toMatchObject({ inFlight: 0, tries: 2 })
   })
 
-  test('nobody is told that requests park at one that has gone', async () => {
+  test('report no parked event for a removed backend', async () => {
     using clock = new FakeClock()
     const gone = new FakeBackend('gone', () => failure('model_overloaded'), 500)
     const { model, changes } = open([gone])
@@ -736,7 +736,7 @@ describe('other backends', () => {
     expect(changes).toEqual([])
   })
 
-  test('whoever is parked at one that goes is served by another', async () => {
+  test('serve the calls that wait for a removed backend', async () => {
     using clock = new FakeClock()
     const gone = new FakeBackend('gone', () => failure('model_overloaded'))
     const { model } = open([gone])

@@ -3,8 +3,8 @@ import { errorCodes, type ErrorCode } from '../../errors/index.ts'
 import { retryAfterMs } from '../../http/retry-after.ts'
 import { maxRetryAfterMs, retryDelayMs, retryRule, retryTable } from './retry.ts'
 
-describe('the table', () => {
-  test('has a row for every code of a backend, and agrees with what the codes say of themselves', () => {
+describe('the retry table', () => {
+  test('has a row for every backend code, in agreement with errorCodes', () => {
     const codes = Object.keys(errorCodes).filter((code) => code.startsWith('model_') || code === 'context_length')
     expect(Object.keys(retryTable).sort()).toEqual(codes.sort())
     for (const [code, rule] of Object.entries(retryTable)) {
@@ -12,28 +12,28 @@ describe('the table', () => {
     }
   })
 
-  test('never retries a wrong key, name, request or length', () => {
+  test('never retries a wrong key, model name, request or context length', () => {
     for (const code of ['model_auth', 'model_not_found', 'model_rejected', 'context_length'] as const) {
       expect(retryTable[code]).toMatchObject({ retried: false, evidence: 'answered' })
     }
   })
 
-  test('cuts concurrency for 429 only', () => {
+  test('reduces concurrency for 429 only', () => {
     const cutting = Object.entries(retryTable).filter(([, rule]) => rule.cutsConcurrency)
     expect(cutting.map(([code]) => code)).toEqual(['model_rate_limited'])
   })
 
-  test('excuses nothing that a request may have caused itself', () => {
+  test('excuses no error that a request may have caused itself', () => {
     const excusable = Object.entries(retryTable).filter(([, rule]) => rule.counts === 'unless-parked')
     expect(excusable.map(([code]) => code).sort()).toEqual(['model_connect', 'model_overloaded', 'model_rate_limited'])
   })
 
-  test('leaves alone what did not come from a backend', () => {
+  test('does not retry errors from elsewhere than a backend', () => {
     expect(retryRule('internal')).toMatchObject({ retried: false, evidence: 'unclear' })
   })
 })
 
-describe('the wait', () => {
+describe('the retry delay', () => {
   const delay = (failures: number, asked?: number, draw = 1): number =>
     retryDelayMs(retryTable.model_overloaded, { failures, retryAfterMs: asked, random: () => draw })
 
@@ -43,7 +43,7 @@ describe('the wait', () => {
     expect(delay(30)).toBe(30_000)
   })
 
-  test('is what the server asked for, and a little more', () => {
+  test('is the delay that the server asked for, plus a little', () => {
     expect(delay(1, 2000, 0)).toBe(2000)
     expect(delay(1, 2000, 1)).toBe(2200)
     expect(delay(1, 3_600_000, 0)).toBe(maxRetryAfterMs)
@@ -51,7 +51,7 @@ describe('the wait', () => {
   })
 })
 
-test('what servers write into Retry-After', () => {
+test('the formats of Retry-After are read', () => {
   const now = Date.parse('Tue, 15 Nov 2026 10:00:00 GMT')
   expect(retryAfterMs({ 'retry-after': '2' }, now)).toBe(2000)
   expect(retryAfterMs({ 'retry-after': '0.5' }, now)).toBe(500)

@@ -29,14 +29,14 @@ test('a backend that answers passes with one tiny request', async () => {
   expect(JSON.parse(server.requests[0]?.body ?? '')).toMatchObject({ max_tokens: 16 })
 })
 
-test('a key that is missing is reported at once', async () => {
+test('a missing key is reported at once', async () => {
   const { error, requests } = await check((response) => sendJson(response, { error: { message: 'bad key' } }, 401))
   expect(error).toMatchObject({ code: 'model_auth' })
   expect(String(error)).toContain('OPENAI_API_KEY is not set')
   expect(requests).toBe(1)
 })
 
-test('an unknown model comes with what there is', async () => {
+test('the error for an unknown model lists the known models', async () => {
   const { error } = await check((response, { path }) => {
     if (path === '/v1/models') sendJson(response, { data: [{ id: 'llama' }, { id: 'gpt-x' }] })
     else sendJson(response, { error: { message: 'The model does not exist' } }, 404)
@@ -45,7 +45,7 @@ test('an unknown model comes with what there is', async () => {
   expect(String(error)).toMatch(/^\S+ \S+ Did you mean "gpt-x"\? .*answered 404.* The server offers: gpt-x, llama\.$/)
 })
 
-test('a server that has another API than the one it is asked in is told by name', async () => {
+test('the error for a server with another API names that API', async () => {
   const { error } = await check((response, { path }) => {
     if (path === '/v1/models') sendJson(response, { data: [{ id: 'gpt-y' }] })
     else if (path === '/v1/messages') sendJson(response, { type: 'error', error: { message: 'model: missing' } }, 400)
@@ -56,7 +56,7 @@ test('a server that has another API than the one it is asked in is told by name'
   expect(String(error)).not.toContain('Did you mean')
 })
 
-test('a server that wants its key in a header of Messages may know nothing else', async () => {
+test('a server that requires x-api-key fails with model_auth', async () => {
   const { error } = await check((response) =>
     sendJson(
       response,
@@ -68,24 +68,24 @@ test('a server that wants its key in a header of Messages may know nothing else'
   expect(String(error)).toMatch(/If it speaks Anthropic's API, add --api messages/)
 })
 
-test('an unknown model of a server that lists nothing', async () => {
+test('an unknown model on a server without a model list fails', async () => {
   const { error } = await check((response) => sendJson(response, 'nothing here', 404))
   expect(error).toMatchObject({ code: 'model_not_found' })
 })
 
-test('a busy backend passes: that costs time, not rollouts', async () => {
+test('a busy backend passes, because it delays rollouts but fails none', async () => {
   expect((await check((response) => sendJson(response, {}, 503))).error).toBe('no error')
   expect((await check((response) => sendJson(response, {}, 429))).error).toBe('no error')
 })
 
-test('a model that cannot end its thoughts within the tiny request has understood it', async () => {
+test('a model that exceeds the tiny token limit with thinking passes', async () => {
   const message = 'Could not finish the message because max_tokens or model output limit was reached.'
   const { error, requests } = await check((response) => sendJson(response, { error: { message } }, 400))
   expect(error).toBe('no error')
   expect(requests).toBe(1)
 })
 
-test('a fault that passes is forgiven, one that stays is not', async () => {
+test('a temporary failure passes; a permanent one fails', async () => {
   let number = 0
   const { error } = await check((response) => {
     number += 1
@@ -97,7 +97,7 @@ test('a fault that passes is forgiven, one that stays is not', async () => {
   expect(await codeOf(() => preflight(model, never))).toBe('model_connect')
 })
 
-test('of several backends one must answer and none refuse', async () => {
+test('of several backends one must answer and none may refuse', async () => {
   const good = new FakeBackend('good', () => goodReply, 0)
   const gone = new FakeBackend('gone', () => new MillraceError('model_connect', 'gone cannot be reached'), 0)
   const refusing = new FakeBackend('refusing', () => failure('model_auth'), 0)
@@ -117,7 +117,7 @@ const strictServer: Handler = (response, { body }) => {
   else sendJson(response, { detail: `Unexpected keys in the request: ${unknown}` }, 422)
 }
 
-test('a server that refuses requests for tokens, and answers others, is refused with the flag that asks for them', async () => {
+test('a server that refuses token requests only fails, and the error names the flag', async () => {
   await using server = await ScriptedServer.start(strictServer)
   await using backend = openBackend(server.url)
   await using model = modelOf(backend)
@@ -151,7 +151,7 @@ test('a server that returns no tokens when asked for them passes with a notice',
   ])
 })
 
-test('a backend that never answers is told with the tries and the way around it', async () => {
+test('the error for a backend that never answers gives the tries and a workaround', async () => {
   await using server = await ScriptedServer.start(() => {})
   await using backend = openBackend(server.url)
   await using model = modelOf(backend)
@@ -160,7 +160,7 @@ test('a backend that never answers is told with the tries and the way around it'
   expect(String(error)).toMatch(/in 3 tries of up to 0\.05 s each\. Is the model loaded\? .*--no-preflight/)
 })
 
-test('an abort ends it', async () => {
+test('an abort ends the check', async () => {
   await using server = await ScriptedServer.start(() => {})
   await using backend = openBackend(server.url)
   await using model = modelOf(backend)

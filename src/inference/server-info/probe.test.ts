@@ -47,7 +47,7 @@ const tokens = {
   choices: [{ index: 0, token_ids: [7], logprobs: { content: [{ logprob: -1 }] } }],
 }
 
-describe('kinds of servers', () => {
+describe('server kinds', () => {
   test('vLLM', async () => {
     const facts = await factsOf({
       '/v1/models': listing(model('qwen', { owned_by: 'vllm', max_model_len: 4096 })),
@@ -63,13 +63,13 @@ describe('kinds of servers', () => {
     })
   })
 
-  test('vLLM behind a router that lists its models by itself', async () => {
+  test('vLLM behind a router with its own model list', async () => {
     const listed = { '/v1/models': listing(model('qwen', { owned_by: 'router', max_model_len: 4096 })) }
     expect(await factsOf({ ...listed, '/version': { version: '0.11.0' } })).toMatchObject({ kind: 'vllm' })
     expect(await factsOf(listed)).toMatchObject({ kind: 'unknown' })
   })
 
-  test('SGLang, also an older one that tells the length of the context only elsewhere', async () => {
+  test('SGLang, also an older one that gives the context length elsewhere', async () => {
     const chat = {
       '/v1/chat/completions': {
         metadata: { weight_version: 'v1' },
@@ -96,7 +96,7 @@ describe('kinds of servers', () => {
     expect(await factsOf({ ...rest, '/model_info': info })).toEqual(lengthless)
   })
 
-  test('the tokens of SGLang, which it returns in a way of its own', async () => {
+  test('SGLang, with its own token fields', async () => {
     const chosen = { prompt_token_ids: [1, 2], meta_info: { output_token_logprobs: [[-1, 5, 'x']] } }
     const pages = {
       '/v1/models': listing(model('q', { owned_by: 'sglang' })),
@@ -116,7 +116,7 @@ describe('kinds of servers', () => {
     expect(await factsOf(pages)).toMatchObject({ kind: 'millrace-sim', models: [{ id: 'sim' }] })
   })
 
-  test('one with the API of Anthropic', async () => {
+  test('a server with the API of Anthropic', async () => {
     const listed = { data: [{ type: 'model', id: 'c', display_name: 'C', max_input_tokens: 9 }], has_more: false }
     const facts = await factsOf({ '/v1/models': listed, '/v1/messages': {} }, { api: 'messages' })
     expect(facts).toEqual({
@@ -127,21 +127,21 @@ describe('kinds of servers', () => {
     })
   })
 
-  test('one that mixes both shapes is not taken for it', async () => {
+  test('a model list that mixes both formats is of an unknown kind', async () => {
     expect((await factsOf({ '/v1/models': listing(model('a', { type: 'model' })) })).kind).toBe('unknown')
   })
 
-  test('one that only has chat, and says nothing about itself', async () => {
+  test('a server with Chat only, and no information about itself', async () => {
     const facts = await factsOf({ '/v1/chat/completions': chatReply('x') }, { model: 'mine' })
     expect(facts).toEqual({ kind: 'unknown', models: [], tokenFields: none, apis: ['chat'] })
   })
 
-  test('one that has nothing at all', async () => {
+  test('a server without any known endpoint', async () => {
     expect(await factsOf({})).toEqual({ kind: 'unknown', models: [], tokenFields: undefined, apis: [] })
   })
 })
 
-describe('the providers themselves', () => {
+describe('the official providers', () => {
   /** Plain requests to any host go to the proxy, so that it can answer in the host's name. */
   async function factsOfProvider(host: string, page: object): Promise<{ facts: BackendFacts; server: ScriptedServer }> {
     await using server = await ScriptedServer.start((response) => sendJson(response, page))
@@ -149,7 +149,7 @@ describe('the providers themselves', () => {
     return { facts, server }
   }
 
-  test('Anthropic is asked for nothing but its models, with the key in its own place', async () => {
+  test('Anthropic is asked only for its models, with the key in its own header', async () => {
     const { facts, server } = await factsOfProvider('api.anthropic.com', { data: [{ type: 'model', id: 'claude' }] })
     expect(facts).toEqual({ kind: 'anthropic', models: [{ id: 'claude' }], tokenFields: none, apis: ['messages'] })
     expect(server.requests).toHaveLength(1)
@@ -157,7 +157,7 @@ describe('the providers themselves', () => {
     expect(server.requests[0]?.headers).not.toHaveProperty('authorization')
   })
 
-  test('OpenAI, too', async () => {
+  test('OpenAI is asked once, with the key as a bearer token', async () => {
     const { facts, server } = await factsOfProvider('api.openai.com', listing(model('gpt', { owned_by: 'openai' })))
     expect(facts).toEqual({ kind: 'openai', models: [{ id: 'gpt' }], tokenFields: none, apis: ['chat', 'responses'] })
     expect(server.requests).toHaveLength(1)
@@ -165,10 +165,10 @@ describe('the providers themselves', () => {
   })
 })
 
-describe('the question about tokens', () => {
+describe('the token check', () => {
   const listed = { '/v1/models': listing(model('a'), model('b')) }
 
-  test('is for one token of the first model, or of the one that is named', async () => {
+  test('asks for one token of the first model, or of the named one', async () => {
     await using server = await ScriptedServer.start(serve({ ...listed, '/v1/chat/completions': tokens }))
     await probe(server.url)
     await probe(server.url, { model: 'b' })
@@ -182,7 +182,7 @@ describe('the question about tokens', () => {
     ])
   })
 
-  test('the version of the weights may be in a header', async () => {
+  test('reads the weight version from a header as well', async () => {
     await using server = await ScriptedServer.start((response, request) => {
       response.setHeader('x-weight-version', '3')
       return serve({ ...listed, '/v1/chat/completions': tokens })(response, request)
@@ -197,7 +197,7 @@ describe('the question about tokens', () => {
     [429, undefined],
     [500, undefined],
     [503, undefined],
-  ])('answered with %i', async (status, expected) => {
+  ])('is answered with %i', async (status, expected) => {
     await using server = await ScriptedServer.start((response, { path, body }) => {
       if (path === '/v1/models') sendJson(response, listed['/v1/models'])
       else if (path === '/v1/chat/completions') sendJson(response, {}, body === '{}' ? 400 : status)
@@ -206,12 +206,12 @@ describe('the question about tokens', () => {
     expect((await probe(server.url)).tokenFields).toEqual(expected)
   })
 
-  test.each([{}, { choices: [] }, { error: { message: 'x' } }, []])('answered with %j', async (page) => {
+  test.each([{}, { choices: [] }, { error: { message: 'x' } }, []])('is answered with %j', async (page) => {
     expect((await factsOf({ ...listed, '/v1/chat/completions': page })).tokenFields).toBeUndefined()
   })
 })
 
-describe('a server that is of no use', () => {
+describe('an unusable server', () => {
   test.each([
     [401, 'model_auth'],
     [403, 'model_auth'],
@@ -229,12 +229,12 @@ describe('a server that is of no use', () => {
   test.each([
     [{ KEY: 'secret' }, 'Check the key in KEY, or name another'],
     [{}, 'KEY is not set: put the key there, or name another'],
-  ])('with %j, says what to do about the key', async (env, step) => {
+  ])('with %j gets advice about the key', async (env, step) => {
     await using server = await ScriptedServer.start((response) => sendJson(response, {}, 401))
     expect(String(await failureOf(() => probe(server.url, { env })))).toContain(step)
   })
 
-  test('refuses the key only for the real thing', async () => {
+  test('refuses the key only for a valid request', async () => {
     await using server = await ScriptedServer.start((response, { path, body }) => {
       if (path === '/v1/models') sendJson(response, listing(model('a')))
       else sendJson(response, {}, body === '{}' ? 400 : 401)
@@ -242,13 +242,13 @@ describe('a server that is of no use', () => {
     expect(await codeOf(() => probe(server.url))).toBe('model_auth')
   })
 
-  test('is not there, or breaks off', async () => {
+  test('is unreachable, or breaks off', async () => {
     expect(await codeOf(() => probe('http://127.0.0.1:9/v1'))).toBe('model_connect')
     await using server = await ScriptedServer.start((response) => response.destroy())
     expect(await codeOf(() => probe(server.url))).toBe('model_connect')
   })
 
-  test('lists nonsense, or without end', async () => {
+  test('lists invalid models, or an endless list', async () => {
     for (const page of [5, [], { data: 'x' }, { data: [null, 5, { id: 7 }] }]) {
       expect(await factsOf({ '/v1/models': page as object })).toMatchObject({ kind: 'unknown', models: [] })
     }
@@ -263,7 +263,7 @@ describe('a server that is of no use', () => {
 describe('a server that', () => {
   const page = '<!doctype html>\n<title>Hello</title>'
 
-  test('has pages for people only is refused with the start of one', async () => {
+  test('has only HTML pages is refused, with the start of one', async () => {
     await using server = await ScriptedServer.start((response) => void response.end(page))
     const failure = await failureOf(() => probe(server.url))
     expect(failure).toMatchObject({
@@ -272,7 +272,7 @@ describe('a server that', () => {
     })
   })
 
-  test('has a page where others list their models, and an API, is fit for use', async () => {
+  test('has an HTML page instead of a model list, but an API, is usable', async () => {
     await using server = await ScriptedServer.start((response, { path }) => {
       if (path === '/v1/chat/completions') sendJson(response, { error: { message: 'no' } }, 400)
       else response.end(page)
@@ -280,7 +280,7 @@ describe('a server that', () => {
     expect(await probe(server.url)).toMatchObject({ models: [], apis: ['chat'] })
   })
 
-  test('asks for the header of Messages is not asked in another API', async () => {
+  test('requires x-api-key is not asked in another API', async () => {
     await using server = await ScriptedServer.start((response) => {
       sendJson(response, { error: { message: 'the header anthropic-version is missing' } }, 400)
     })
@@ -291,13 +291,13 @@ describe('a server that', () => {
   })
 })
 
-describe('time', () => {
+describe('time limits', () => {
   function fakeTimers(): Disposable {
     vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
     return { [Symbol.dispose]: () => void vi.useRealTimers() }
   }
 
-  test('a server that does not even list its models is given up', async () => {
+  test('a server that does not answer the model list fails', async () => {
     await using server = await ScriptedServer.start(() => undefined)
     using _timers = fakeTimers()
     const code = codeOf(() => probe(server.url))
@@ -306,7 +306,7 @@ describe('time', () => {
     expect(await code).toBe('model_timeout')
   })
 
-  test('of one that hangs later, everything before that is known', async () => {
+  test('a server that hangs later keeps the results so far', async () => {
     await using server = await ScriptedServer.start((response, request) => {
       const isQuestion = request.path === '/v1/chat/completions' && request.body !== '{}'
       if (!isQuestion)
@@ -321,7 +321,7 @@ describe('time', () => {
     expect(await facts).toEqual({ kind: 'unknown', models: [{ id: 'a' }], tokenFields: undefined, apis: ['chat'] })
   })
 
-  test('an abort ends it, with its reason, and leaves nothing behind', async () => {
+  test('an abort ends the probe, with its reason, and leaves no resource', async () => {
     const before = activeResources()
     for (const hung of [1, 8]) {
       let number = 0

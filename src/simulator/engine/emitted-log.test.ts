@@ -24,8 +24,8 @@ function logged(tokens: TokenRecord | undefined) {
   }
 }
 
-describe('what was emitted', () => {
-  test.each([false, true])('is what a client recorded (stream: %s)', async (stream) => {
+describe('the emitted log', () => {
+  test.each([false, true])('equals the record of the client (stream: %s)', async (stream) => {
     await using server = await SimulatorServer.start({ imitate: 'millrace', recordEmitted: 10, weightVersion: '1' })
     await using client = openBackend(server.url, { stream })
     const { tokens, finishReason } = await client.send(ask({ captureTokens: true, sessionId: 'mine' }))
@@ -41,7 +41,7 @@ describe('what was emitted', () => {
     ])
   })
 
-  test('has the weights of each token, when they change in the middle', async () => {
+  test('holds the weight version of each token when it changes during a reply', async () => {
     await using server = await SimulatorServer.start({
       recordEmitted: 10,
       imitate: 'millrace',
@@ -60,7 +60,7 @@ describe('what was emitted', () => {
     expect(await emitted(server, 'mine')).toMatchObject([logged(tokens)])
   })
 
-  test('of an aborted reply is its beginning', async () => {
+  test('of an aborted reply holds its beginning', async () => {
     await using server = await SimulatorServer.start({
       imitate: 'millrace',
       recordEmitted: 10,
@@ -76,7 +76,7 @@ describe('what was emitted', () => {
     ])
   })
 
-  test('of a client that went away is what was sent until then', async () => {
+  test('of a client that disconnected holds the tokens sent until then', async () => {
     await using server = await SimulatorServer.start({ recordEmitted: 10, tokensPerSecond: 0.01 })
     const stream = await Stream.open(server, apiPaths.messages, body('messages', question), { 'x-session-id': 'gone' })
     await stream.until((events) => saidIn(events) === 'Answer')
@@ -85,7 +85,7 @@ describe('what was emitted', () => {
     expect(await emitted(server, 'gone')).toMatchObject([{ api: 'messages', finish: null, ids: [expect.any(Number)] }])
   })
 
-  test('is not remembered unless it is asked for, and never more than that', async () => {
+  test('is off by default and never exceeds the configured number of replies', async () => {
     await using simulator = new Simulator()
     await simulator.send(ask())
     expect(simulator.emitted()).toEqual({ replies: [], dropped: 0 })
@@ -100,7 +100,7 @@ describe('what was emitted', () => {
   })
 })
 
-test('the log gives the oldest first, however often it is read', () => {
+test('the log returns the oldest reply first, on every read', () => {
   const log = new EmittedLog()
   const tokens = { ids: Int32Array.of(1, 2), logprobs: Float32Array.of(-1, -2) }
   for (let index = 0; index < 50; index += 1) {

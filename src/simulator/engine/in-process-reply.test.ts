@@ -44,7 +44,7 @@ describe('a sink in process', () => {
     ['a reply cut in a name', { reasoning: true }, { tools: [calculator], sampling: { maxTokens: 16 } }],
     ['a mixture of experts', { routedExperts: '2x2' }, {}],
     ['one token at a time', { tokensPerSecond: 2000, spread: 0 }, {}],
-  ])('gets of %s what a stream over HTTP brings', async (_, options, fields) => {
+  ])('gets the same events as a stream over HTTP: %s', async (_, options, fields) => {
     const setting = { ...options, weightVersion: '4' }
     await using simulator = new Simulator(setting)
     await using server = await SimulatorServer.start(setting)
@@ -59,14 +59,14 @@ describe('a sink in process', () => {
     if (!('sampling' in fields)) expect(inProcess.message).toEqual(reply.message)
   })
 
-  test('is not needed: a request that wants no stream gets its reply whole', async () => {
+  test('is optional: a request without a stream gets a whole reply', async () => {
     await using simulator = new Simulator()
     const sink = new CollectingSink()
     expect((await simulator.send(asking(sink, { stream: false }))).finishReason).toBe('stop')
     expect(sink.events).toHaveLength(0)
   })
 
-  test('gets events at their pace, and none while it says that it can take no more', async () => {
+  test('gets events at the configured pace, and none while it is full', async () => {
     using clock = new FakeClock()
     await using simulator = new Simulator({ ttftMs: 100, tokensPerSecond: 10, spread: 0 })
     let resume = (): void => {}
@@ -87,7 +87,7 @@ describe('a sink in process', () => {
     expect(sink.events.at(-1)).toMatchObject({ data: '[DONE]', isEnd: true })
   })
 
-  test('may say so and take it back at once', async () => {
+  test('may be full and resume at once', async () => {
     await using simulator = new Simulator()
     const sink = new CollectingSink((_event, resume) => {
       resume()
@@ -96,7 +96,7 @@ describe('a sink in process', () => {
     expect((await simulator.send(asking(sink))).message).toEqual(sink.message)
   })
 
-  test('hears what had come when its caller gives up', async () => {
+  test('gets the partial reply when its caller aborts', async () => {
     using clock = new FakeClock()
     await using simulator = new Simulator({ tokensPerSecond: 10, spread: 0, weightVersion: '1' })
     const controller = new AbortController()
@@ -121,7 +121,7 @@ describe('a sink in process', () => {
     ['cut', 'model_truncated'],
     ['malformed', 'model_malformed'],
     ['midstreamError', 'model_server_error'],
-  ])('hears what had come before the fault %s', async (fault, code) => {
+  ])('gets the partial reply before the fault %s', async (fault, code) => {
     await using simulator = new Simulator({ faults: { [fault]: 1 }, tokensPerSecond: 2000, spread: 0 })
     await using server = await SimulatorServer.start(simulator.settings)
     await using client = openBackend(server.url, { stream: true })
@@ -133,7 +133,7 @@ describe('a sink in process', () => {
     expect(inProcess.events.some(({ isEnd }) => isEnd)).toBe(false)
   })
 
-  test('that stalled ends with the caller', async () => {
+  test('with a stalled stream ends when the caller aborts', async () => {
     await using simulator = new Simulator({ faults: { stall: 1 } })
     const controller = new AbortController()
     const sink = new CollectingSink()
@@ -144,7 +144,7 @@ describe('a sink in process', () => {
     expect(sink.partials).toHaveLength(1)
   })
 
-  test('hears nothing of a request that is refused', async () => {
+  test('gets nothing of a refused request', async () => {
     await using simulator = new Simulator({ faults: { serverError: 1 } })
     const sink = new CollectingSink()
     expect(await codeOf(simulator.send(asking(sink)))).toBe('model_server_error')
@@ -152,8 +152,8 @@ describe('a sink in process', () => {
   })
 })
 
-describe('new weights in the middle of a stream', () => {
-  test('stamp the tokens after them', async () => {
+describe('new weights during a stream', () => {
+  test('set the version of the later tokens', async () => {
     using clock = new FakeClock()
     await using simulator = new Simulator({ tokensPerSecond: 10, spread: 0, weightVersion: '7' })
     const sink = new CollectingSink()
@@ -179,10 +179,10 @@ describe('new weights in the middle of a stream', () => {
   })
 })
 
-describe('a body of the client’s own', () => {
+describe('a client body', () => {
   const own = { model: 'theirs', messages: [{ role: 'user', content: 'What is 1 + 2?' }], logprobs: true }
 
-  test('is answered with the document that a server would send', async () => {
+  test('is answered with the same document as over HTTP', async () => {
     await using simulator = new Simulator()
     const messages = [{ role: 'user', content: 'What is 1 + 2?' }] as const
     const reply = await simulator.send(ask({ messages, body: Buffer.from(JSON.stringify(own)), captureTokens: true }))

@@ -17,7 +17,7 @@ test('everything has a default, and the default is a perfect model at no latency
   })
 })
 
-test('options given as text and with dots mean the same as nested values', () => {
+test('dotted text options mean the same as nested values', () => {
   const fromText = parseSimulatorOptions({
     seed: '7',
     skill: '0.8',
@@ -38,12 +38,12 @@ test('options given as text and with dots mean the same as nested values', () =>
   expect(fromText).toEqual(fromValues)
 })
 
-test('dotted and nested options of one group add up', () => {
+test('dotted and nested options of one group are merged', () => {
   const { faults } = parseSimulatorOptions({ faults: { cut: 0.1 }, 'faults.hang': 0.2 })
   expect(faults).toMatchObject({ cut: 0.1, hang: 0.2 })
 })
 
-test('a change keeps what it does not name', () => {
+test('a change keeps the options it does not name', () => {
   const before = parseSimulatorOptions({ skill: 0.5, 'faults.cut': 0.1 })
   expect(parseSimulatorOptions({ 'faults.hang': 0.3 }, { base: before })).toEqual({
     ...before,
@@ -63,7 +63,7 @@ test.each([
   [{ faults: { rateLimit: 0.6, hang: 0.5 } }, /faults.*must not exceed 1/],
   [{ reasoning: 'maybe' }, /reasoning/],
   [{ faults: 3 }, /faults/],
-])('%j is refused with the option it is about', (options, message) => {
+])('%j is refused with the name of the option', (options, message) => {
   const parse = () => parseSimulatorOptions(options as Record<string, unknown>)
   expect(parse).toThrow(MillraceError)
   expect(parse).toThrow(message)

@@ -19,7 +19,7 @@ const codeOf = (sent: Promise<BackendReply>) =>
   )
 
 describe('a paused engine', () => {
-  test('that keeps what it makes stops its time, and goes on where it was', async () => {
+  test('in mode keep stops its time and resumes at the same place', async () => {
     using clock = new FakeClock()
     await using simulator = new Simulator(slow)
     const sink = new CollectingSink()
@@ -40,7 +40,7 @@ describe('a paused engine', () => {
   })
 
   test.each(['keep', 'wait', 'abort'] as const)(
-    'holds what comes later (%s), with the weights of then',
+    'holds later requests (%s) and answers with the weights at the resume',
     async (mode) => {
       await using simulator = new Simulator({ weightVersion: '1' })
       await simulator.engine.pause(mode)
@@ -51,7 +51,7 @@ describe('a paused engine', () => {
     },
   )
 
-  test('that waits lets what it makes end first', async () => {
+  test('in mode wait finishes the running replies first', async () => {
     using clock = new FakeClock()
     await using simulator = new Simulator(slow)
     const running = simulator.send(ask())
@@ -70,7 +70,7 @@ describe('a paused engine', () => {
     await held
   })
 
-  test('that aborts ends what it makes and what it holds, whole or not', async () => {
+  test('in mode abort ends running and held replies', async () => {
     using clock = new FakeClock()
     await using simulator = new Simulator(slow)
     const sink = new CollectingSink()
@@ -85,7 +85,7 @@ describe('a paused engine', () => {
     expect(sink.events.map(({ document }) => JSON.stringify(document)).join('')).toContain('"finish_reason":"abort"')
   })
 
-  test('leaves with the simulator', async () => {
+  test('fails its held requests when the simulator closes', async () => {
     const simulator = new Simulator()
     await simulator.engine.pause('keep')
     const held = codeOf(simulator.send(ask()))
@@ -102,7 +102,7 @@ describe('over HTTP', () => {
     messages: { stop_reason: 'abort' },
   }
 
-  test.each(apis)('%s: aborted replies end in order with what there is', async (api) => {
+  test.each(apis)('%s: aborted replies end in order with their partial output', async (api) => {
     // The first token comes at once, and the second later than any test takes.
     await using server = await SimulatorServer.start({ tokensPerSecond: 0.01 })
     const path = apiPaths[api]
@@ -119,7 +119,7 @@ describe('over HTTP', () => {
     expect(await whole).toMatchObject(abortIn[api])
   })
 
-  test('SGLang pauses under its own names', async () => {
+  test('SGLang pauses under its own endpoint names', async () => {
     await using server = await SimulatorServer.start({ imitate: 'sglang', weightVersion: '1' })
     await post(server, '/pause_generation', { mode: 'retract' })
     const held = postForJson(server, apiPaths.chat, body('chat', question))
@@ -129,7 +129,7 @@ describe('over HTTP', () => {
     expect(await held).toMatchObject({ metadata: { weight_version: '2' }, choices: [{ finish_reason: 'stop' }] })
   })
 
-  test('one request can be aborted by its name, or by that of its reply', async () => {
+  test('a request is aborted by its own id or by the id of its reply', async () => {
     await using server = await SimulatorServer.start({ imitate: 'sglang' })
     await post(server, '/pause_generation', { mode: 'in_place' })
     const named = postForJson(server, '/generate', { text: question, rid: 'mine' })
@@ -146,7 +146,7 @@ describe('over HTTP', () => {
     expect(await post(server, '/abort_request', {})).toMatchObject({ status: 400 })
   })
 
-  test('vLLM aborts those that are named, or all', async () => {
+  test('vLLM aborts the named requests, or all', async () => {
     await using server = await SimulatorServer.start()
     await post(server, '/pause?mode=keep')
     const sent = ['a', 'b', 'c'].map((name) =>
@@ -161,7 +161,7 @@ describe('over HTTP', () => {
     expect(await post(server, '/pause?mode=never')).toMatchObject({ status: 400 })
   })
 
-  test('a client that goes away while it is held is forgotten', async () => {
+  test('a client that disconnects while its request is held is forgotten', async () => {
     await using server = await SimulatorServer.start()
     await post(server, '/pause?mode=keep')
     const gone = Stream.open(server, apiPaths.chat, body('chat', question))

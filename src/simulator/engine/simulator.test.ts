@@ -39,8 +39,8 @@ async function shareOf(count: number, isHit: (seed: number) => Promise<boolean>)
   return hits / count
 }
 
-describe('what it answers', () => {
-  test('depends on seeds and content, never on the order of arrival', async () => {
+describe('answers', () => {
+  test('depend on seeds and content, never on the order of arrival', async () => {
     const options = { seed: 3, skill: 0.6, sloppiness: 0.3, faults: { rateLimit: 0.1, serverError: 0.1, cut: 0.1 } }
     const requests = Array.from({ length: 200 }, (_, index) =>
       asking(`What is ${index % 20} + ${index % 7}?`, {
@@ -69,7 +69,7 @@ describe('what it answers', () => {
     expect(outOfOrder.map(withoutTime)).toEqual(inOrder.map(withoutTime))
   })
 
-  test('is the same after a restart, under another name', async () => {
+  test('are the same after a restart, under another id', async () => {
     const messages = [{ role: 'user', content: 'What is 12 + 3?' }] as const
     const body = Buffer.from(JSON.stringify({ model: 'sim', messages }))
     const named: { readonly id: unknown; readonly message: unknown }[] = []
@@ -84,7 +84,7 @@ describe('what it answers', () => {
     expect(second?.id).not.toBe(first?.id)
   })
 
-  test('is right about as often as the skill says', async () => {
+  test('are right about as often as the skill option says', async () => {
     await using simulator = new Simulator({ skill: 0.8 })
     const share = await shareOf(2000, async (seed) => {
       const reply = await simulator.send(asking('What is 17 * 3?', { sampling: { seed } }))
@@ -94,7 +94,7 @@ describe('what it answers', () => {
     expect(share).toBeLessThan(0.83)
   })
 
-  test('changes with either seed', async () => {
+  test('change with either seed', async () => {
     await using simulator = new Simulator({ skill: 0.5 })
     await using other = new Simulator({ skill: 0.5, seed: 1 })
     const answers = async (backend: Simulator, offset: number) => {
@@ -125,7 +125,7 @@ describe('what it answers', () => {
     expect(answers.size > 1 ? 'differs' : 'is the same').toBe(which)
   })
 
-  test('writes tool calls that do not pass about as often as the sloppiness says', async () => {
+  test('hold invalid tool calls about as often as the sloppiness option says', async () => {
     await using simulator = new Simulator({ sloppiness: 0.5 })
     const kinds = new Set<string>()
     const share = await shareOf(1000, async (seed) => {
@@ -140,7 +140,7 @@ describe('what it answers', () => {
     expect(kinds.size).toBeGreaterThanOrEqual(6)
   })
 
-  test('respects the tool choice', async () => {
+  test('respect the tool choice', async () => {
     await using simulator = new Simulator()
     const ask = (question: string, rest: Partial<BackendRequest>) =>
       simulator.send(asking(question, { tools: [calculator], ...rest }))
@@ -151,7 +151,7 @@ describe('what it answers', () => {
     await expect(ask('Who?', { toolChoice: { name: 'nothing' } })).rejects.toMatchObject({ code: 'model_rejected' })
   })
 
-  test('thinks aloud if asked to', async () => {
+  test('include reasoning if configured', async () => {
     await using simulator = new Simulator({ reasoning: true })
     const { message, usage } = await simulator.send(asking('What is 1 + 2?'))
     expect(message.reasoning_content).toMatch(/step by step/)
@@ -159,7 +159,7 @@ describe('what it answers', () => {
     expect(usage.output).toBeGreaterThan(usage.reasoning)
   })
 
-  test('ends before a stop sequence', async () => {
+  test('end before a stop sequence', async () => {
     await using simulator = new Simulator()
     const { message } = await simulator.send(asking('What is 1 + 2?', { sampling: { stop: ['is'] } }))
     expect(message.content).toBe('The answer ')
@@ -167,7 +167,7 @@ describe('what it answers', () => {
 })
 
 describe('tokens', () => {
-  test('are as many as the usage says, with log-probabilities and the version', async () => {
+  test('match the usage, with log-probabilities and the version', async () => {
     await using simulator = new Simulator({ weightVersion: '7', reasoning: true })
     const request = asking('What is 1 + 2?', { tools: [calculator], captureTokens: true })
     const { tokens, usage } = await simulator.send(request)
@@ -182,7 +182,7 @@ describe('tokens', () => {
     expect(uncaptured).toEqual(usage)
   })
 
-  test('come with the experts of a mixture, if it is one', async () => {
+  test('have routed experts if configured', async () => {
     await using simulator = new Simulator({ routedExperts: '6x2' })
     const request = asking('What is 1 + 2?', { tools: [calculator], captureTokens: true })
     const { tokens } = await simulator.send(request)
@@ -193,7 +193,7 @@ describe('tokens', () => {
     expect(() => new Simulator({ routedExperts: '6' })).toThrow(/layers x experts per token/)
   })
 
-  test('of a prompt continue those of the turn before', async () => {
+  test('of a prompt continue those of the previous turn', async () => {
     await using simulator = new Simulator()
     const request = asking('What is 1 + 2?', { tools: [calculator], captureTokens: true })
     const first = await simulator.send(request)
@@ -207,7 +207,7 @@ describe('tokens', () => {
     expect(second.message.content).toBe('The answer is 3.')
   })
 
-  test.each([1, 2, 3, 5, 8, 13, 14, 15, 20])('are limited to %i, wherever that falls', async (maxTokens) => {
+  test.each([1, 2, 3, 5, 8, 13, 14, 15, 20])('are limited to %i, at any place of the reply', async (maxTokens) => {
     await using simulator = new Simulator({ reasoning: true })
     const request = asking('What is 1 + 2?', { tools: [calculator], captureTokens: true })
     const whole = await simulator.send(request)
@@ -219,7 +219,7 @@ describe('tokens', () => {
     if (cutCall) expect(wholeCall?.function.arguments.startsWith(cutCall.function.arguments)).toBe(true)
   })
 
-  test('do not exceed the context', async () => {
+  test('do not exceed the context length', async () => {
     await using simulator = new Simulator({ contextLength: 16 })
     const short = await simulator.send(asking('1 + 2?'))
     expect(short.finishReason).toBe('stop')
@@ -240,7 +240,7 @@ describe('faults', () => {
     await expect(simulator.send(asking('1 + 2'))).rejects.toMatchObject({ code, data })
   })
 
-  test('a hang ends with the signal, and only with it', async () => {
+  test('a hang ends only with the signal', async () => {
     await using simulator = new Simulator({ faults: { hang: 1 } })
     const controller = new AbortController()
     const sent = simulator.send(asking('1 + 2', { signal: controller.signal }))
@@ -249,7 +249,7 @@ describe('faults', () => {
     await expect(sent).rejects.toBe(gone)
   })
 
-  test('are drawn anew for each try, and come as often as asked', async () => {
+  test('are drawn for each try, at the configured rate', async () => {
     await using simulator = new Simulator({ faults: { serverError: 0.5 } })
     const share = await shareOf(1000, async (retry) => {
       return (await outcomeOf(simulator.send(asking('1 + 2', { retry })))) === 'model_server_error'
@@ -260,7 +260,7 @@ describe('faults', () => {
     expect(twice[0]).toEqual(twice[1])
   })
 
-  test('exclude each other: 30% and 20% fail half of all', async () => {
+  test('exclude each other: 30% and 20% make half of all requests fail', async () => {
     await using simulator = new Simulator({ faults: { rateLimit: 0.3, serverError: 0.2 } })
     const codes: string[] = []
     for (let seed = 0; seed < 2000; seed += 1) {
@@ -272,14 +272,14 @@ describe('faults', () => {
     expect((codes.length - limited) / 2000).toBeCloseTo(0.2, 1)
   })
 
-  test('slow means ten times the latency', async () => {
+  test('slow multiplies the latency by ten', async () => {
     await using usual = new Simulator({ ttftMs: 1, spread: 0 })
     await using slow = new Simulator({ ttftMs: 1, spread: 0, faults: { slow: 1 } })
     expect((await usual.send(asking('1 + 2'))).firstTokenMs).toBe(1)
     expect((await slow.send(asking('1 + 2'))).firstTokenMs).toBe(10)
   })
 
-  test('overload refuses everything until it is over', async () => {
+  test('overload refuses all requests until it ends', async () => {
     await using simulator = new Simulator({ overload: { forMs: 60_000 } })
     const refused = { code: 'model_overloaded', data: { status: 503 } }
     await expect(simulator.send(asking('1 + 2'))).rejects.toMatchObject(refused)
@@ -291,7 +291,7 @@ describe('faults', () => {
     await expect(simulator.send(asking('1 + 2'))).resolves.toBeDefined()
   })
 
-  test('more requests at once than allowed are rate limited', async () => {
+  test('requests over the concurrency limit are rate limited', async () => {
     await using simulator = new Simulator({ maxConcurrent: 2, ttftMs: 5, spread: 0 })
     const sent = await Promise.all(
       [1, 2, 3].map((seed) => outcomeOf(simulator.send(asking('1 + 2', { sampling: { seed } })))),
@@ -303,7 +303,7 @@ describe('faults', () => {
 })
 
 describe('latency', () => {
-  test('is lognormal around what was asked for', async () => {
+  test('is lognormal around the configured value', async () => {
     await using simulator = new Simulator({ ttftMs: 1000, tokensPerSecond: 10, spread: 0.2 })
     const totals: number[] = []
     for (let seed = 0; seed < 3000; seed += 1) {
@@ -329,8 +329,8 @@ describe('latency', () => {
   })
 })
 
-describe('its end', () => {
-  test('ends what waits, and happens once', async () => {
+describe('close', () => {
+  test('fails waiting requests, and may be repeated', async () => {
     const simulator = new Simulator({ faults: { hang: 1 } })
     const waiting = simulator.send(asking('1 + 2'))
     waiting.catch(() => {})

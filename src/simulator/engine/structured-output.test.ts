@@ -25,7 +25,7 @@ interface Link {
 }
 const link: z.ZodType<Link> = z.lazy(() => z.object({ value: z.number(), next: z.union([link, z.null()]) }))
 
-describe('an answer of a given form', () => {
+describe('an answer with a response format', () => {
   test.each([
     ['an object', person],
     ['a list with a least length', z.array(person).min(2)],
@@ -50,7 +50,7 @@ describe('an answer of a given form', () => {
     }
   })
 
-  test('is the smallest: required fields, and empty lists', async () => {
+  test('is the smallest: required fields and empty lists', async () => {
     await using simulator = new Simulator()
     const schema = {
       type: 'object',
@@ -60,21 +60,21 @@ describe('an answer of a given form', () => {
     expect(await answer(simulator, schema)).toBe('{"needed":[]}')
   })
 
-  test('of a schema that never ends is given up', async () => {
+  test('with an endless schema fails', async () => {
     await using simulator = new Simulator()
     const fields = Object.fromEntries(Array.from({ length: 20 }, (_unused, index) => [`f${index}`, { $ref: '#' }]))
     const text = await answer(simulator, { type: 'object', properties: fields, required: Object.keys(fields) })
     expect(text.length).toBeLessThan(100_000)
   })
 
-  test('may be any object, and then holds the answer', async () => {
+  test('of kind json_object holds the answer in an object', async () => {
     await using simulator = new Simulator()
     const question = [{ role: 'user', content: 'What is 1 + 2?' }] as const
     const { message } = await simulator.send(ask({ messages: question, responseFormat: { kind: 'json_object' } }))
     expect(JSON.parse(message.content ?? '')).toEqual({ answer: 'The answer is 3.' })
   })
 
-  test('comes through every API', async () => {
+  test('is returned by every API', async () => {
     await using server = await SimulatorServer.start()
     const schema = { type: 'object', properties: { n: { const: 4 } }, required: ['n'], additionalProperties: false }
     const forms = {
@@ -99,7 +99,7 @@ describe('tool calls', () => {
   }
   const sums = [{ role: 'user', content: 'Add up the results of:\n- 1 + 2\n- 3 + 4\n- 5 + 6' }] as const
 
-  test('are several at once only if they may be', async () => {
+  test('are parallel unless this is disabled', async () => {
     await using simulator = new Simulator()
     const count = async (parallelToolCalls?: boolean) => {
       const rest = parallelToolCalls === undefined ? {} : { parallelToolCalls }
@@ -109,7 +109,7 @@ describe('tool calls', () => {
     expect([await count(), await count(true), await count(false)]).toEqual([3, 3, 1])
   })
 
-  test('that must be made are made, whatever form an answer would have', async () => {
+  test('that are required are made in spite of a response format', async () => {
     await using simulator = new Simulator()
     const responseFormat = { kind: 'json_object' } as const
     for (const toolChoice of ['required', { name: 'delegate' }] as const) {

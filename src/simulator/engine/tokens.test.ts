@@ -14,7 +14,7 @@ const texts = [
   'internationalisation',
 ]
 
-test.each(texts)('the pieces of %j are the text again, and as many as were counted', (text) => {
+test.each(texts)('the tokens of %j join to the text and match the token count', (text) => {
   const pieces: string[] = []
   eachPiece(text, (piece) => pieces.push(piece))
   expect(pieces.join('')).toBe(text)
@@ -22,7 +22,7 @@ test.each(texts)('the pieces of %j are the text again, and as many as were count
   expect(pieces).not.toContain('')
 })
 
-test('equal pieces have equal ids within the vocabulary', () => {
+test('equal tokens have equal ids within the vocabulary', () => {
   expect(pieceId(' the')).toBe(pieceId(' the'))
   expect(pieceId(' the')).not.toBe(pieceId('the'))
   expect(pieceId('zebra')).toBeLessThan(128_000)
@@ -48,14 +48,14 @@ const conversation: Message[] = [
   },
 ]
 
-test('counting and listing agree', () => {
+test('counting and listing give the same number', () => {
   const counter = new TokenCounter()
   const list = new TokenList()
   for (const sink of [counter, list]) writePrompt(sink, [...conversation, call], '[{"name":"search"}]')
   expect(list.tokens.length).toBe(counter.count)
 })
 
-test('the next prompt starts with this prompt and the reply to it', () => {
+test('the next prompt starts with this prompt and its reply', () => {
   const sofar = new TokenList()
   writePrompt(sofar, conversation, '')
   writeReply(sofar, call)

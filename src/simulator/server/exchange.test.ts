@@ -27,7 +27,7 @@ describe.each(['chat', 'responses', 'messages'] as const)('a streamed reply of %
     ['kill', 'broken'],
     ['quiet-end', 'end'],
     ['midstream-error', 'end'],
-  ] as const)('%s: begins, says something, and never that it is complete', async (fault, how) => {
+  ] as const)('%s: begins and sends content, but never completes', async (fault, how) => {
     await using server = await SimulatorServer.start()
     const { end, events, text } = await ask(server, fault)
     expect(end).toBe(how)
@@ -38,7 +38,7 @@ describe.each(['chat', 'responses', 'messages'] as const)('a streamed reply of %
     else expect(events.at(-1)).not.toMatchObject(errors[api])
   })
 
-  test('malformed: has one event that is not JSON, and goes on', async () => {
+  test('malformed: one event is not JSON, and the stream continues', async () => {
     await using server = await SimulatorServer.start()
     const { end, text } = await ask(server, 'malformed')
     const events = [...text.matchAll(/^data: (.*)$/gm)].filter(([, data]) => data !== '[DONE]')
@@ -47,7 +47,7 @@ describe.each(['chat', 'responses', 'messages'] as const)('a streamed reply of %
     expect(text).toMatch(ends[api])
   })
 
-  test('stall: says something, and then nothing until its client goes', async () => {
+  test('stall: sends content, then nothing until its client disconnects', async () => {
     await using server = await SimulatorServer.start()
     const before = activeResources()
     const stream = await Stream.open(server, path, body(api, question, { model: 'fault:stall' }))
@@ -58,7 +58,7 @@ describe.each(['chat', 'responses', 'messages'] as const)('a streamed reply of %
     expect((await leftSince(before)).filter((kind) => kind.startsWith('Timeout'))).toEqual([])
   })
 
-  test('trickle: brings one token at a time', async () => {
+  test('trickle: sends one token at a time', async () => {
     await using server = await SimulatorServer.start()
     const stream = await Stream.open(server, path, body(api, question, { model: 'fault:trickle' }))
     const first = await stream.until((events) => saidIn(events) !== '')
@@ -71,12 +71,12 @@ describe('a whole reply', () => {
   const ask = (server: SimulatorServer, fault: string) =>
     post(server, apiPaths.chat, body('chat', question, { model: `fault:${fault}` }))
 
-  test('that is killed loses its connection', async () => {
+  test('with the fault kill loses its connection', async () => {
     await using server = await SimulatorServer.start()
     await expect(ask(server, 'kill')).rejects.toThrow(/terminated|closed|aborted/)
   })
 
-  test('that ends quietly is half a document', async () => {
+  test('with the fault quiet-end is half a document', async () => {
     await using server = await SimulatorServer.start()
     const { status, text } = await ask(server, 'quiet-end')
     expect(status).toBe(200)
@@ -84,7 +84,7 @@ describe('a whole reply', () => {
     expect(text).toMatch(/^\{"id"/)
   })
 
-  test('may be an error for all its 200', async () => {
+  test('with the fault midstream-error is an error with status 200', async () => {
     await using server = await SimulatorServer.start()
     const { status, text } = await ask(server, 'midstream-error')
     expect([status, JSON.parse(text)]).toMatchObject([200, { error: { type: 'server_error' } }])
@@ -100,7 +100,7 @@ describe('a whole reply', () => {
   })
 })
 
-test('the rates of faults are those of the options', async () => {
+test('fault rates follow the options', async () => {
   await using server = await SimulatorServer.start({ faults: { midstreamError: 0.5, quietEnd: 0.5 } })
   const counts = { error: 0, quiet: 0 }
   for (let seed = 0; seed < 40; seed += 1) {

@@ -30,7 +30,7 @@ const kinds = {
 } satisfies Record<ImitationName, BackendKind>
 
 describe.each(imitationNames)('%s', (imitate) => {
-  test('serves its APIs and no others, with the same words in all', async () => {
+  test('serves its own APIs only, with the same content in all', async () => {
     await using server = await SimulatorServer.start({ imitate })
     await using simulator = new Simulator()
     const { message } = await simulator.send(ask({ messages: [{ role: 'user', content: question }] }))
@@ -41,7 +41,7 @@ describe.each(imitationNames)('%s', (imitate) => {
     }
   })
 
-  test('is what a probe finds', async () => {
+  test('is recognised by a probe', async () => {
     await using server = await SimulatorServer.start({ imitate, contextLength: 4096, weightVersion: '1' })
     const { backends } = modelConfigSchema.parse({ name: 'sim', backends: [{ url: server.url }] })
     const api = imitate === 'anthropic' ? 'messages' : 'chat'
@@ -62,7 +62,7 @@ describe('token fields', () => {
   const asked = body('chat', question, { logprobs: true, return_token_ids: true })
   const options = { weightVersion: '3', routedExperts: '2x2' }
 
-  test('of SGLang are where it puts them, as far as it was asked', async () => {
+  test('of SGLang are in its own places, as requested', async () => {
     await using server = await SimulatorServer.start({ imitate: 'sglang', ...options })
     await using simulator = new Simulator(options)
     const { tokens } = await simulator.send(
@@ -86,7 +86,7 @@ describe('token fields', () => {
   })
 
   test.each(['return_token_ids', 'return_prompt_token_ids', 'return_meta_info'])(
-    'of SGLang are refused to a stream that asks for %s',
+    'of SGLang are refused in a stream that asks for %s',
     async (flag) => {
       await using server = await SimulatorServer.start({ imitate: 'sglang' })
       const { status, text } = await post(server, apiPaths.chat, body('chat', question, { stream: true, [flag]: true }))
@@ -94,7 +94,7 @@ describe('token fields', () => {
     },
   )
 
-  test('of OpenAI are log-probabilities alone', async () => {
+  test('of OpenAI are log-probabilities only', async () => {
     await using server = await SimulatorServer.start({ imitate: 'openai', ...options })
     const { text } = await post(server, apiPaths.chat, asked)
     expect(text).toContain('"logprob":')
@@ -103,7 +103,7 @@ describe('token fields', () => {
     expect((await simulator.send(ask({ captureTokens: true }))).tokens).toBeUndefined()
   })
 
-  test('nobody asked for are not there', async () => {
+  test('are absent unless requested', async () => {
     for (const imitate of imitationNames) {
       await using server = await SimulatorServer.start({ imitate, ...options, recordEmitted: 10 })
       const api = imitate === 'anthropic' ? 'messages' : 'chat'
@@ -112,7 +112,7 @@ describe('token fields', () => {
     }
   })
 
-  test('of a backend imitated over HTTP are recorded as in process', async () => {
+  test('over HTTP equal those in process', async () => {
     await using server = await SimulatorServer.start({ imitate: 'sglang', weightVersion: '3' })
     await using simulator = new Simulator({ imitate: 'sglang', weightVersion: '3' })
     await using client = openBackend(server.url, { engine: 'sglang', stream: true })
@@ -122,7 +122,7 @@ describe('token fields', () => {
   })
 })
 
-describe('SGLang’s own API', () => {
+describe('the API of SGLang', () => {
   const asked = { text: question, sampling_params: { sampling_seed: 4 }, return_logprob: true }
   const schema = z.object({
     text: z.string(),
@@ -138,7 +138,7 @@ describe('SGLang’s own API', () => {
     }),
   })
 
-  test('generates a text and its tokens, streamed cumulatively', async () => {
+  test('generates text and tokens, streamed cumulatively', async () => {
     await using server = await SimulatorServer.start({ imitate: 'sglang', weightVersion: '9', tokensPerSecond: 2000 })
     const whole = schema.parse(await postForJson(server, '/generate', { ...asked, rid: 'r1' }))
     expect(whole.text).toBe('Answer: 51')
@@ -163,7 +163,7 @@ describe('SGLang’s own API', () => {
     expect(events.at(-1)).toEqual(whole)
   })
 
-  test('takes ids as they are, and says when it was cut', async () => {
+  test('accepts input_ids, and reports a cut reply', async () => {
     await using server = await SimulatorServer.start({ imitate: 'sglang', recordEmitted: 4 })
     const sent = { input_ids: [1, 2, 3], sampling_params: { max_new_tokens: 2 } }
     expect(await postForJson(server, '/generate', sent)).toMatchObject({
@@ -181,8 +181,8 @@ describe('SGLang’s own API', () => {
   )
 })
 
-describe('beside the model', () => {
-  test('vLLM tells its version, its weights and what a prompt is in tokens', async () => {
+describe('further endpoints', () => {
+  test('vLLM returns its version, its weights and the tokens of a prompt', async () => {
     await using server = await SimulatorServer.start({ contextLength: 512 })
     expect(await get(server, '/version')).toEqual({ version: expect.any(String) })
     expect(await get(server, '/weight_info')).toEqual({ weight_version: 'default' })
@@ -205,7 +205,7 @@ describe('beside the model', () => {
     ['sglang', `/v1${countPaths.messages}`, 'messages'],
     ['openai', `/v1${countPaths.responses}`, 'responses'],
     ['anthropic', `/v1${countPaths.messages}`, 'messages'],
-  ] as const)('%s counts at %s what a reply then says it was asked', async ([imitate, path, api]) => {
+  ] as const)('%s counts at %s the same input tokens as in the usage of a reply', async ([imitate, path, api]) => {
     await using server = await SimulatorServer.start({ imitate })
     const asked = body(api, question)
     const counted = (await postForJson(server, path, asked)) as { count?: number; input_tokens?: number }
@@ -215,7 +215,7 @@ describe('beside the model', () => {
     expect(server.stats.requests).toBe(1)
   })
 
-  test('SGLang tells of its model and itself', async () => {
+  test('SGLang returns information about its model and server', async () => {
     await using server = await SimulatorServer.start({ imitate: 'sglang', models: 'qwen', weightVersion: '2' })
     for (const path of ['/get_model_info', '/model_info']) {
       expect(await get(server, path)).toMatchObject({ model_path: 'qwen', weight_version: '2' })
@@ -224,7 +224,7 @@ describe('beside the model', () => {
     expect((await post(server, '/pause?mode=keep')).status).toBe(404)
   })
 
-  test('Anthropic wants to know which version of its API is meant, and has errors of its own', async () => {
+  test('Anthropic requires an API version and has its own errors', async () => {
     await using server = await SimulatorServer.start({ imitate: 'anthropic', apiKey: 'secret' })
     const send = (headers: Record<string, string>) => fetch(new URL('/v1/models', server.url), { headers })
     const unversioned = await send({ 'x-api-key': 'secret' })

@@ -55,7 +55,7 @@ async function outcomeOf(backend: Backend, request: BackendRequest): Promise<unk
   }
 }
 
-describe('a client gets over HTTP what the simulator says in process', () => {
+describe('a client over HTTP gets the same reply as in process', () => {
   const options = {
     skill: 0.7,
     sloppiness: 0.3,

@@ -166,7 +166,7 @@ describe('chat completions', () => {
     ['a call cut in its arguments', {}, { tools: [calculator], max_completion_tokens: 8 }],
     ['a call cut in its name', { reasoning: true }, { tools: [calculator], max_tokens: 16 }],
     ['a paced reply', { ttftMs: 2, tokensPerSecond: 2000 }, {}],
-  ])('%s is the same streamed and whole, and of the official shape', async (_, options, fields) => {
+  ])('%s is the same streamed and whole, and has the official format', async (_, options, fields) => {
     await using server = await SimulatorServer.start({ imitate: 'millrace', ...options, weightVersion: '3' })
     const asked = question('What is 17 * 3? End with `Answer: <number>`.', {
       ...fields,
@@ -194,7 +194,7 @@ describe('chat completions', () => {
     expect(whole.metadata).toEqual({ weight_version: '3' })
   })
 
-  test('are what the simulator says in process', async () => {
+  test('are the same as in process', async () => {
     await using server = await SimulatorServer.start({ seed: 4, skill: 0.5 })
     await using simulator = new Simulator({ seed: 4, skill: 0.5 })
     for (let seed = 0; seed < 20; seed += 1) {
@@ -215,7 +215,7 @@ describe('chat completions', () => {
     }
   })
 
-  test('take what clients send: nulls, parts, images, unknown fields', async () => {
+  test('accept client requests with nulls, parts, images and unknown fields', async () => {
     await using server = await SimulatorServer.start()
     const { status, text } = await chat(server, {
       model: 'anything',
@@ -250,7 +250,7 @@ describe('chat completions', () => {
     [question('1 + 2', { max_tokens: 0 }), /max_tokens/],
     [question('1 + 2', { n: 3 }), /n must be 1: send several requests/],
     [question('1 + 2', { tool_choice: { type: 'function', function: { name: 'no' } } }), /tool no/],
-  ])('refuse %j with what is wrong', async (body, message) => {
+  ])('refuse %j with a reason', async (body, message) => {
     await using server = await SimulatorServer.start()
     const { status, text } = await chat(server, body)
     expect(status).toBe(400)
@@ -278,7 +278,7 @@ describe('responses', () => {
   }
   const tool = { type: 'function', ...calculator.function }
 
-  test('text, calls and reasoning; streamed the same as whole', async () => {
+  test('hold text, calls and reasoning; a stream gives the same as a whole reply', async () => {
     await using server = await SimulatorServer.start({ reasoning: true })
     for (const fields of [{}, { tools: [tool] }, { max_output_tokens: 18 }]) {
       const asked = { model: 'sim', input: 'What is 17 * 3?', seed: 1, ...fields }
@@ -310,7 +310,7 @@ describe('responses', () => {
     }
   })
 
-  test('a conversation of items is the same as one of messages', async () => {
+  test('give the same reply to a conversation of items as to one of messages', async () => {
     await using server = await SimulatorServer.start({ reasoning: true })
     const asked = { model: 'sim', instructions: 'Be brief.', tools: [tool] }
     const input: object[] = [{ role: 'user', content: [{ type: 'input_text', text: 'What is 17 * 3?' }] }]
@@ -330,7 +330,7 @@ describe('responses', () => {
     expect(first.usage['input_tokens']).toBe(usage.prompt_tokens)
   })
 
-  test('refuses to continue what it has not kept', async () => {
+  test('refuse to continue a response that is not kept', async () => {
     await using server = await SimulatorServer.start()
     const { status, text } = await post(server, '/responses', {
       model: 'sim',
@@ -346,7 +346,7 @@ describe('faults over HTTP', () => {
   const start = (options: SimulatorServerOptions) => SimulatorServer.start({ retryAfterMs: 250, ...options })
   const asked = question('What is 17 * 3? End with `Answer: <number>`.')
 
-  test('429 says when to come back', async () => {
+  test('429 has a Retry-After header', async () => {
     await using server = await start({ faults: { rateLimit: 1 } })
     const { status, headers, text } = await chat(server, asked)
     expect(status).toBe(429)
@@ -354,18 +354,18 @@ describe('faults over HTTP', () => {
     expect(JSON.parse(text)).toMatchObject({ error: { code: 'rate_limit_exceeded', type: 'rate_limit_error' } })
   })
 
-  test('500', async () => {
+  test('a server error has status 500', async () => {
     await using server = await start({ faults: { serverError: 1 } })
     expect((await chat(server, asked)).status).toBe(500)
   })
 
-  test('a cut reply loses its connection in the middle', async () => {
+  test('a cut reply loses its connection during the body', async () => {
     await using server = await start({ faults: { cut: 1 } })
     await expect(chat(server, asked)).rejects.toThrow(/terminated|closed|aborted/)
     expect(server.stats).toMatchObject({ requests: 1, inFlight: 0, byStatus: { 200: 1 } })
   })
 
-  test('a cut stream loses its connection, or ends without saying that it is complete', async () => {
+  test('a cut stream loses its connection or ends without a completion event', async () => {
     await using server = await start({ faults: { cut: 1 } })
     const ends = { abrupt: 0, quiet: 0 }
     for (let seed = 0; seed < 20; seed += 1) {
@@ -384,7 +384,7 @@ describe('faults over HTTP', () => {
     expect(ends.quiet).toBeGreaterThan(1)
   })
 
-  test.each([false, true])('malformed is complete but not JSON (stream: %s)', async (stream) => {
+  test.each([false, true])('malformed replies are complete but not JSON (stream: %s)', async (stream) => {
     await using server = await start({ faults: { malformed: 1 } })
     const { status, text } = await chat(server, { ...asked, stream })
     expect(status).toBe(200)
@@ -392,7 +392,7 @@ describe('faults over HTTP', () => {
     expect(() => bodies.map((body) => JSON.parse(body) as unknown)).toThrow(SyntaxError)
   })
 
-  test('a hang never answers, and the client that gives up is counted', async () => {
+  test('a hang never answers, and a client that disconnects is counted', async () => {
     await using server = await start({ faults: { hang: 1 } })
     const controller = new AbortController()
     const sent = send(`${server.url}/chat/completions`, {
@@ -407,7 +407,7 @@ describe('faults over HTTP', () => {
     await expect.poll(() => server.stats).toMatchObject({ inFlight: 0, aborted: 1, byStatus: {} })
   })
 
-  test('the try number draws anew', async () => {
+  test('each retry count draws the faults again', async () => {
     await using server = await start({ faults: { serverError: 0.5 } })
     const statuses: number[] = []
     for (let retry = 0; retry < 20; retry += 1) {
@@ -417,7 +417,7 @@ describe('faults over HTTP', () => {
     expect((await chat(server, asked, { 'x-stainless-retry-count': '3' })).status).toBe(statuses[3])
   })
 
-  test('a model name can ask for a fault', async () => {
+  test('a model name can request a fault', async () => {
     await using server = await start({})
     const ask = (model: string) => chat(server, { ...asked, model })
     expect((await ask('fault:overload')).status).toBe(503)
@@ -429,7 +429,7 @@ describe('faults over HTTP', () => {
     expect(unknown.text).toMatch(/the faults are rateLimit, /)
   })
 
-  test('settings change while it runs', async () => {
+  test('settings can be changed at run time', async () => {
     await using server = await start({})
     const settings = (body: unknown) =>
       send(new URL('/sim/settings', server.url), { method: 'POST', body: JSON.stringify(body) })
@@ -456,7 +456,7 @@ describe('faults over HTTP', () => {
 })
 
 describe('the server', () => {
-  test('without a key answers only requests that name it in Host, and in Origin if there is one', async () => {
+  test('without a key, answers only requests with its own Host, and Origin if present', async () => {
     await using server = await SimulatorServer.start()
     await using locked = await SimulatorServer.start({ apiKey: 'secret' })
     await using open = await SimulatorServer.start({ host: '0.0.0.0' })
@@ -483,7 +483,7 @@ describe('the server', () => {
     expect((await chat(server, question('1 + 2'), own)).status).toBe(200)
   })
 
-  test('checks key, model, context, route, JSON and size', async () => {
+  test('checks key, model, context length, route, JSON and size', async () => {
     await using server = await SimulatorServer.start({ apiKey: 'secret', models: 'a, b', contextLength: '30' })
     const ask = (fields: object, authorization = 'Bearer secret') =>
       chat(server, question('1 + 2', { model: 'a', ...fields }), { authorization })
@@ -515,7 +515,7 @@ describe('the server', () => {
     expect(await health.body.json()).toEqual({ status: 'ok' })
   })
 
-  test('refuses a body of more than 32 MB while it is sent', async () => {
+  test('refuses a body of more than 32 MB during the upload', async () => {
     await using server = await SimulatorServer.start()
     const socket = connect(server.port, '127.0.0.1')
     const size = 33 * 1024 * 1024
@@ -526,13 +526,13 @@ describe('the server', () => {
     socket.destroy()
   })
 
-  test('says so when its port is taken', async () => {
+  test('reports a port that is in use', async () => {
     await using server = await SimulatorServer.start()
     await expect(SimulatorServer.start({ port: server.port })).rejects.toMatchObject({ code: 'config_invalid' })
     await expect(SimulatorServer.start({ port: 'many' })).rejects.toThrow(/port/)
   })
 
-  test('closes with requests and streams under way, and twice', async () => {
+  test('closes twice, with requests and streams in flight', async () => {
     const server = await SimulatorServer.start({ ttftMs: 0, tokensPerSecond: 1, faults: { hang: 0 } })
     const stream = await send(`${server.url}/chat/completions`, {
       method: 'POST',
@@ -548,7 +548,7 @@ describe('the server', () => {
     await expect(chat(server, question('1 + 2'))).rejects.toThrow(/ECONNREFUSED|connect/)
   })
 
-  test('1,000 aborted requests are noticed and leave nothing behind', async () => {
+  test('notices 1,000 aborted requests and leaves no resource', async () => {
     await using server = await SimulatorServer.start({ ttftMs: 60_000 })
     const pool = new Pool(new URL(server.url).origin, { connections: 1000, pipelining: 1 })
     const before = activeResources()
@@ -577,7 +577,7 @@ describe('the server', () => {
   })
 })
 
-test('the same question again gets the same reply under another name', async () => {
+test('a repeated question gets the same reply under another id', async () => {
   await using server = await SimulatorServer.start({})
   const asked = { model: 'sim', messages: [{ role: 'user', content: 'What is 17 * 3?' }], seed: 1 }
   const ask = async () => JSON.parse((await post(server, '/chat/completions', asked)).text) as Record<string, unknown>
@@ -587,7 +587,7 @@ test('the same question again gets the same reply under another name', async () 
   expect(second).not.toBe(first)
 })
 
-test('a port that is taken is an error that says so once', async () => {
+test('the error for a port in use names the cause once', async () => {
   await using first = await SimulatorServer.start()
   await expect(SimulatorServer.start({ port: first.port })).rejects.toThrow(
     `cannot listen on 127.0.0.1:${first.port}: listen EADDRINUSE: address already in use`,

@@ -180,7 +180,7 @@ async function scoreGroup({ reward }: Environment, group: readonly Played[]): Pr
   return rewards
 }
 
-describe('a perfect simulator solves, and a worse one solves less of', () => {
+describe('a perfect simulator solves more than a worse one of', () => {
   test.each([
     ['arithmetic', arithmetic, { count: 100 }, 1],
     ['guess-number', guessNumber, { count: 100 }, 1],
@@ -194,7 +194,7 @@ describe('a perfect simulator solves, and a worse one solves less of', () => {
     expect(await meanReward(environment, { skill: 0.8, ...size })).toBeLessThan(0.95)
   })
 
-  test('an arithmetic tool that is called sloppily is called again', async () => {
+  test('after an invalid call, an arithmetic tool is called again', async () => {
     const reward = await meanReward(arithmetic, { skill: 1, sloppiness: 0.4, count: 100 })
     expect(reward).toBe(1)
   })
@@ -212,7 +212,7 @@ test('every question of jsonl-questions can be solved', async () => {
   expect(count).toBe(60)
 })
 
-test('the tasks of arithmetic are the same every time, differ from each other, and grow with the difficulty', async () => {
+test('arithmetic tasks are deterministic, distinct, and grow with the difficulty', async () => {
   const tasks = await Array.fromAsync(tasksOf(arithmetic))
   expect(tasks).toEqual(await Array.fromAsync(tasksOf(arithmetic)))
   expect(tasks).toHaveLength(200)

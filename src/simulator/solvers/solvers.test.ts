@@ -39,7 +39,7 @@ describe('shell', () => {
   const run = (command: string, output: string): Message[] => exchange('Bash', { command }, output)
   const commands = (reply: SolverReply) => reply.calls?.map((call) => call.arguments['command'])
 
-  test('runs the commands of a line at once, and the lines one after another', () => {
+  test('runs the commands of a line in parallel, and the lines one after another', () => {
     const tools = [calculator, bash]
     const first = run('make a', 'made a')
     const both = [...first, ...run('make b', 'made b')]
@@ -50,7 +50,7 @@ describe('shell', () => {
     expect(ask(task, { tools, history: done }).text).toBe('The answer is 12 passed.')
   })
 
-  test('makes the calls that a line writes out, if there are such tools', () => {
+  test('makes the calls that a line spells out, if the tools exist', () => {
     const asked = 'Call `Bash` with `{"command":"ls"}` and `Read` with `{"path":"a","limit":2}`\nRun `make`'
     const read = tool('Read', { path: { type: 'string' }, limit: { type: 'number' } }, ['path'])
     const calls = [
@@ -63,7 +63,7 @@ describe('shell', () => {
     expect(commands(ask(asked, { tools: [read, bash], history }))).toEqual(['make'])
   })
 
-  test('needs a tool that takes a command', () => {
+  test('needs a tool with a command parameter', () => {
     expect(commands(ask(task, { tools: [calculator] }))).not.toEqual(['make a', 'make b'])
   })
 })
@@ -85,11 +85,11 @@ describe('arithmetic', () => {
     ['Put it in \\boxed{}.', '\\boxed{3}'],
     ['Write <answer>number</answer>.', '<answer>3</answer>'],
     ['End with #### and the number.', '#### 3'],
-  ])('answers in the form asked for: %s', (format, answer) => {
+  ])('answers in the requested format: %s', (format, answer) => {
     expect(ask(`What is 1 + 2? ${format}`).text).toBe(answer)
   })
 
-  test('calls a calculator, reads its result, and does without it when it keeps failing', () => {
+  test('calls a calculator, reads its result, and works without it if it keeps failing', () => {
     const question = 'What is 6 * 7?'
     expect(ask(question, { tools: [calculator] }).calls).toEqual([
       { name: 'calculator', arguments: { expression: '6 * 7' } },
@@ -141,19 +141,19 @@ describe('guess the number', () => {
     return { guesses: 50, isFound: false }
   }
 
-  test('takes at most seven guesses out of a hundred', () => {
+  test('finds every number up to 100 in at most seven guesses', () => {
     for (let secret = 1; secret <= 100; secret += 1) {
       expect(play(secret, {})).toEqual({ guesses: expect.any(Number), isFound: true })
       expect(play(secret, {}).guesses).toBeLessThanOrEqual(7)
     }
   })
 
-  test('an error of the tool changes nothing', () => {
+  test('repeats a guess after an error of the tool', () => {
     const history = exchange('guess', { numbr: 50 }, 'Error: number is missing')
     expect(ask(question, { tools: [guess], history }).calls?.[0]?.arguments).toEqual({ number: 50 })
   })
 
-  test('without skill it wastes guesses or gives up', () => {
+  test('without skill it wastes guesses or stops early', () => {
     const games = Array.from({ length: 60 }, (_, base) => play(37, { skill: 0.5, base }))
     expect(games.filter(({ isFound }) => isFound).length).toBeLessThan(60)
   })
@@ -185,11 +185,11 @@ describe('the judge', () => {
     expect(verdict(sections)).toBe(score)
   })
 
-  test('wrong decisions turn the score round', () => {
+  test('without skill, the score is inverted', () => {
     expect(verdict('### Question\n?\n\n### Reference\nParis\n\n### Answer\nParis', { skill: 0 })).toBe(0)
   })
 
-  test('without a reference some answer is worth at least half', () => {
+  test('without a reference, an answer gets at least half the score', () => {
     expect(verdict('### Question\nSing.\n\n### Answer\nLa la.')).toBeGreaterThanOrEqual(0.5)
   })
 })
@@ -200,7 +200,7 @@ describe('picking', () => {
     return value > 1
   }
 
-  test('names different primes of the range, and others without skill', () => {
+  test('names various primes of the range, and other numbers without skill', () => {
     const question = 'Name a prime number between 100 and 1000. End with a line `Answer: <number>`.'
     const numbers = Array.from({ length: 50 }, (_, base) => Number(ask(question, { base }).text?.slice(8)))
     expect(numbers.every((number) => isPrime(number) && number >= 100 && number <= 1000)).toBe(true)
@@ -219,7 +219,7 @@ describe('delegating', () => {
   const question = 'Give each of these to a helper and add up:\n- 3 * 4\n- 12 + 5\nEnd with `Answer: <number>`.'
   const tools = [calculator, delegate]
 
-  test('hands out all parts at once, again those that failed, and adds up', () => {
+  test('delegates all parts at once, repeats failed ones, and adds up', () => {
     const calls = ask(question, { tools }).calls ?? []
     expect(calls.map(({ name }) => name)).toEqual(['delegate', 'delegate'])
     const [first, second] = calls.map((call) => call.arguments)
@@ -229,13 +229,13 @@ describe('delegating', () => {
     expect(ask(question, { tools, history: twice }).text).toBe('Answer: 29')
   })
 
-  test('what it hands out is a task that a helper understands', () => {
+  test('a delegated task can be solved by a helper', () => {
     const [call] = ask(question, { tools }).calls ?? []
     expect(ask(call?.arguments['task'] as string).text).toBe('Answer: 12')
   })
 })
 
-test('facts are recalled, or confused with others of their kind', () => {
+test('facts are recalled, or without skill confused with similar facts', () => {
   expect(ask('What is the capital of Norway?').text).toBe('The answer is Oslo.')
   expect(ask('What is the capital of Norway?', { skill: 0 }).text).not.toContain('Oslo')
 })
@@ -254,7 +254,7 @@ describe('keeping a notebook', () => {
     { value: 2, from: 'yards', to: 'inches' },
   ] as const
 
-  test('converts all, notes all, looks up, and adds up', () => {
+  test('converts and notes all values, searches the notes, and adds up', () => {
     expect(ask(question, { tools }).calls?.map((call) => call.arguments)).toEqual(lengths)
     const converted = [...exchange('convert', lengths[0], '36'), ...exchange('convert', lengths[1], '72')]
     const noting = ask(question, { tools, history: converted }).calls?.map((call) => call.arguments)
@@ -269,8 +269,8 @@ describe('keeping a notebook', () => {
   })
 })
 
-describe('anything else', () => {
-  test('calls a tool with arguments that fit its schema, then says something', () => {
+describe('other questions', () => {
+  test('get a call with arguments that fit the schema, then a text', () => {
     const search = tool('search', { query: { type: 'string' }, limit: { type: 'integer', minimum: 3, maximum: 5 } })
     const [call] = ask('Find the best mill.', { tools: [search] }).calls ?? []
     expect(call?.arguments['query']).toBe('Find the best mill.')
