@@ -47,14 +47,14 @@ const second: EvaluateOptions = {
   environment,
 }
 
-test('the order of options, models and backends does not make another experiment', async () => {
+test('the order of options, models and backends does not change the experiment digest', async () => {
   const [one, other] = [await resolveRun(first, {}), await resolveRun(second, {})]
   expect(other.digest).toBe(one.digest)
   const changed = await resolveRun({ ...second, options: { size: { columns: 5, rows: 3 }, split: 'test' } }, {})
   expect(changed.digest).not.toBe(one.digest)
 })
 
-test('what differs is said, also where it is one of many, and where only a secret does', async () => {
+test('the difference is named, also one of many, and one of secrets only', async () => {
   const resolved = await resolveRun(first, {})
   const config = JSON.parse(JSON.stringify(resolved.config)) as Record<string, never>
   const file = newRunFile({ name: 'it', configDigest: 'other', config, provenance: {} })
@@ -72,13 +72,13 @@ test('what differs is said, also where it is one of many, and where only a secre
   })
 })
 
-test('two long values are shown from where they begin to differ', () => {
+test('two long values are shown from their first difference on', () => {
   const common = 'x'.repeat(500)
   const text = describeDifference('options.system', `${common} yes`, `${common} no`)
   expect(text).toBe(`options.system …${'x'.repeat(19)} yes", now …${'x'.repeat(19)} no"`)
 })
 
-test('a module is named by its place in its project, wherever that and the working directory are', () => {
+test('a module is identified by its place in its project, not by the working directory', () => {
   using root = temporaryFolder()
   const nameIn = (project: string): string => {
     const here = process.cwd()

@@ -49,7 +49,7 @@ describe('evaluate', () => {
     [{ model: undefined }, "which model? Give its name, such as 'sim'"],
     [{ model: { simulator: {} } }, "the model's config has no `name`: set one"],
     [{ run: { resume: 'always' } }, 'run.resume: expected one of'],
-  ])('refuses what it does not know, or what does not fit: %j', async (misspelt: object, problem) => {
+  ])('refuses unknown or invalid options: %j', async (misspelt: object, problem) => {
     const module = 'workers' in misspelt ? { environment: 'arithmetic' } : { environment }
     // As from JavaScript: the types refuse most of these.
     const options: EvaluateOptions = Object.assign({ model: 'sim', ...module }, misspelt)
@@ -58,7 +58,7 @@ describe('evaluate', () => {
     await expect(evaluation.started).rejects.toEqual(refusal)
   })
 
-  test.each(['./environment.ts', undefined])('refuses what is no object: %s', async (given) => {
+  test.each(['./environment.ts', undefined])('refuses options that are not an object: %s', async (given) => {
     // As from JavaScript.
     const { started } = Reflect.apply(evaluate, undefined, [given]) as ReturnType<typeof evaluate>
     const problem = 'options of evaluate(): '

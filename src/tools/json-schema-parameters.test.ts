@@ -25,7 +25,7 @@ const problemOf = (args: unknown, parameters: JsonSchema = schema): string | und
   return validated.problem
 }
 
-test('what fits passes as it is, and nothing is put into it', () => {
+test('valid arguments pass unchanged, and no defaults are added', () => {
   const args = { city: 'Oslo', unit: 'kelvin', near: 3, area: { north: 1 }, tags: ['a', null] }
   expect(validate(jsonSchemaParameters(schema), args)).toEqual({ value: args })
   expect(validate(jsonSchemaParameters(schema), { city: 'Oslo', area: null })).toEqual({
@@ -33,7 +33,7 @@ test('what fits passes as it is, and nothing is put into it', () => {
   })
 })
 
-describe('what does not fit is told in words that a model can act on', () => {
+describe('invalid arguments are explained in words that a model can act on', () => {
   test.each<[unknown, string]>([
     [{}, 'city: is missing'],
     [{ city: 1 }, 'city: expected string, got number'],
@@ -51,18 +51,18 @@ describe('what does not fit is told in words that a model can act on', () => {
     expect(problemOf(args)).toBe(problem)
   })
 
-  test('several at once, up to a few', () => {
+  test('several problems are reported at once, up to a limit', () => {
     const many = Object.fromEntries(Array.from({ length: 20 }, (_, index) => [`zzz${index}`, 1]))
     expect(problemOf({ city: 'a', ...many })?.split('; ')).toHaveLength(8)
   })
 })
 
-test('the schema that models see is the one the server gave', () => {
+test('the model sees the schema of the server', () => {
   expect(jsonSchemaOf(jsonSchemaParameters(schema))).toMatchObject({ type: 'object', properties: schema.properties })
   expect(jsonSchemaParameters({ properties: {} }).jsonSchema).toEqual({ type: 'object', properties: {} })
 })
 
-test('the newest dialect is understood, and two schemas of one id', () => {
+test('the newest dialect is supported, and so are two schemas with one id', () => {
   const newest = {
     $schema: 'https://json-schema.org/draft/2020-12/schema',
     $id: 'x',
@@ -78,7 +78,7 @@ test.each<[string, Record<string, unknown>]>([
   ['a pattern that is none', { type: 'object', properties: { a: { type: 'string', pattern: '(' } } }],
   ['a type that does not exist', { type: 'object', properties: { a: { type: 'text' } } }],
   ['a field of the wrong kind', { type: 'object', properties: 3 }],
-])('%s: any object is taken', (_what, odd) => {
+])('%s: any object is accepted', (_what, odd) => {
   const parameters = jsonSchemaParameters(odd)
   expect(validate(parameters, { a: 'x' })).toEqual({ value: { a: 'x' } })
   expect(validate(parameters, { b: 1 })).toEqual({ value: { b: 1 } })
@@ -89,7 +89,7 @@ test.each([
   ['^([a-z0-9]+)*$', `${'a'.repeat(60)}!`],
   ['^.*,.*,.*,.*=$', ','.repeat(2_000)],
   [`^${'(a|a)?'.repeat(40)}b$`, 'a'.repeat(40)],
-])('a check that takes for ever is left to the server: %s', (pattern, endless) => {
+])('an endless check is left to the server: %s', (pattern, endless) => {
   const patterned = { type: 'object', properties: { id: { type: 'string', pattern }, code: { pattern: '^[A-Z]{3}$' } } }
   // A busy machine may hold up any single check for so long that it is stopped, too.
   const answers = Array.from({ length: 20 }, () => problemOf({ code: 'osl' }, { ...patterned }))
@@ -98,7 +98,7 @@ test.each([
   for (let call = 0; call < 5; call += 1) expect(problemOf({ id: endless }, patterned)).toBeUndefined()
 })
 
-test('a parameter that is named pattern does not limit the time of a check', () => {
+test('a parameter named pattern does not limit the time of a check', () => {
   const named = { type: 'object', properties: { pattern: { type: 'string' }, text: { type: 'string' } } }
   const slow = {
     get pattern(): number {

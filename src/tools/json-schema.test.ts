@@ -9,7 +9,7 @@ function handMade(more: object): StandardSchema {
 }
 
 describe('jsonSchemaOf', () => {
-  test('describes what a zod schema takes in, without its dialect', () => {
+  test('describes the input of a zod schema, without its dialect', () => {
     const schema = z.object({ count: z.number().default(1), unit: z.string().transform(Number) })
     expect(jsonSchemaOf(schema)).toEqual({
       type: 'object',
@@ -19,7 +19,7 @@ describe('jsonSchemaOf', () => {
   })
 
   // a development dependency brings a zod of its own: 3.25, whose `zod/v4` is 4.0
-  test('keeps what a schema of another copy of zod says about itself', () => {
+  test('keeps the metadata of a schema from another copy of zod', () => {
     const require = createRequire(import.meta.url)
     const other: typeof z = createRequire(require.resolve('@portkey-ai/gateway/package.json'))('zod/v4')
     expect(other.core.version).not.toEqual(z.core.version)
@@ -43,14 +43,14 @@ describe('jsonSchemaOf', () => {
   })
 
   // stands in for zod 4.2.1, which no dependency brings: its strings lose their type in our converter
-  test('asks a zod schema that converts itself, and not our copy', () => {
+  test('uses the conversion of the zod schema itself, if it has one', () => {
     const schema = z.string()
     const standard = { ...schema['~standard'], jsonSchema: { input: () => ({ type: 'string', title: 'its own' }) } }
     Object.defineProperty(schema, '~standard', { value: standard })
     expect(jsonSchemaOf(schema)).toEqual({ type: 'string', title: 'its own' })
   })
 
-  test('is the same object each time', () => {
+  test('returns the same object each time', () => {
     const schema = z.object({})
     expect(jsonSchemaOf(schema)).toBe(jsonSchemaOf(schema))
   })
@@ -71,17 +71,17 @@ describe('jsonSchemaOf', () => {
     ['toJSONSchema', { toJSONSchema: () => ({ type: 'object' }) }],
     ['toJsonSchema', { toJsonSchema: () => ({ type: 'object' }) }],
     ['jsonSchema', { jsonSchema: { type: 'object' } }],
-  ])('takes what %s gives', (_name, more) => {
+  ])('accepts a schema with %s', (_name, more) => {
     expect(jsonSchemaOf(handMade(more))).toEqual({ type: 'object' })
   })
 
-  test('says what to do when there is none', () => {
+  test('explains what to do if there is no JSON Schema', () => {
     expect(() => jsonSchemaOf(handMade({}))).toThrow(
       /^\[env_invalid\] no JSON Schema for a schema of "mine": use zod 4/,
     )
   })
 
-  test('says what cannot be expressed', () => {
+  test('names the part that cannot be expressed', () => {
     expect(() => jsonSchemaOf(z.object({ at: z.date() }))).toThrow(/Date cannot be represented/)
   })
 })

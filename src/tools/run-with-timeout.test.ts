@@ -1,11 +1,11 @@
 import { expect, test } from 'vitest'
 import { runWithTimeout } from './run-with-timeout.ts'
 
-test('gives what the task comes to', () => {
+test('runWithTimeout() returns the result of the task', () => {
   expect(runWithTimeout(10_000, () => [1, 2])).toEqual([1, 2])
 })
 
-test('stops a task that never ends, and the next one runs as if nothing had been', () => {
+test('an endless task is stopped, and the next task runs normally', () => {
   let rounds = 0
   const never = (): string => {
     for (;;) rounds += 1
@@ -16,7 +16,7 @@ test('stops a task that never ends, and the next one runs as if nothing had been
   expect(rounds).toBe(after)
 })
 
-test('also one that catches whatever is thrown at it', () => {
+test('a task that catches every error is stopped', () => {
   const stubborn = (): void => {
     for (;;) {
       try {
@@ -29,7 +29,7 @@ test('also one that catches whatever is thrown at it', () => {
   expect(runWithTimeout(20, stubborn)).toBeUndefined()
 })
 
-test('passes on what a task throws, the very same', () => {
+test('the error of a task is rethrown as the same object', () => {
   const error = new RangeError('mine')
   const thrown = (): never => {
     throw error

@@ -56,7 +56,7 @@ async function callOne(definition: Tool<Context>, args: unknown = {}) {
 }
 
 describe('definitions', () => {
-  test('are in the order of declaration, made once', () => {
+  test('are in the order of declaration, and created once', () => {
     const box = new ToolBox<Context>({
       zebra: tool(z.object({ a: z.string() }), () => '', { description: 'stripes' }),
       ant: tool(nothing, () => ''),
@@ -75,7 +75,7 @@ describe('definitions', () => {
     expect(box.definitions).toBe(box.definitions)
   })
 
-  test('refuse a name that no server takes, and parameters without names', () => {
+  test('refuse an invalid tool name, and parameters without names', () => {
     expect(() => new ToolBox({ 'run it': tool(nothing, () => '') })).toThrow(/"run it" cannot be the name/)
     expect(() => new ToolBox({ run: tool(z.string(), () => '') })).toThrow(/parameters of tool "run" must be an object/)
     expect(() => new ToolBox({ run: tool(z.object({ at: z.date() }), () => '') })).toThrow(/tool "run": .*Date/)
@@ -90,14 +90,14 @@ describe('one call', () => {
     expect({ status, content }).toEqual({ status: 'ok', content: '2 from a private field from a private field' })
   })
 
-  test('may be asynchronous, in its validation too', async () => {
+  test('may validate asynchronously', async () => {
     const schema = z.object({ a: z.string().refine(async (text) => text !== 'bad', 'is bad') })
     const definition = tool(schema, async ({ a }) => ({ a }))
     expect(await callOne(definition, { a: 'good' })).toMatchObject({ status: 'ok', content: '{"a":"good"}' })
     expect(await callOne(definition, { a: 'bad' })).toMatchObject({ status: 'bad_arguments' })
   })
 
-  test('takes no arguments at all for none', async () => {
+  test('accepts empty arguments', async () => {
     expect(
       await callOne(
         tool(nothing, () => 'fine'),
@@ -110,7 +110,7 @@ describe('one call', () => {
     ['{"city": ', 'not valid JSON'],
     ['{"city": 3}', 'city: expected string, got number'],
     ['[]', 'they are a list, and must be one JSON object'],
-  ])('with the arguments %s says what was wrong and what was expected', async (text, problem) => {
+  ])('with the arguments %s gets an error that names the problem and the schema', async (text, problem) => {
     const schema = z.object({
       city: z.string(),
       unit: z.enum(['celsius', 'kelvin']).optional(),
@@ -131,7 +131,7 @@ describe('one call', () => {
     ['{"more": {"ids": [1, -12345678901234567890]}}', 'more.ids[1]: the number -12345678901234567890'],
     ['{"id": 1e999}', 'id: the number 1e999'],
     [`{"id": 1${'0'.repeat(400)}}`, `id: the number 1${'0'.repeat(59)}…`],
-  ])('with %s, which would reach it as another number, is refused', async (text, problem) => {
+  ])('with %s, which would lose precision, is refused', async (text, problem) => {
     const received: unknown[] = []
     const parameters = z.looseObject({})
     const { status, content } = await callOne(
@@ -142,7 +142,7 @@ describe('one call', () => {
     expect(content).toContain(`${problem} cannot be passed on exactly; send it as a string if the tool takes one`)
   })
 
-  test('with a number that a double holds gets that number', async () => {
+  test('with a number that a double can hold gets that number', async () => {
     const text = '{"a":9007199254740992,"b":-9007199254740991,"c":1e22,"d":0.1,"e":"9007199254740993","f":-0,"g":1e23}'
     const received: unknown[] = []
     const { status } = await callOne(
@@ -164,7 +164,7 @@ describe('one call', () => {
     expect(await callOne(tool(nothing, run))).toMatchObject({ status: 'failed', content: 'Error: no such file' })
   })
 
-  test('that fails with a long story, or is asked with one, tells as much of it as of an output', async () => {
+  test('that fails with a long message, or has long arguments, gets a truncated error', async () => {
     const story = 'x'.repeat(1_000_000)
     const thrown = await callOne(tool(nothing, () => Promise.reject(new Error(story))))
     const refused = await callOne(
@@ -177,7 +177,7 @@ describe('one call', () => {
     }
   })
 
-  test('whose output is not JSON has failed', async () => {
+  test('whose output is not JSON fails', async () => {
     const run = () => 1n as unknown as string
     expect(await callOne(tool(nothing, run))).toMatchObject({
       status: 'failed',
@@ -189,7 +189,7 @@ describe('one call', () => {
     })
   })
 
-  test('that takes too long is stopped, and told so', async () => {
+  test('that times out is aborted, with an error', async () => {
     const seen: { reason?: unknown } = {}
     const run = (_: unknown, { signal }: Context) =>
       new Promise<string>((_resolve, reject) => {
@@ -205,13 +205,13 @@ describe('one call', () => {
     expect(seen.reason).toMatchObject({ code: 'tool_timeout' })
   })
 
-  test('that ignores its signal is left behind', async () => {
+  test('that ignores its signal is abandoned', async () => {
     const { promise, reject } = Promise.withResolvers<string>()
     expect(await callOne(tool(nothing, () => promise, { timeoutMs: 5 }))).toMatchObject({ status: 'timeout' })
     reject(new Error('nobody hears this'))
   })
 
-  test('sees an aborted signal when it asks for it only after its time is up', async () => {
+  test('sees an aborted signal when it first reads the signal after the timeout', async () => {
     const ended = Promise.withResolvers<boolean>()
     const timedOut = Promise.withResolvers<void>()
     const run = async (_: unknown, context: Context) => {
@@ -224,13 +224,13 @@ describe('one call', () => {
     expect(await ended.promise).toBe(true)
   })
 
-  test('may have all the time there is', async () => {
+  test('may have no time limit', async () => {
     expect(await callOne(tool(nothing, async () => 'done', { timeoutMs: Infinity }))).toMatchObject({ status: 'ok' })
   })
 })
 
 describe('an unknown tool', () => {
-  test('is answered with the nearest names and the list', async () => {
+  test('gets an error with the nearest names and the list', async () => {
     const box = new ToolBox({ calculator: tool(nothing, () => ''), search: tool(nothing, () => '') })
     const context = new Context()
     const [result] = await box.call([call('calculater')], { context, signal: context.signal })
@@ -240,7 +240,7 @@ describe('an unknown tool', () => {
     )
   })
 
-  test.each(['constructor', '__proto__', 'toString'])('may be called %s', async (name) => {
+  test.each(['constructor', '__proto__', 'toString'])('may have the name %s', async (name) => {
     const context = new Context()
     const [result] = await new ToolBox<Context>({}).call([call(name)], { context, signal: context.signal })
     expect(result?.record.status).toBe('unknown_tool')
@@ -288,7 +288,7 @@ describe('the calls of one turn', () => {
     expect(stage.events).toEqual(['start a', 'start b', 'start c', 'end c', 'end a', 'end b'])
   })
 
-  test('make room for an exclusive one', async () => {
+  test('wait for an exclusive call', async () => {
     const stage = new Stage()
     const box = new ToolBox({ work: stage.tool(), alone: stage.tool({ exclusive: true }) })
     const context = new Context()
@@ -312,7 +312,7 @@ describe('the calls of one turn', () => {
     )
   })
 
-  test('that all answer at once leave no timer', async () => {
+  test('leave no timer if all of them answer at once', async () => {
     const box = new ToolBox({ add: tool(z.object({ n: z.number() }), ({ n }) => n + 1, { exclusive: true }) })
     const context = new Context()
     const before = activeResources()
@@ -347,7 +347,7 @@ describe('the calls of one turn', () => {
     await expect(box.call([call('deaf', { name: 'c' })], { context, signal: controller.signal })).rejects.toBe(reason)
   })
 
-  test.each(['at once', 'later'])('stop when one of them brings the rollout to its end and fails %s', async (when) => {
+  test.each(['at once', 'later'])('stop when one of them ends the rollout and fails %s', async (when) => {
     const controller = new AbortController()
     const reason = new MillraceError('cancelled', 'enough')
     const stop = tool(nothing, () => {
@@ -361,7 +361,7 @@ describe('the calls of one turn', () => {
   })
 
   test.each(['tool_infra', 'replay_diverged', 'store_failed', 'disk_full'] as const)(
-    'end with the attempt on %s, and the others are told',
+    'end with the attempt on %s, and their signals are aborted',
     async (code) => {
       const error = new MillraceError(code, 'gone')
       const signals: AbortSignal[] = []
@@ -404,14 +404,14 @@ describe('on resume', () => {
     silent: counted('silent'),
   })
 
-  test('each tool has its rule; one that says nothing restarts', () => {
+  test('each tool has its rule; the default is restart', () => {
     const rules = ['again', 'once', 'never', 'silent', 'unknown'].map((name) =>
       box.resumeRule({ id: 'c', type: 'function', function: { name, arguments: '{}' } }),
     )
     expect(rules).toEqual(['rerun', 'reuse', 'restart', 'restart', 'reuse'])
   })
 
-  test('what was recorded stands, except for tools that are to be rerun', async () => {
+  test('recorded results are reused, except for tools with the rule rerun', async () => {
     ran.length = 0
     const context = new Context()
     const results = await box.call([call('again'), call('once'), call('once')], {
@@ -433,7 +433,7 @@ describe('on resume', () => {
 describe('pick', () => {
   const box = new ToolBox({ a: tool(nothing, () => 'A'), b: tool(nothing, () => 'B'), c: tool(nothing, () => 'C') })
 
-  test('keeps the order of declaration and gives the same box again', async () => {
+  test('keeps the order of declaration and returns the same box again', async () => {
     const picked = box.pick(['c', 'a'])
     expect(picked.definitions.map((definition) => definition.function.name)).toEqual(['a', 'c'])
     expect(box.pick(['c', 'a'])).toBe(picked)
@@ -442,13 +442,13 @@ describe('pick', () => {
     expect(results.map(({ record }) => record.status)).toEqual(['ok', 'unknown_tool'])
   })
 
-  test('refuses what there is not', () => {
+  test('refuses unknown tools', () => {
     expect(() => box.pick(['a', 'B'])).toThrow(/no tool "B" to hand on; did you mean "b"/)
   })
 })
 
-describe('what a call comes to', () => {
-  test('a tool says more than the model sees, and whether it failed', async () => {
+describe('results and records', () => {
+  test('a tool answer has details for the record, and may be a failure', async () => {
     const box = new ToolBox<Context>({
       search: tool(nothing, () => new ToolAnswer('found', { detail: { server: 'web' } })),
       broken: tool(nothing, async () => new ToolAnswer('no such page', { isError: true })),
@@ -461,7 +461,7 @@ describe('what a call comes to', () => {
     ])
   })
 
-  test('a call that names a server finds only what is there', async () => {
+  test('a call that names a server finds only tools of that server', async () => {
     const box = new ToolBox<Context>({
       web_search: tool(nothing, () => 'of the web', { origin: { server: 'web', name: 'search' } }),
       own: tool(nothing, () => 'own'),
@@ -486,7 +486,7 @@ describe('what a call comes to', () => {
     expect(results[1]?.message.content).toContain('no tool named "web_search" on server "web"')
   })
 
-  test('calls beyond the limit of a reply are not made, and the model is told', async () => {
+  test('calls over the limit of a reply are not made, and the model gets an error', async () => {
     const context = new Context()
     const box = new ToolBox<Context>({ count: tool(nothing, (_, { log }) => `${log.push('called')}`) })
     const written = Array.from({ length: 130 }, () => call('count'))
@@ -496,7 +496,7 @@ describe('what a call comes to', () => {
     expect(results.at(-1)?.message.content).toContain('at most 128 calls')
   })
 
-  test('what a tool reports is in the record of its call, unless it comes after the answer', async () => {
+  test('metrics of a tool are in the record of its call, unless they come after the answer', async () => {
     const context = new Context()
     let seen: Context | undefined
     const look = tool(nothing, (_, given) => {

@@ -26,13 +26,13 @@ describe('contentOf', () => {
     expect(contentOf(parts)).toEqual(parts)
   })
 
-  test('cuts what is too long and says how much', () => {
+  test('truncates a long output and gives its length', () => {
     const content = contentOf('x'.repeat(maxOutputChars + 10)) as string
     expect(content.slice(maxOutputChars)).toBe(`\n[10 of ${maxOutputChars + 10} characters were cut off]`)
     expect(contentOf('x'.repeat(maxOutputChars))).toHaveLength(maxOutputChars)
   })
 
-  test('does not cut a character in two', () => {
+  test('does not split a character', () => {
     const content = contentOf(`${'x'.repeat(maxOutputChars - 1)}😀`) as string
     expect(content.isWellFormed()).toBe(true)
     expect(content).toContain('[2 of ')
@@ -50,7 +50,7 @@ describe('contentOf', () => {
     ])
   })
 
-  test('leaves out an image that no server would take', () => {
+  test('leaves out an image that no model server accepts', () => {
     const [part] = contentOf([{ type: 'image_url', image_url: { url: 'x'.repeat(maxImageChars + 1) } }])
     expect(part).toEqual({ type: 'text', text: expect.stringContaining('too large') })
   })
@@ -80,14 +80,14 @@ const numbered = Array.from({ length: 5_000 }, (_, index) => `${index}`.padStart
 const nameIn = (text: string): string => /"output": "([^"]+)"/.exec(text)?.[1] ?? ''
 
 describe('ToolOutputs', () => {
-  test('what fits is shown as it is', async () => {
+  test('an output within the limit is unchanged', async () => {
     await using kept = await outputsOf(1_000)
     const parts = [{ type: 'text' as const, text: 'x'.repeat(500) }]
     expect(await kept.outputs.shorten('x'.repeat(1_000))).toBe('x'.repeat(1_000))
     expect(await kept.outputs.shorten(parts)).toBe(parts)
   })
 
-  test('a long output is shown from both ends and can be read back whole, stretch by stretch', async () => {
+  test('a long output is shown from both ends and can be read back in parts', async () => {
     await using kept = await outputsOf(2_000)
     const shown = (await kept.outputs.shorten(numbered)) as string
     expect(shown.length).toBeLessThanOrEqual(2_000)
@@ -104,7 +104,7 @@ describe('ToolOutputs', () => {
     expect(text).toBe(numbered)
   })
 
-  test('what was shortened is not shortened again, and the same output has the same name', async () => {
+  test('a shortened output is not shortened again, and equal outputs have one name', async () => {
     await using kept = await outputsOf(2_000)
     const shown = (await kept.outputs.shorten(numbered)) as string
     expect(await kept.outputs.shorten(shown)).toBe(shown)
@@ -112,7 +112,7 @@ describe('ToolOutputs', () => {
     expect(await kept.files()).toEqual([`${nameIn(shown)}.txt`])
   })
 
-  test('images stay where they are shown, and no character is cut in two', async () => {
+  test('images stay in place, and no character is split', async () => {
     await using kept = await outputsOf(noteChars + 101)
     const image = { type: 'image_url' as const, image_url: { url: 'data:image/png;base64,AAAA' } }
     const shown = await kept.outputs.shorten([{ type: 'text', text: `a${'😀'.repeat(500)}` }, image])
@@ -121,14 +121,14 @@ describe('ToolOutputs', () => {
     expect(text.text.isWellFormed()).toBe(true)
   })
 
-  test('a name that no output has is an error that says so, also one that leads elsewhere', async () => {
+  test('an unknown name is an error, also one with a path', async () => {
     await using kept = await outputsOf(2_000)
     await expect(kept.outputs.read('o-000000000000', 0, 10)).rejects.toThrow('there is no output "o-000000000000"')
     await expect(kept.outputs.read('../../etc/passwd', 0, 10)).rejects.toThrow('there is no output')
   })
 })
 
-test('what is read back ends between characters, and says where', async () => {
+test('a part ends between characters, and gives its end', async () => {
   await using kept = await outputsOf(1_000)
   const text = `a${'😀'.repeat(1_000)}`
   const shown = (await kept.outputs.shorten(text)) as string
@@ -137,7 +137,7 @@ test('what is read back ends between characters, and says where', async () => {
   expect(stretch).toBe(`a${'😀'.repeat(4)}\n[${text.length - 9} more characters: read on from offset 9]`)
 })
 
-test('an output that cannot be kept is an error: the model is not told to read what is not there', async () => {
+test('an output that cannot be stored is an error', async () => {
   await using kept = await outputsOf(1_000)
   const shown = (await kept.outputs.shorten(numbered)) as string
   const file = join(kept.folder, `${nameIn(shown)}.txt`)
@@ -149,7 +149,7 @@ test('an output that cannot be kept is an error: the model is not told to read w
   await expect(kept.outputs.shorten(numbered)).rejects.toMatchObject({ code: 'EEXIST' })
 })
 
-test('a replay shows and reads what the run has kept, and keeps nothing itself', async () => {
+test('a replay reads the stored outputs of the run, and stores none', async () => {
   await using kept = await outputsOf(1_000)
   const replayed = new ToolOutputs(kept.folder, 1_000, { isReadOnly: true })
   const shown = (await replayed.shorten(numbered)) as string

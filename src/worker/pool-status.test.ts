@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { reportedModel, serversTogether } from './pool-status.ts'
 
-test('what workers have under way is what they say, whatever is leased to them', () => {
+test('the requests in flight are those reported by the workers, not the leased ones', () => {
   const limit = { name: 'm', limit: 8, leased: 5, wanted: 1 }
   const model = { name: 'm', limit: 8, inFlight: 0, waiting: 0, parked: 0, calls: 0, tries: 0 }
   const reports = [
@@ -14,7 +14,7 @@ test('what workers have under way is what they say, whatever is leased to them',
   expect(reportedModel(limit, [])).toEqual(model)
 })
 
-test('a tool server is away if it is away for one worker, and the rollouts that wait are added up', () => {
+test('a tool server is away if it is away for one worker, and waiting rollouts are added up', () => {
   const away = { server: 'a', state: 'away', waiting: 2, awayMs: 50, awayBecause: 'refused' } as const
   const open = { server: 'a', state: 'open', waiting: 0, awayMs: 0 } as const
   const other = { server: 'b', state: 'unopened', waiting: 0, awayMs: 0 } as const

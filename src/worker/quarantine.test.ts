@@ -43,8 +43,8 @@ function play(
 const found = (dispositions: Record<string, string>, disposition: string): string[] =>
   Object.keys(dispositions).filter((key) => dispositions[key] === disposition)
 
-describe('a poison call', () => {
-  test.each([1, 2, 5, 17, 100, 1_000])('among %i is found, and it alone, after three deaths', (count) => {
+describe('a call that kills its worker', () => {
+  test.each([1, 2, 5, 17, 100, 1_000])('among %i is identified after three deaths, without blaming others', (count) => {
     const poison = `${Math.floor(count / 2)}-0`
     const { dispositions, losses, deaths } = play(keys(count), (key) => key === poison)
     expect(found(dispositions, 'poisoned')).toEqual([poison])
@@ -53,14 +53,14 @@ describe('a poison call', () => {
     expect(deaths).toBe(3)
   })
 
-  test('whose worker could name it is alone from then on, and the others stay free', () => {
+  test('runs alone once its worker names it, and the other calls do not', () => {
     const { dispositions, losses, deaths } = play(keys(100), (key) => key === '7-0', true)
     expect(found(dispositions, 'poisoned')).toEqual(['7-0'])
     expect(deaths).toBe(3)
     expect(losses.get('8-0')).toBe(1)
   })
 
-  test.each([false, true])('is found among many others of its kind (named: %s)', (knowsCulprit) => {
+  test.each([false, true])('is identified among many others of its kind (named: %s)', (knowsCulprit) => {
     const { dispositions, losses } = play(keys(200), (key) => Number.parseInt(key) % 9 === 4, knowsCulprit)
     expect(found(dispositions, 'poisoned')).toHaveLength(22)
     expect(found(dispositions, 'ended')).toHaveLength(178)
@@ -68,8 +68,8 @@ describe('a poison call', () => {
   })
 })
 
-describe('a death', () => {
-  test('that nobody was to blame for costs those it took a second run together, and nothing more', () => {
+describe('a worker death', () => {
+  test('without a culprit repeats its calls together once', () => {
     const quarantine = new Quarantine()
     quarantine.noteDeath({ calls: keys(10), abandoned: [], isBlameless: false })
     const cohorts = new Set(keys(10).map((key) => quarantine.cohortOf(key)))
@@ -79,7 +79,7 @@ describe('a death', () => {
     expect(quarantine.cohortOf('3-0')).toBeUndefined()
   })
 
-  test('of our own making suspects nobody, but a call is not lost for ever', () => {
+  test('caused by Millrace itself makes no call a suspect, but retries are limited', () => {
     const quarantine = new Quarantine()
     for (let loss = 1; loss < 6; loss += 1) {
       quarantine.noteDeath({ calls: ['1-0'], abandoned: [], isBlameless: true })
@@ -90,7 +90,7 @@ describe('a death', () => {
     expect(quarantine.lossOf('1-0').disposition).toBe('worker_lost')
   })
 
-  test('with an abandoned call on the worker condemns nobody else, and nothing is kept of that call', () => {
+  test('with an abandoned call blames no other call, and forgets the abandoned one', () => {
     const quarantine = new Quarantine()
     for (let death = 0; death < 5; death += 1) {
       quarantine.noteDeath({ calls: ['1-0'], abandoned: ['2-0'], isBlameless: false })

@@ -38,7 +38,7 @@ test.each<[string, readonly Parts[], number | undefined]>([
   expect(chooseWorker(workers, 7)).toBe(index === undefined ? undefined : workers[index])
 })
 
-test('a worker that is given back while it starts is ended, and there is no room for another until then', async () => {
+test('a worker given back during its start is ended, and takes up its place until then', async () => {
   await using puppet = new PuppetWorker()
   const started = Promise.withResolvers<PoolWorker>()
   const changes: string[] = []
@@ -59,7 +59,7 @@ test('a worker that is given back while it starts is ended, and there is no room
   expect(isolated.take(maxIsolated)).toBeDefined()
 })
 
-test('a worker that cannot be started leaves room for another', async () => {
+test('a worker that fails to start frees its place', async () => {
   const isolated = new IsolatedWorkers(
     () => Promise.reject(new Error('no')),
     () => {},
@@ -71,7 +71,7 @@ test('a worker that cannot be started leaves room for another', async () => {
   }
 })
 
-test('a slot says that it is filled once its worker can be found there', async () => {
+test('a slot reports that it is filled once its worker can be found there', async () => {
   await using puppet = new PuppetWorker()
   const found: (PoolWorker | undefined)[] = []
   const slot: WorkerSlot = new WorkerSlot(
@@ -83,7 +83,7 @@ test('a slot says that it is filled once its worker can be found there', async (
   expect(found).toEqual([puppet.worker])
 })
 
-test('one that is given up while it is being filled tells the worker to end, and waits until it has', async () => {
+test('a slot abandoned during its start ends the worker and waits for that end', async () => {
   await using puppet = new PuppetWorker()
   const started = Promise.withResolvers<PoolWorker>()
   const slot = new WorkerSlot(
@@ -104,7 +104,7 @@ test('one that is given up while it is being filled tells the worker to end, and
   expect(puppet.worker.isGone).toBe(true)
 })
 
-test('a worker that died since it was ready is not put into its slot: the next one is', async () => {
+test('a worker that died before it was placed is replaced by the next one', async () => {
   await using dead = new PuppetWorker()
   await using next = new PuppetWorker()
   dead.exit('it exited with code 1')
@@ -127,7 +127,7 @@ test('a worker that died since it was ready is not put into its slot: the next o
   ])
 })
 
-test('a slot is cleared of its own worker only', async () => {
+test('a slot is cleared only by its own worker', async () => {
   await using first = new PuppetWorker()
   await using second = new PuppetWorker()
   const workers = [first.worker, second.worker]

@@ -4,7 +4,7 @@ import { ConsecutiveFailures } from './supervision.ts'
 
 const cause = new MillraceError('worker_lost', 'the dog ate it')
 
-test('gives up after so many starts in a row that failed', () => {
+test('a number of consecutive failed starts stops the run', () => {
   const failures = new ConsecutiveFailures()
   for (let failed = 0; failed < 4; failed += 1) expect(failures.noteFailedStart(cause)).toBeUndefined()
   failures.noteStart()
@@ -15,7 +15,7 @@ test('gives up after so many starts in a row that failed', () => {
   })
 })
 
-test('gives up after so many deaths between which nothing ended', () => {
+test('a number of deaths without a finished call between them stops the run', () => {
   const failures = new ConsecutiveFailures()
   for (let deaths = 0; deaths < 19; deaths += 1) expect(failures.noteDeath(cause)).toBeUndefined()
   failures.noteEnd()

@@ -5,8 +5,8 @@ import { PuppetWorker } from '../../test/support/worker/puppet-worker.ts'
 
 const scores = (value: number) => ({ 'a-0': { total: { score: value, weight: 1 } } })
 
-describe('a worker that was given up', () => {
-  test('is not heard any more: its late answer changes nothing', async () => {
+describe('an abandoned worker', () => {
+  test('is ignored: its late answer changes nothing', async () => {
     await using puppet = new PuppetWorker()
     const lost = puppet.run('a-0')
     puppet.worker.tick(2_000)
@@ -26,7 +26,7 @@ describe('a worker that was given up', () => {
     await expect(puppet.run('b-0')).rejects.toBe(puppet.worker.death)
   })
 
-  test('has answered what it had answered', async () => {
+  test('keeps the answers it sent before its end', async () => {
     await using puppet = new PuppetWorker()
     const [answered, lost] = [puppet.run('a-0'), puppet.run('b-0')]
     puppet.say({ kind: 'done', call: 1, value: scores(1) })
@@ -38,7 +38,7 @@ describe('a worker that was given up', () => {
   })
 })
 
-test('a silent worker takes no work until it is heard of again', async () => {
+test('a silent worker takes no work until its next message', async () => {
   await using puppet = new PuppetWorker()
   expect(puppet.worker.takesWork).toBe(true)
   puppet.worker.tick(1_999)
@@ -49,7 +49,7 @@ test('a silent worker takes no work until it is heard of again', async () => {
   expect(puppet.worker.status().state).toBe('ready')
 })
 
-test('a call that is cancelled tells the worker why, and is answered by it', async () => {
+test('a cancelled call sends the reason to the worker, which answers it', async () => {
   await using puppet = new PuppetWorker()
   const controller = new AbortController()
   const run = puppet.run('a-0', controller.signal)
@@ -61,7 +61,7 @@ test('a call that is cancelled tells the worker why, and is answered by it', asy
   expect(puppet.worker.worksOn(3)).toBe(false)
 })
 
-test('a call whose caller has left before it is sent is told to end, too', async () => {
+test('a call whose caller aborted before it is sent is ended as well', async () => {
   await using puppet = new PuppetWorker()
   const run = puppet.run('a-0', AbortSignal.abort(new MillraceError('cancelled', 'enough')))
   expect(puppet.received.map(({ kind }) => kind)).toEqual(['run', 'abort'])
@@ -69,7 +69,7 @@ test('a call whose caller has left before it is sent is told to end, too', async
   expect(await run).toEqual(scores(0))
 })
 
-test('a call that is answered leaves no listener, and is not told to end afterwards', async () => {
+test('an answered call leaves no listener, and is not ended afterwards', async () => {
   await using puppet = new PuppetWorker()
   const controller = new AbortController()
   const first = puppet.run('a-0', controller.signal)
@@ -83,7 +83,7 @@ test('a call that is answered leaves no listener, and is not told to end afterwa
   await second
 })
 
-describe('a call that was given up', () => {
+describe('an abandoned call', () => {
   /** The worker is silent, so that nobody waits for it to listen. */
   async function abandoned(puppet: PuppetWorker, id: string): Promise<void> {
     const controller = new AbortController()
@@ -93,7 +93,7 @@ describe('a call that was given up', () => {
     await expect(run).rejects.toThrow(/enough/)
   }
 
-  test('is no load, but is among the suspects of a death', async () => {
+  test('does not count as load, but is a suspect of a death', async () => {
     await using puppet = new PuppetWorker()
     await abandoned(puppet, 'a-0')
     expect(puppet.worker.load).toBe(0)
@@ -105,7 +105,7 @@ describe('a call that was given up', () => {
     expect(puppet.deaths).toMatchObject([{ calls: ['b-0'], abandoned: ['a-0'], culprit: 'a-0' }])
   })
 
-  test('is suspected of nothing once the worker has ended it', async () => {
+  test('is not a suspect once the worker has ended it', async () => {
     await using puppet = new PuppetWorker()
     await abandoned(puppet, 'a-0')
     puppet.say({ kind: 'done', call: 1, value: scores(0) })
@@ -114,7 +114,7 @@ describe('a call that was given up', () => {
   })
 })
 
-test('a worker that is closing takes no call', async () => {
+test('a closing worker takes no call', async () => {
   await using puppet = new PuppetWorker()
   puppet.exit('it exited with code 0')
   const closed = puppet.worker.close()

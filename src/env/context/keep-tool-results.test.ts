@@ -24,7 +24,7 @@ function stubbed(messages: readonly Message[], stub: string): readonly number[] 
 }
 
 describe('keepToolResults', () => {
-  test('replaces all results but the last, and nothing else', async () => {
+  test('replaces all results but the last ones, and no other message', async () => {
     const messages = conversation(5)
     const before = structuredClone(messages)
     const copy = await sent(keepToolResults(2, { every: 1, stub: '[gone]' }), messages)
@@ -36,7 +36,7 @@ describe('keepToolResults', () => {
     expect(messages).toEqual(before)
   })
 
-  test('sends the recorded list itself where nothing is left out', async () => {
+  test('sends the recorded list itself if nothing is replaced', async () => {
     const messages = conversation(3)
     expect(await sent(keepToolResults(3), messages)).toBe(messages)
     expect(await sent(keepToolResults(0), opening)).toBe(opening)
@@ -46,7 +46,7 @@ describe('keepToolResults', () => {
     { every: 1, changes: [3, 4, 5, 6, 7, 8, 9, 10, 11, 12] },
     { every: 4, changes: [6, 10] },
     { every: undefined, changes: [4, 6, 8, 10, 12] },
-  ])('with every: $every the beginning changes after the results $changes', async ({ every, changes }) => {
+  ])('with every: $every the prefix changes after results $changes', async ({ every, changes }) => {
     const policy = keepToolResults(2, { stub: '[gone]', ...(every !== undefined && { every }) })
     const changed: number[] = []
     let last: readonly Message[] = []
@@ -59,7 +59,7 @@ describe('keepToolResults', () => {
     expect(changed).toEqual(changes)
   })
 
-  test('a stub is the same object turn after turn', async () => {
+  test('a stub is the same object in each turn', async () => {
     const policy = keepToolResults(1, { every: 1 })
     const messages = conversation(4)
     const first = await sent(policy, messages.slice(0, -2))
@@ -68,13 +68,13 @@ describe('keepToolResults', () => {
     expect(second[3]).not.toBe(messages[3])
   })
 
-  test('leaves results that are shorter than the stub', async () => {
+  test('keeps results that are shorter than the stub', async () => {
     const messages = [...opening, ...toolTurn('a', 'ok'), ...toolTurn('b', long('b')), ...toolTurn('c', long('c'))]
     const copy = await sent(keepToolResults(1, { every: 1, stub: '[gone]' }), messages)
     expect(copy.map(({ content }) => content).slice(3, 6)).toEqual(['ok', 'I call b.', '[gone]'])
   })
 
-  test('counts and replaces the results of calls in text one by one', async () => {
+  test('counts and replaces results of text calls one by one', async () => {
     const image = { type: 'image_url', image_url: { url: 'data:image/png;base64,AA==' } } as const
     const results: Message = {
       role: 'user',
@@ -105,7 +105,7 @@ describe('keepToolResults', () => {
   })
 
   test.each([() => keepToolResults(-1), () => keepToolResults(1.5), () => keepToolResults(3, { every: 0 })])(
-    'refuses counts that are none: %s',
+    'refuses invalid counts: %s',
     (make) => {
       expect(make).toThrow(expect.objectContaining({ code: 'env_invalid' }))
     },

@@ -18,7 +18,7 @@ const withNotes = (notes: string): Message => ({
 
 describe('summariseContext', () => {
   test.each([undefined, 10, 1000])(
-    'sends all of a conversation whose last prompt had %s tokens',
+    'sends the whole conversation if its last prompt had %s tokens',
     async (promptTokens) => {
       const { view, requests } = contextView(after(4), { promptTokens })
       expect(await policy(view)).toBe(view.messages)
@@ -26,7 +26,7 @@ describe('summariseContext', () => {
     },
   )
 
-  test('replaces the beginning by a summary, cut before a reply', async () => {
+  test('replaces the beginning with a summary, cut before a reply', async () => {
     const messages = after(4)
     const before = structuredClone(messages)
     const { view, requests } = contextView(messages, {
@@ -49,7 +49,7 @@ describe('summariseContext', () => {
     expect(prompt).not.toContain('result of c')
   })
 
-  test('keeps the summary for later turns, until they have grown too long again', async () => {
+  test('keeps the summary for later turns until the conversation is too long again', async () => {
     const memory = new Map<string, unknown>()
     const first = contextView(after(4), { promptTokens: 2000, memory, answers: ['notes 1'] })
     const [, notes] = await policy(first.view)
@@ -67,7 +67,7 @@ describe('summariseContext', () => {
     expect(prompt).not.toContain('result of e')
   })
 
-  test('does not summarise the turns it must keep', async () => {
+  test('does not summarise the turns to keep', async () => {
     const memory = new Map<string, unknown>()
     const short = contextView(after(2), { promptTokens: 5000, memory })
     expect(await policy(short.view)).toBe(short.view.messages)
@@ -84,7 +84,7 @@ describe('summariseContext', () => {
     expect(await policy(other.view)).toBe(other.view.messages)
   })
 
-  test('is asked of the given model, with the given words', async () => {
+  test('asks the given model with the given prompt', async () => {
     const { view, requests } = contextView(after(4), { promptTokens: 5000, answers: ['notes'] })
     await summariseContext({ whenTokens: 1, keepLast: 1, model: 'small', prompt: 'Shorten this.' })(view)
     expect(requests).toMatchObject([
@@ -92,7 +92,7 @@ describe('summariseContext', () => {
     ])
   })
 
-  test('without a summary sends the conversation as it is, and gives up after three', async () => {
+  test('without a summary sends the whole conversation, and stops after three tries', async () => {
     const memory = new Map<string, unknown>()
     const answers = ['model_error', '<think>I do not know</think>', 'max_tokens', 'too late']
     const counts: number[] = []
@@ -105,7 +105,7 @@ describe('summariseContext', () => {
     expect(counts).toEqual([1, 1, 1, 0, 0])
   })
 
-  test('puts the summary into a message of its own where the opening ends with none of the user', async () => {
+  test('puts the summary into its own message if the opening does not end with a user message', async () => {
     const [system] = opening
     if (!system) throw new Error('no system message')
     const messages = [system, ...turns.slice(0, 4).flat()]
@@ -120,20 +120,20 @@ describe('summariseContext', () => {
     expect(first?.content).toEqual([image, { type: 'text', text: expect.stringContaining('notes') }])
   })
 
-  test('what stopped the rollout stops it', async () => {
+  test('rethrows the reason that stopped the rollout', async () => {
     const stop = new AbortController()
     const { view } = contextView(after(4), { promptTokens: 5000, signal: stop.signal, answers: ['model_error'] })
     stop.abort(new Error('time is up'))
     await expect(policy(view)).rejects.toThrow('time is up')
   })
 
-  test('the agent that summarises takes one turn', async () => {
+  test('takes one turn of the agent', async () => {
     const { view, turns: taken } = contextView(after(4), { promptTokens: 5000, answers: ['notes'] })
     await policy(view)
     expect(taken()).toBe(1)
   })
 
-  test('keeps the task that follows examples in the prompt', async () => {
+  test('keeps the task after examples in the prompt', async () => {
     const prompt: Message[] = [
       { role: 'user', content: 'An example.' },
       { role: 'assistant', content: 'Done like this.' },
@@ -155,7 +155,7 @@ describe('summariseContext', () => {
     ['whose thoughts never end', '<think>First I need to', 'stop'],
     ['that began to think again', '<think>a</think>Notes: <think>or rather', 'stop'],
     ['that was cut at its length', 'A is done, B is', 'length'],
-  ] as const)('takes no reply for a summary %s', async (_what, answer, finishReason) => {
+  ] as const)('does not use a reply %s as a summary', async (_what, answer, finishReason) => {
     const { view, requests } = contextView(after(4), { promptTokens: 5000, answers: [answer], finishReason })
     expect(await policy(view)).toBe(view.messages)
     expect(requests).toHaveLength(1)

@@ -114,7 +114,7 @@ describe('defineEnvironment', () => {
     expect(environment.tools).toBeUndefined()
   })
 
-  test('takes endless generators and promises of tasks', () => {
+  test('accepts endless generators and promises of tasks', () => {
     const least = { name: 'x', task, prompt: () => '', reward: () => 1 }
     defineEnvironment({
       ...least,
@@ -132,7 +132,7 @@ describe('defineEnvironment', () => {
     expect(environment.tasks({})).toBeInstanceOf(Promise)
   })
 
-  test('takes any Standard Schema', () => {
+  test('accepts any Standard Schema', () => {
     const handMade = {
       '~standard': {
         version: 1 as const,
@@ -151,7 +151,7 @@ describe('defineEnvironment', () => {
     expect(environment.task).toBe(handMade)
   })
 
-  test('refuses what does not fit', () => {
+  test('refuses invalid fields', () => {
     const least = { name: 'x', task, tasks: () => [], prompt: () => '' }
     const wrong = () => {
       // @ts-expect-error: there is no reward

@@ -33,7 +33,7 @@ describe('the options of an environment', () => {
     })
   })
 
-  test('are read from text where the schema asks for something else, and only there', () => {
+  test('are parsed from text only if the schema expects another type', () => {
     const raw = { size: '7', label: '7', fast: 'true', weights: '[1, 2]', nested: { depth: '4' } }
     const { options, rawOptions } = environmentOf(withOptions(schema), raw)
     const expected = { size: 7, label: '7', fast: true, weights: [1, 2], nested: { depth: 4 } }
@@ -41,7 +41,7 @@ describe('the options of an environment', () => {
     expect(rawOptions).toEqual(expected)
   })
 
-  test('are named when they do not fit', () => {
+  test('are named in the error if they are invalid', () => {
     const attempt = () => environmentOf(withOptions(schema), { size: 'large', fast: '7' })
     expect(attempt).toThrow(
       '[config_invalid] the options of plain do not fit: size: expected number, got string; fast: expected boolean, got number. Set them with --env.<name>=<value> (options).',
@@ -49,7 +49,7 @@ describe('the options of an environment', () => {
     expect(() => environmentOf(withOptions(schema), { size: '1.5' })).toThrow(/size: expected a whole number/)
   })
 
-  test('are known by name', () => {
+  test('are refused if their name is unknown', () => {
     expect(() => environmentOf(withOptions(schema), { siez: 3 })).toThrow(
       /plain has no option "siez"; did you mean "size"\? It takes: size, label, fast, weights, nested$/,
     )
@@ -65,7 +65,7 @@ describe('the options of an environment', () => {
     expect(environmentOf(withOptions(dated), {}).options).toEqual({ day: new Date(0) })
   })
 
-  test('must be checked at once', () => {
+  test('must have a synchronous schema', () => {
     const later = z.object({ size: z.string().refine(async () => true) })
     expect(() => environmentOf(withOptions(later), { size: 'x' })).toThrow(/asynchronous schema/)
   })
@@ -74,7 +74,7 @@ describe('the options of an environment', () => {
 /** As Node runs a module: without its types. */
 const toolWith = (more: object) => ({ ...plain, tools: { add: { parameters: z.object({}), run: () => '', ...more } } })
 
-describe('what is not an environment', () => {
+describe('a value that is not an environment', () => {
   test.each([
     [undefined, 'expected the result of defineEnvironment(), not missing'],
     [[], 'not an array'],

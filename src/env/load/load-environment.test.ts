@@ -136,7 +136,7 @@ describe('loadEnvironment', () => {
     ])
   })
 
-  test('takes what TypeScript makes of a module for CommonJS', async () => {
+  test('loads a module that TypeScript compiled to CommonJS', async () => {
     const compiled = (exported: string): string => `
       Object.defineProperty(exports, '__esModule', { value: true })
       const { defineEnvironment, z } = require('millrace')
@@ -151,7 +151,7 @@ describe('loadEnvironment', () => {
     expect(results[2]?.error?.message).toMatch(/none\.cjs exports no environment/)
   })
 
-  test('takes a module for one where package.json says CommonJS, as that of npm init does', async () => {
+  test('loads ES modules in a package of type commonjs, as npm init creates it', async () => {
     const files = {
       'package.json': '{ "type": "commonjs" }',
       'mine.ts': `export { default } from './other.ts'`,
@@ -174,7 +174,7 @@ import x from 'y'\`
     expect(results).toMatchObject(names.map((name) => ({ name })))
   })
 
-  test('takes the URL that it gave', async () => {
+  test('loads the URL that it returned', async () => {
     await using folder = await mkdtempDisposable(join(tmpdir(), 'millrace-load-'))
     const url = pathToFileURL(join(folder.path, 'mine.ts')).href
     await writeFile(fileURLToPath(url), moduleText('mine'))
@@ -188,7 +188,7 @@ import x from 'y'\`
     expect(result?.options).toEqual({ size: 3, label: '7' })
   })
 
-  test('says what is not there, and what was perhaps meant', async () => {
+  test('names what is missing, with the nearest name', async () => {
     const files = { 'mine.ts': moduleText('mine'), 'empty/readme.md': '', 'riddles/environment.ts': '', 'sums.csv': '' }
     const specifiers = [
       './mine2.ts',
@@ -276,7 +276,7 @@ import x from 'y'\`
     }
   })
 
-  test('an error of ours that a module met with keeps its code, and gets its place', async () => {
+  test('an error of ours during loading keeps its code and gets its place', async () => {
     const files = {
       'judged.ts': "import { judge } from 'millrace'\nexport const verdict = judge({ rubrik: 'fair' })",
       'read.ts': "import { csv } from 'millrace'\nexport const rows = csv('tasks.csv', { seperator: ';' })",
@@ -290,7 +290,7 @@ import x from 'y'\`
     )
   })
 
-  test('says what a module lacks', async () => {
+  test('names what a module lacks', async () => {
     const messages = await messagesOf({
       'nothing.ts': 'export const a = 1, b = 2',
       'half.ts': "export default { name: 'half', tasks: [], rewards: () => 1 }",
@@ -305,7 +305,7 @@ import x from 'y'\`
 })
 
 describe('registerResolver', () => {
-  test('leads to this copy from anywhere, also on a thread, however often it is registered', async () => {
+  test('resolves to this copy from anywhere, also on a thread, and may be repeated', async () => {
     await using folder = await mkdtempDisposable(join(await realpath(tmpdir()), 'millrace-resolve-'))
     const probe = pathToFileURL(join(folder.path, 'probe.mjs')).href
     await writeFile(
@@ -328,7 +328,7 @@ describe('registerResolver', () => {
   })
 })
 
-test('however many modules are loaded at once, the process is listened to once, and only as long', async () => {
+test('parallel loads add one process listener and remove it afterwards', async () => {
   const listeners = (): number => process.listenerCount('beforeExit')
   const before = listeners()
   const found = Array.from({ length: 12 }, () => importModule(new URL('../define/context.ts', import.meta.url)))

@@ -37,7 +37,7 @@ async function expectEnd(pid: number): Promise<void> {
 }
 
 describe('commandReward', () => {
-  test('does not wait for what the program left behind in a group of its own, with the pipes in its hands', async () => {
+  test('does not wait for a daemon of the program that holds the pipes open', async () => {
     await using folder = await mkdtempDisposable(join(tmpdir(), 'millrace-reward-'))
     const written = join(folder.path, 'pid')
     const daemon = `setsid sh -c 'echo $$ > ${written}.new; mv ${written}.new ${written}; exec sleep 600' &`
@@ -49,7 +49,7 @@ describe('commandReward', () => {
     }
   })
 
-  test('gives the program the rollout as JSON and takes its last line', async () => {
+  test('passes the rollout as JSON and reads the last line', async () => {
     const program = `
       let text = ''
       process.stdin.on('data', (chunk) => { text += chunk }).on('end', () => {
@@ -66,7 +66,7 @@ describe('commandReward', () => {
     ['echo 0.5', 0.5],
     ['echo thinking; echo 1; echo', 1],
     ['echo \'{"score": -2, "why": "bad"}\'', -2],
-  ])('understands %s', async (script, score) => {
+  ])('reads the score from %s', async (script, score) => {
     expect(await shell(script)).toBe(score)
   })
 
@@ -86,17 +86,17 @@ describe('commandReward', () => {
     })
   })
 
-  test('says when the program cannot be started', async () => {
+  test('reports a program that cannot be started', async () => {
     const reward = commandReward({ command: ['/nowhere/scorer'] })
     await expect(reward(rolloutWith())).rejects.toThrow('/nowhere/scorer cannot be started: is it installed')
   })
 
-  test('a program need not read its input', async () => {
+  test('accepts a program that does not read its input', async () => {
     const context = { ...rolloutWith(), answer: 'x'.repeat(5_000_000) }
     expect(await commandReward({ command: ['/bin/sh', '-c', 'exec 0<&-; echo 1'] })(context)).toBe(1)
   })
 
-  test('passes on no secrets', async () => {
+  test('passes no secrets', async () => {
     process.env['MILLRACE_TEST_API_KEY'] = 'secret'
     try {
       await using folder = await mkdtempDisposable(join(tmpdir(), 'millrace-command-'))
@@ -111,18 +111,18 @@ describe('commandReward', () => {
     }
   })
 
-  test('a bash reads no start-up file, which could bring back what was kept from it', async () => {
+  test('a bash reads no start-up file, which could restore a removed secret', async () => {
     await using home = await mkdtempDisposable(join(tmpdir(), 'millrace-home-'))
     await writeFile(join(home.path, '.bashrc'), 'export FROM_BASHRC=1\n')
     const command = ['bash', '-c', 'echo ${FROM_BASHRC:-0}'] as const
     expect(await commandReward({ command, env: { HOME: home.path } })(rolloutWith())).toBe(0)
   })
 
-  test('may have no limit of its own, as a tool may', async () => {
+  test('may run without a time limit', async () => {
     expect(await shell('echo 1', { timeoutMs: Infinity })).toBe(1)
   })
 
-  test('kills the whole group when time is up', async () => {
+  test('kills the process group on timeout', async () => {
     await using folder = await mkdtempDisposable(join(tmpdir(), 'millrace-command-'))
     const script = 'sleep 60 & echo $! > pid; wait'
     await expect(shell(script, { cwd: folder.path, timeoutMs: 300 })).rejects.toThrow(
@@ -131,7 +131,7 @@ describe('commandReward', () => {
     await expectEnd(Number(await readFile(join(folder.path, 'pid'), 'utf8')))
   })
 
-  test('kills it when the rollout is stopped', async () => {
+  test('kills the process group when the rollout is stopped', async () => {
     await using folder = await mkdtempDisposable(join(tmpdir(), 'millrace-command-'))
     const controller = new AbortController()
     const reason = new MillraceError('cancelled', 'enough')
@@ -145,13 +145,13 @@ describe('commandReward', () => {
     await expect(shell('echo 1', {}, controller.signal)).rejects.toBe(reason)
   })
 
-  test('does not wait for what the program left running', async () => {
+  test('kills background processes without waiting for them', async () => {
     await using folder = await mkdtempDisposable(join(tmpdir(), 'millrace-command-'))
     expect(await shell('sleep 60 & echo $! > pid; echo 1', { cwd: folder.path })).toBe(1)
     await expectEnd(Number(await readFile(join(folder.path, 'pid'), 'utf8')))
   })
 
-  test('kills it when Millrace is killed', async () => {
+  test('kills the program when Millrace is killed', async () => {
     await using folder = await mkdtempDisposable(join(tmpdir(), 'millrace-command-'))
     const script = 'trap "" TERM HUP; sleep 600 & echo $$ $! > pid.new; mv pid.new pid; wait'
     const host = `
@@ -169,7 +169,7 @@ describe('commandReward', () => {
     await Promise.all(pids.map(expectEnd))
   })
 
-  test('runs no more at once than it may', async () => {
+  test('runs at most the configured number of programs at once', async () => {
     await using folder = await mkdtempDisposable(join(tmpdir(), 'millrace-command-'))
     // Each takes the only place there is; a second one beside it could not make the folder.
     const script = 'mkdir place && rmdir place && echo 1'

@@ -35,7 +35,7 @@ async function decideOn(answer: string, replies: string[], options: JudgeOptions
 }
 
 describe('judge', () => {
-  test('shows question, reference, answer and rubric, and takes the score', async () => {
+  test('shows question, reference, answer and rubric, and reads the score', async () => {
     const { score, requests } = await decideOn('It is Paris.', ['Right.\nScore: 0.8'], {
       reference: ({ task }) => task.reference,
       rubric: 'Names the city.',
@@ -53,7 +53,7 @@ describe('judge', () => {
     )
   })
 
-  test('does without reference and rubric, and takes another question', async () => {
+  test('works without reference and rubric, and with another question', async () => {
     const { requests } = await decideOn('x', ['Score: 1'], { question: 'Which city?' })
     const user = requests[0]?.messages[1]?.content
     expect(user).toMatch(/^### Question\nWhich city\?\n\n### Answer\n/)
@@ -61,7 +61,7 @@ describe('judge', () => {
     expect(requests[0]?.model).toBeUndefined()
   })
 
-  test('judges what it is given in place of the last message', async () => {
+  test('judges the given answer instead of the last message', async () => {
     const { score, requests } = await decideOn('Score: 0.1</think>Paris', ['Paris is right.\nScore: 1\nFine.'], {
       answer: ({ answer }) => answer.split('</think>').at(-1),
     })
@@ -70,7 +70,7 @@ describe('judge', () => {
     expect(score).toBe(1)
   })
 
-  test('asks the same for the same answer, and fences another answer otherwise', async () => {
+  test('sends the same request for the same answer, and another fence for another answer', async () => {
     const first = await decideOn('It is Paris.', ['Score: 1'])
     const second = await decideOn('It is Paris.', ['Score: 1'])
     const third = await decideOn('It is Rome.', ['Score: 0'])
@@ -79,12 +79,12 @@ describe('judge', () => {
     expect(tagOf(first)).not.toBe(tagOf(third))
   })
 
-  test('with a threshold says yes or no', async () => {
+  test('with a threshold returns true or false', async () => {
     expect((await decideOn('x', ['Score: 0.7'], { threshold: 0.7 })).score).toBe(true)
     expect((await decideOn('x', ['Score: 0.6'], { threshold: 0.7 })).score).toBe(false)
   })
 
-  test('asks once more, in the same conversation', async () => {
+  test('asks again once, in the same conversation', async () => {
     const { score, requests } = await decideOn('x', ['It is fine.', 'Score: 1'])
     expect(score).toBe(1)
     expect(requests[1]?.messages.slice(2)).toEqual([
@@ -93,14 +93,14 @@ describe('judge', () => {
     ])
   })
 
-  test('gives up after that', async () => {
+  test('fails after the second reply without a score', async () => {
     await expect(decideOn('x', ['Fine.', 'I said fine.'])).rejects.toMatchObject({
       code: 'reward_failed',
       rawMessage: expect.stringContaining('the last reply ends with: I said fine.'),
     })
   })
 
-  test('does not take what it quotes for its verdict', async () => {
+  test('does not read a quoted score as its verdict', async () => {
     const answer = 'I am right.\n\nScore: 1'
     const cutOff = 'The answer claims:\n> Score: 1\nbut that is'
     expect((await decideOn(answer, [cutOff, 'Score: 0'])).score).toBe(0)
@@ -125,13 +125,13 @@ describe('readVerdict', () => {
   })
 
   test.each(['', 'no idea', 'Score: high', 'Score: 3', 'Score: -1', 'Score: 1 or so', 'The score is 1', 'Score: 1/0'])(
-    'finds none in %j',
+    'finds no score in %j',
     (reply) => {
       expect(readVerdict(reply, 'an answer')).toBeUndefined()
     },
   )
 
-  test('is done with strange replies before the test times out', () => {
+  test('reads unusual replies quickly', () => {
     const strange = ['score'.repeat(100_000), ' '.repeat(100_000), `${'*'.repeat(199)}x`, `score${' '.repeat(194)}x`]
     expect(readVerdict(strange.join('\n'), '')).toBeUndefined()
   })

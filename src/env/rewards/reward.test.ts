@@ -32,7 +32,7 @@ const environment = defineEnvironment({
   },
 })
 
-test('an offloaded component is scored elsewhere, by its name and with its limit; the others here', async () => {
+test('an offloaded component is scored on a thread by name and time limit; others run here', async () => {
   expect(hasOffloadedReward(environment)).toBe(true)
   const asked: unknown[] = []
   const scored = await scoreRollout(
@@ -50,7 +50,7 @@ test('an offloaded component is scored elsewhere, by its name and with its limit
   expect(scored).toMatchObject({ reward: 5, rewards: { light: { score: 1 }, double: { score: 8, weight: 0.5 } } })
 })
 
-test('where it runs, it is found by its name and gets what was sent', async () => {
+test('scoreOffloaded() finds the component by name and passes the context', async () => {
   const rollout = { id: '0-0', attempt: 1, sample: 0, seed: 1 }
   const given = { task: { n: 4 }, options: { factor: 3 }, rollout, messages: [], answer: '', info: {} }
   const plain = { ...given, outcome: 'completed' as const, truncated: false }
@@ -58,7 +58,7 @@ test('where it runs, it is found by its name and gets what was sent', async () =
   await expect(scoreOffloaded(environment, 'light', plain)).rejects.toThrow(/no offloaded reward "light"/)
 })
 
-test('it is never run on the loop by mistake, and a limit that is none is refused', async () => {
+test('an offloaded reward cannot be called directly, and an invalid time limit is refused', async () => {
   await expect(scoreRollout(environment, { ...context, state: { open: true } })).rejects.toThrow(
     /reward "double": an offloaded reward cannot be called/,
   )
@@ -68,7 +68,7 @@ test('it is never run on the loop by mistake, and a limit that is none is refuse
   expect(offload(() => 1, { timeoutMs: Infinity })).toBeTypeOf('function')
 })
 
-test('a reward that holds up the loop is told of, also if it then fails', async () => {
+test('a reward that blocks the event loop is reported, also if it then fails', async () => {
   const slow = (score: () => number) => ({
     ...environment,
     reward: {

@@ -42,7 +42,7 @@ function record(sample: number, more: Partial<RolloutRecord> = {}): RolloutRecor
 const { signal } = new AbortController()
 
 describe('scoreGroup', () => {
-  test('members cannot be put in another order', async () => {
+  test('a component cannot change the order of the members', async () => {
     const reward = {
       best: {
         group: ({ members }: { members: readonly unknown[] }) => (members as unknown[]).fill(members[1]).map(() => 1),
@@ -57,7 +57,7 @@ describe('scoreGroup', () => {
     await expect(scored).rejects.toMatchObject({ code: 'reward_failed' })
   })
 
-  test('a component hears that another one failed', async () => {
+  test('a component is aborted when another one fails', async () => {
     const { promise: received, resolve } = Promise.withResolvers<unknown>()
     const reward = {
       working: {

@@ -18,7 +18,7 @@ function contextWith(signal = new AbortController().signal): RewardContext<unkno
 }
 
 describe('scoreRollout', () => {
-  test('a single function is the component `reward`', async () => {
+  test('a single function becomes the component `reward`', async () => {
     expect(
       await scoreRollout(
         environmentWith(({ answer }) => answer === '42'),
@@ -50,7 +50,7 @@ describe('scoreRollout', () => {
     })
   })
 
-  test('runs asynchronous components beside each other', async () => {
+  test('runs asynchronous components in parallel', async () => {
     const first = Promise.withResolvers<number>()
     const second = Promise.withResolvers<boolean>()
     const environment = environmentWith({
@@ -71,7 +71,7 @@ describe('scoreRollout', () => {
     })
   })
 
-  test('refuses an object, and shows it', async () => {
+  test('refuses an object as a score, and shows it', async () => {
     const scored = async () => scoreRollout(environmentWith({ odd: () => ({ score: 1 }) as never }), contextWith())
     await expect(scored).rejects.toThrow('reward "odd" gave { score: 1 }; a score is a finite number')
   })
@@ -104,7 +104,7 @@ describe('scoreRollout', () => {
     })
   })
 
-  test('two that fail leave no rejection behind', async () => {
+  test('two failing components leave no unhandled rejection', async () => {
     const bad = () => Promise.reject(new Error('bad'))
     const worse = () => {
       throw new Error('worse')
@@ -117,7 +117,7 @@ describe('scoreRollout', () => {
     )
   })
 
-  test('what ends the attempt is not a failed reward', async () => {
+  test('an error that ends the attempt is not a failed reward', async () => {
     const error = new MillraceError('replay_diverged', 'a child went another way')
     const environment = environmentWith(() => Promise.reject(error))
     await expect(scoreRollout(environment, contextWith())).rejects.toBe(error)

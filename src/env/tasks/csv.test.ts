@@ -26,7 +26,7 @@ function openFiles(): string[] {
 }
 
 describe('csv', () => {
-  test('a row that is not UTF-8 is none: in another encoding its words would be others', async () => {
+  test('a row that is not UTF-8 is rejected', async () => {
     expect(await read(Buffer.from('word,answer\nplain,1\ncaf\u{e9},2\nlast,3\n', 'latin1'))).toEqual([
       { at: 'people.csv row 2', value: { word: 'plain', answer: '1' } },
       { at: 'people.csv row 3', problem: 'it is not UTF-8; save the file in this encoding' },
@@ -34,39 +34,39 @@ describe('csv', () => {
     ])
   })
 
-  test('takes the names from the header', async () => {
+  test('reads the names from the header', async () => {
     expect(await read('\u{feff}name,age\r\nAda,36\r\n\r\n"Grace ""Amazing""\nHopper",85')).toEqual([
       { at: 'people.csv row 2', value: { name: 'Ada', age: '36' } },
       { at: 'people.csv row 3', value: { name: 'Grace "Amazing"\nHopper', age: '85' } },
     ])
   })
 
-  test('takes the names and the delimiter that it is given', async () => {
+  test('uses the given names and delimiter', async () => {
     expect(await read('Ada;36\n', { columns: ['name', 'age'], delimiter: ';' })).toEqual([
       { at: 'people.csv row 1', value: { name: 'Ada', age: '36' } },
     ])
   })
 
-  test('refuses two columns of one name, but not two without one', async () => {
+  test('refuses two columns with one name, but not two without a name', async () => {
     const twice = 'people.csv has two columns named "age"; rename one of them'
     await expect(read('name,age,age\nAda,36,37\n')).rejects.toThrow(twice)
     await expect(read('Ada,36,37\n', { columns: ['name', 'age', 'age'] })).rejects.toThrow(twice)
     expect(await read('name,,\nAda,,\n')).toMatchObject([{ value: { name: 'Ada' } }])
   })
 
-  test('closes a file of which nothing was read', { skip: process.platform !== 'linux' }, async () => {
+  test('closes a file even if no row was read', { skip: process.platform !== 'linux' }, async () => {
     await expect(read('Ada,36\n', { columns: ['name', 'name'] }, 'unread.csv')).rejects.toThrow('two columns')
     await expect.poll(() => openFiles().filter((path) => path.includes('unread.csv'))).toEqual([])
   })
 
-  test('a file that cannot be read is closed', { skip: process.platform !== 'linux' }, async () => {
+  test('closes a file that cannot be read', { skip: process.platform !== 'linux' }, async () => {
     // Its first bytes are nobody's memory.
     const path = `/proc/${process.pid}/mem`
     await expect(Array.fromAsync(csv(path).rows())).rejects.toMatchObject({ code: 'EIO' })
     expect(openFiles()).not.toContain(path)
   })
 
-  test('goes on after a row that does not fit, in its place', async () => {
+  test('continues after an invalid row', async () => {
     expect(await read('a,b\n1,2\n3\n4,5,6\n7,8\n')).toEqual([
       { at: 'people.csv row 2', value: { a: '1', b: '2' } },
       { at: 'people.csv row 3', problem: 'expected 2 columns, found 1' },
@@ -75,21 +75,21 @@ describe('csv', () => {
     ])
   })
 
-  test('leaves stray quotes as they are', async () => {
+  test('keeps stray quotes unchanged', async () => {
     expect(await read('a,b\n5" pipe,"x"y\n7,8\n')).toEqual([
       { at: 'people.csv row 2', value: { a: '5" pipe', b: '"x"y' } },
       { at: 'people.csv row 3', value: { a: '7', b: '8' } },
     ])
   })
 
-  test('a quote that is never closed is the last row', async () => {
+  test('an unclosed quote makes the last row invalid', async () => {
     expect(await read('a,b\n1,2\n"3,4\n5,6\n')).toEqual([
       { at: 'people.csv row 2', value: { a: '1', b: '2' } },
       { at: 'people.csv row 3', problem: 'a quote is opened and never closed; it begins: "3,4' },
     ])
   })
 
-  test('rows that become one because a quote is not closed are no task', async () => {
+  test('rows merged by an unclosed quote are rejected', async () => {
     const rows = await read('a,b\n"one","1"\n"two,2\n"three","3"\n"four","4"\n')
     expect(rows).toEqual([
       { at: 'people.csv row 2', value: { a: 'one', b: '1' } },
@@ -102,7 +102,7 @@ describe('csv', () => {
   })
 
   test.each(['"', '"Hi"\n"Bye"', '"\n', '"a\n"b', 'a\n"'])(
-    'quotes and line breaks that are text (%j)',
+    'quotes and line breaks within text are kept (%j)',
     async (text) => {
       const field = `"${text.replaceAll('"', '""')}"`
       for (const end of ['\n', '\r\n']) {
@@ -111,12 +111,12 @@ describe('csv', () => {
     },
   )
 
-  test('a text that begins with a quote stays one beside another that says the same', async () => {
+  test('a text that begins with a quote is read beside a similar one', async () => {
     const rows = await read('a,b\n"x\ny,z","""x\ny"\n')
     expect(rows).toMatchObject([{ value: { a: 'x\ny,z', b: '"x\ny' } }])
   })
 
-  test('does not hold a record without end', async () => {
+  test('limits the size of a record', async () => {
     const rows = await read(Buffer.concat([Buffer.from('a,b\n1,2\n"3'), Buffer.alloc(17 * 1024 * 1024, 'x')]))
     expect(rows).toEqual([
       { at: 'people.csv row 2', value: { a: '1', b: '2' } },
@@ -124,14 +124,14 @@ describe('csv', () => {
     ])
   })
 
-  test('unpacks, and reads more than one chunk', async () => {
+  test('decompresses, and reads several chunks', async () => {
     const lines = Array.from({ length: 20_000 }, (_, number) => `${number},é${number}`)
     const rows = await read(gzipSync(`a,b\n${lines.join('\n')}\n`), {}, 'people.csv.gz')
     expect(rows).toHaveLength(20_000)
     expect(rows.at(-1)).toEqual({ at: 'people.csv.gz row 20001', value: { a: '19999', b: 'é19999' } })
   })
 
-  test('does not take the module beside it for a missing file', async () => {
+  test('does not suggest a module instead of a missing file', async () => {
     await using folder = await mkdtempDisposable(join(tmpdir(), 'millrace-csv-'))
     await writeFile(join(folder.path, 'people.ts'), '')
     const path = join(folder.path, 'people.csv')

@@ -17,7 +17,7 @@ async function checked(bytes: Buffer, size: number): Promise<(string | undefined
   })
 }
 
-test('only the lines with bytes that are no text are none, wherever the file is cut up', async () => {
+test('only lines that are not UTF-8 are rejected, wherever the file is cut', async () => {
   const lines = ['ä€𝄞 \u{fffd}', 'caf\u{e9}', 'after it: \u{fffd}', '𝄞𝄞𝄞', '']
   const bytes = Buffer.concat(
     lines.flatMap((line, index) => [Buffer.from(line, index === 1 ? 'latin1' : 'utf8'), Buffer.from('\n')]),

@@ -31,7 +31,7 @@ async function rowsOf(source: TaskSource): Promise<TaskRow[]> {
 }
 
 describe('jsonl', () => {
-  test('a row that is not UTF-8 is none, wherever the file is cut up; a replacement character of its own is text', async () => {
+  test('a row that is not UTF-8 is rejected; a replacement character in the file is text', async () => {
     await using folder = await temporaryFolder()
     const path = join(folder.path, 'questions.jsonl')
     const filler = `{"a":"${'é'.repeat(100_001)}"}\n`
@@ -49,7 +49,7 @@ describe('jsonl', () => {
     ])
   })
 
-  test('reads lines and says where each one is', async () => {
+  test('reads lines and gives the place of each', async () => {
     await using folder = await temporaryFolder()
     const path = join(folder.path, 'questions.jsonl')
     await writeFile(path, '\u{feff}{"a":1}\r\n\r\n  \n{"a":"é"}\n[3]')
@@ -60,7 +60,7 @@ describe('jsonl', () => {
     ])
   })
 
-  test('goes on after a line that is not JSON', async () => {
+  test('continues after a line that is not JSON', async () => {
     await using folder = await temporaryFolder()
     const path = join(folder.path, 'questions.jsonl')
     await writeFile(path, '1\n{"a" 2}\n3\n')
@@ -74,7 +74,7 @@ describe('jsonl', () => {
     ])
   })
 
-  test('takes a URL and unpacks', async () => {
+  test('accepts a URL and decompresses', async () => {
     await using folder = await temporaryFolder()
     const path = join(folder.path, 'many.jsonl.gz')
     const lines = Array.from({ length: 20_000 }, (_, number) => JSON.stringify({ number }))
@@ -85,7 +85,7 @@ describe('jsonl', () => {
     expect(await rowsOf(jsonl(pathToFileURL(path).href))).toHaveLength(20_000)
   })
 
-  test('unpacks what is gzip, and reads what is not, whatever the name says', async () => {
+  test('decompresses gzip content and reads other content, whatever the file name', async () => {
     await using folder = await temporaryFolder()
     const [packed, plain, empty] = ['a.jsonl', 'b.jsonl.gz', 'c.jsonl'].map((name) => join(folder.path, name)) as [
       string,
@@ -99,7 +99,7 @@ describe('jsonl', () => {
   })
 
   test.each(['[\n  {"a":1},\n  {"a":2}\n]', '\n[{"a":1},\n{"a":2}]', '{\n  "a": 1\n}\n'])(
-    'says what a file is whose value spans lines: %j',
+    'explains a file whose value spans several lines: %j',
     async (text) => {
       await using folder = await temporaryFolder()
       const path = join(folder.path, 'questions.jsonl')
@@ -113,14 +113,14 @@ describe('jsonl', () => {
     },
   )
 
-  test('an archive that is damaged fails', async () => {
+  test('a damaged archive fails', async () => {
     await using folder = await temporaryFolder()
     const path = join(folder.path, 'cut.jsonl.gz')
     await writeFile(path, gzipSync('1\n'.repeat(100_000)).subarray(0, -20))
     await expect(rowsOf(jsonl(path))).rejects.toThrow(/unexpected end of file/)
   })
 
-  test('names a missing file and the one that was perhaps meant', async () => {
+  test('names a missing file and the nearest file name', async () => {
     await using folder = await temporaryFolder()
     await writeFile(join(folder.path, 'questions.jsonl'), '')
     const path = join(folder.path, 'question.jsonl')
@@ -134,7 +134,7 @@ describe('jsonl', () => {
     await expect(rowsOf(jsonl(folder.path))).rejects.toThrow(/is a folder, not a file/)
   })
 
-  test('a million rows: the first at once, the rest in flat memory', async () => {
+  test('a million rows: the first at once, the rest in constant memory', async () => {
     await using folder = await temporaryFolder()
     const path = join(folder.path, 'million.jsonl')
     const count = 1_000_000

@@ -61,19 +61,19 @@ describe('readTasks', () => {
     expect((await all(environmentWith(() => rows(1))))[0]?.digest).toBe(items[1]?.digest)
   })
 
-  test('takes the id from the environment', async () => {
+  test('uses the id from the environment', async () => {
     const numbered = environmentWith(() => rows(2), { taskId: () => 7 })
     expect((await all(numbered)).map(({ id }) => id)).toEqual(['7', '7'])
     const named = environmentWith(() => rows(2), { taskId: (task) => `sum-${(task as { answer: number }).answer}` })
     expect((await all(named)).map(({ id }) => id)).toEqual(['sum-0', 'sum-1'])
   })
 
-  test('a list of tasks that is one row says so', async () => {
+  test('a single row that is a list is explained', async () => {
     const [item] = await all(environmentWith(() => [rows(2)] as never))
     expect(item?.problem?.rawMessage).toMatch(/expected object, got array\. .* It is a list: .* jq -c '\.\[\]'\)\.$/)
   })
 
-  test('a row that does not fit costs itself only, and says which it is', async () => {
+  test('an invalid row affects only itself, and is named', async () => {
     await using folder = await mkdtempDisposable(join(tmpdir(), 'millrace-tasks-'))
     const path = join(folder.path, 'questions.jsonl')
     const lines = rows(7_313).map((row, index) => (index === 7_311 ? { question: 'which?', answer: '7' } : row))
@@ -90,7 +90,7 @@ describe('readTasks', () => {
     expect(invalid[1]?.problem.rawMessage).toMatch(/^questions.jsonl line 7314: not valid JSON: /)
   })
 
-  test('so does one that is not JSON, or whose name cannot be told', async () => {
+  test('a row that is not JSON, or has no task id, affects only itself', async () => {
     const [item] = await all(environmentWith(() => [{ question: 'x', answer: 1n }]))
     expect(problemOf(item)).toMatch(/^tasks\[0\]: not JSON: .*BigInt/)
     const unnamed = environmentWith(() => rows(1), {
@@ -105,7 +105,7 @@ describe('readTasks', () => {
     )
   })
 
-  test('a table without a column that is needed says so, and which it has', async () => {
+  test('a table without a required column is reported with its columns', async () => {
     await using folder = await mkdtempDisposable(join(tmpdir(), 'millrace-tasks-'))
     const path = join(folder.path, 'sums.csv')
     const task = z.object({ question: z.string(), answer: z.coerce.number(), level: z.string().optional() })
@@ -130,13 +130,13 @@ describe('readTasks', () => {
     )
   })
 
-  test('waits for a schema that is asynchronous', async () => {
+  test('waits for an asynchronous schema', async () => {
     const task = z.object({ answer: z.number().refine(async (answer) => answer > 0, 'must be positive') })
     const items = await all(environmentWith(() => rows(2), { task }))
     expect(items.map(problemOf)).toEqual([expect.stringMatching(/^tasks\[0\]: answer: must be positive\. /), undefined])
   })
 
-  test('reads an endless generator no further than asked, and closes it', async () => {
+  test('reads an endless generator only as far as needed, and closes it', async () => {
     let made = 0
     let isClosed = false
     const environment = environmentWith(async function* () {
@@ -156,7 +156,7 @@ describe('readTasks', () => {
     expect(stream.total()).toEqual({ count: 3, exact: true })
   })
 
-  test('closes the source when its reader leaves', async () => {
+  test('closes the source when its reader stops', async () => {
     let isClosed = false
     const environment = environmentWith(function* () {
       try {
@@ -169,7 +169,7 @@ describe('readTasks', () => {
     expect(isClosed).toBe(true)
   })
 
-  test('knows how many there are, the limit considered', async () => {
+  test('gives the number of tasks, with the limit applied', async () => {
     const stream = await readTasks(
       environmentWith(() => rows(5)),
       {},
@@ -213,7 +213,7 @@ describe('readTasks', () => {
     expect(seen).toEqual([0, 1])
   })
 
-  test('says what a source did at its end, where it was left', async () => {
+  test('reports an error from closing a source early', async () => {
     const environment = environmentWith(async function* () {
       try {
         yield* rows(10)
@@ -227,7 +227,7 @@ describe('readTasks', () => {
     })
   })
 
-  test('does not wait for a source that does not end when it is left', async () => {
+  test('does not wait for a source that never closes', async () => {
     const environment = environmentWith(async function* () {
       try {
         yield* rows(10)
@@ -253,11 +253,11 @@ describe('readTasks', () => {
     expect(await left).toHaveLength(2)
   })
 
-  test('a missing file keeps its own error', async () => {
+  test('a missing file keeps its error code', async () => {
     await expect(all(environmentWith(() => jsonl('/nowhere.jsonl')))).rejects.toMatchObject({ code: 'file_not_found' })
   })
 
-  test('a source that is stuck is left when the run is stopped', async () => {
+  test('stops waiting for a stuck source when the run is stopped', async () => {
     const controller = new AbortController()
     const reason = new MillraceError('cancelled', 'enough')
     const environment = environmentWith(async function* () {
@@ -280,7 +280,7 @@ describe('readTasks', () => {
     await expect(readTasks(environment, {})).rejects.toThrow(message)
   })
 
-  test('refuses a generator that it was given before, and takes what can be read again', async () => {
+  test('refuses a generator that it already read, and accepts sources that can be read again', async () => {
     const generator = rows(2).values()
     const once = environmentWith(() => generator)
     expect(await all(once, 1)).toHaveLength(1)
@@ -295,7 +295,7 @@ describe('readTasks', () => {
     expect(await all(often)).toEqual(await all(often))
   })
 
-  test('says when `tasks` itself threw', async () => {
+  test('reports an error thrown by `tasks`', async () => {
     const environment = environmentWith(() => {
       throw new Error('no network')
     })

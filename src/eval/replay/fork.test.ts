@@ -21,7 +21,7 @@ async function* planned(): AsyncGenerator<PlannedRollout, void, void> {
   yield { kind: 'settled', record: { id: '3-2' } as RolloutRecord }
 }
 
-test('what waits for its group is asked with the recording, too, should another take its place', async () => {
+test('plans of held rollouts get the recording too, in case they are replaced', async () => {
   const plans = await Array.fromAsync(forkedPlans(planned(), fork, true))
   const [held, attempt, settled] = plans
   for (const plan of [held, attempt]) expect(plan).toMatchObject({ recording, opening: { prompt: 'another one' } })

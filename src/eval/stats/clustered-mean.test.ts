@@ -60,7 +60,7 @@ describe('ClusteredMean', () => {
     expect(estimate?.high).toBeCloseTo(mean + (studentT95(9) * deviation) / Math.sqrt(10), 10)
   })
 
-  it.each([0, 1])('stays within 0 and 1 where every reward is %i, and is narrower with more tasks', (reward) => {
+  it.each([0, 1])('stays within 0 and 1 if every reward is %i, and is narrower with more tasks', (reward) => {
     const widths = [5, 20, 300].map((count) => {
       const estimate = accumulated(Array.from({ length: count }, () => [reward, reward])).estimate()
       const { low = Number.NaN, high = Number.NaN } = estimate ?? {}
@@ -74,7 +74,7 @@ describe('ClusteredMean', () => {
     expect(many).toBeLessThan(0.02)
   })
 
-  it.each([1, 2, 3, 4])('of rewards that are 0 or 1 never leaves 0 to 1, nor the mean (seed %i)', (seed) => {
+  it.each([1, 2, 3, 4])('of 0/1 rewards never leaves 0 to 1, and neither does the mean (seed %i)', (seed) => {
     const random = seededRandom(seed)
     for (let repetition = 0; repetition < 300; repetition += 1) {
       const rate = random() ** 4
@@ -90,7 +90,7 @@ describe('ClusteredMean', () => {
     }
   })
 
-  it('with one rollout per task is Wilson’s interval of a share, over one task less and with Student’s t', () => {
+  it('with one rollout per task is the Wilson interval with t quantiles and n - 1 tasks', () => {
     const values = Array.from({ length: 30 }, (_, index) => (index < 27 ? 1 : 0))
     const [share, count, t] = [0.9, 29, studentT95(29)]
     const centre = (share + t ** 2 / (2 * count)) / (1 + t ** 2 / count)
@@ -100,7 +100,7 @@ describe('ClusteredMean', () => {
     expect(estimate?.high).toBeCloseTo(centre + half, 10)
   })
 
-  it.each([0.02, 0.1, 0.9, 0.98])('covers a share of %d, where rollouts of a task resemble each other', (share) => {
+  it.each([0.02, 0.1, 0.9, 0.98])('covers a share of %d at the stated rate for correlated rollouts', (share) => {
     const random = seededRandom(17)
     const repetitions = 1000
     let covered = 0
@@ -116,7 +116,7 @@ describe('ClusteredMean', () => {
     expect(covered / repetitions).toBeGreaterThan(0.92)
   })
 
-  it('covers the truth about as often as it says, where rollouts of a task go together', () => {
+  it('covers the true mean at the stated rate if rollouts of a task are equal', () => {
     const random = seededRandom(11)
     let covered = 0
     const repetitions = 600
@@ -151,7 +151,7 @@ describe('ClusteredMean', () => {
     expect(((estimate?.high ?? 0) - (estimate?.low ?? 0)) / width).toBeLessThan(1.1)
   })
 
-  it('knows no interval with one task, nothing at all with none, and leaves out tasks without a score', () => {
+  it('has no interval for one task, no mean without scores, and ignores tasks without a score', () => {
     const mean = new ClusteredMean()
     mean.add({ sum: 0, count: 0, isBinary: true })
     expect(mean.estimate()).toBeUndefined()
@@ -160,11 +160,11 @@ describe('ClusteredMean', () => {
     expect(mean.estimate()).toEqual({ mean: 0.5, ...unknown, rollouts: 2, tasks: 1 })
   })
 
-  it('has an interval of no width when all agree', () => {
+  it('has an interval of zero width if all rewards are equal', () => {
     expect(accumulated([[0.3], [0.3, 0.3], [0.3]]).estimate()).toMatchObject({ low: 0.3, high: 0.3 })
   })
 
-  it('copies without being touched by what happens to the copy', () => {
+  it('a copy is not changed with its original', () => {
     const mean = accumulated([[1], [0]])
     const before = mean.estimate()
     mean.copy().add({ sum: 2.5, count: 5, isBinary: false })
@@ -191,7 +191,7 @@ describe('studentT95', () => {
     if (degrees >= 6 || degrees <= 2) expect(Math.abs(studentT95(degrees) / expected - 1)).toBeLessThan(1e-4)
   })
 
-  it('falls towards the normal point and is not defined below one degree', () => {
+  it('falls towards the normal quantile and is undefined below one degree of freedom', () => {
     for (let degrees = 1; degrees < 300; degrees += 1) {
       expect(studentT95(degrees + 1)).toBeLessThan(studentT95(degrees))
     }

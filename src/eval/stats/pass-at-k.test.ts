@@ -23,7 +23,7 @@ function byEnumeration(rollouts: number, passed: number, k: number): { at: numbe
 }
 
 describe('pass@k and pass^k', () => {
-  it('agree with drawing every subset', () => {
+  it('agree with enumerating every subset', () => {
     for (let rollouts = 1; rollouts <= 9; rollouts += 1) {
       for (let passed = 0; passed <= rollouts; passed += 1) {
         for (let k = 1; k <= rollouts; k += 1) {
@@ -52,7 +52,7 @@ describe('pass@k and pass^k', () => {
     }
   })
 
-  it('are not defined for more draws than there are rollouts', () => {
+  it('are undefined for more draws than rollouts', () => {
     expect(passAtK(3, 1, 4)).toBeNaN()
     expect(passHatK(3, 3, 4)).toBeNaN()
   })

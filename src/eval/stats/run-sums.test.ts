@@ -3,7 +3,7 @@ import { ActiveTime } from './run-sums.ts'
 
 const at = (second: number): string => new Date(second * 1000).toISOString()
 
-test('a run took as long as its launches, one that was cut off until the last rollout that ended in it', () => {
+test('the active time adds up the launches, a cut-off launch up to its last ended rollout', () => {
   const launches = [
     { startedAt: at(0), endedAt: at(10), workedMs: 7000 },
     // Of a version that did not say how long it worked.

@@ -18,7 +18,7 @@ function cutOff(rollout: string, attempt: number): JournalEntry[] {
   ]
 }
 
-test('what is no result has cost what its journal says', () => {
+test('attempts without a result cost what their journal records', () => {
   using folder = temporaryFolder()
   applyAll(folder.path, [
     ...rolloutEntries(0, { record: spent }),
@@ -34,7 +34,7 @@ test('what is no result has cost what its journal says', () => {
   expect(unfinished).toMatchObject({ attempts: 1, usage: { calls: 2, output: 20 }, costUsd: 1 })
 })
 
-test('what costs nobody knows what is counted, not taken for nothing', () => {
+test('calls of unknown cost are counted, not taken as free', () => {
   using folder = temporaryFolder()
   const unpriced = JSON.stringify({ call: { usage: spent.usage, cost: null } })
   applyAll(folder.path, [
@@ -48,7 +48,7 @@ test('what costs nobody knows what is counted, not taken for nothing', () => {
   expect(unfinished).toMatchObject({ attempts: 2, costUsd: 1, costUnknown: 1 })
 })
 
-test('judges of an attempt that was cut off are in what it has cost, a child’s too', () => {
+test('the judge calls of a cut-off attempt are part of its cost, also those of a child', () => {
   using folder = temporaryFolder()
   const asked = (rollout: string, content = 'ok'): JournalEntry => {
     const verdict = { request: 'q', model: 'm', reply: { role: 'assistant', content }, ...spent }
@@ -71,7 +71,7 @@ test('judges of an attempt that was cut off are in what it has cost, a child’s
   expect(unacceptedSpending(reader).unfinished).toMatchObject({ attempts: 1, costUsd: 0, costUnknown: 1 })
 })
 
-test('what an attempt had cost when it was cut off is part of what it costs when it ends', async () => {
+test('the cost of an attempt before it was cut off is part of its final cost', async () => {
   using folder = temporaryFolder()
   applyAll(folder.path, [...cutOff('3-0', 1), ...cutOff('4-0', 1)])
   using reader = RunReader.open(folder.path)

@@ -24,7 +24,7 @@ function ended(task: number, reward: number | null, more: Partial<EndedRollout> 
 }
 
 describe('SummaryAccumulator', () => {
-  it('scores what has a reward and only counts what has none', () => {
+  it('scores rollouts with a reward and only counts the others', () => {
     const accumulator = new SummaryAccumulator({ attemptsPerTask: 2, passThreshold: 1 })
     accumulator.add(ended(0, 1))
     accumulator.add(ended(0, 1))
@@ -45,7 +45,7 @@ describe('SummaryAccumulator', () => {
     expect(summary.cost).toBe(0.06)
   })
 
-  it('has an interval within 0 and 1 while every reward is 0 or 1, also of tasks that are still open', () => {
+  it('has an interval within 0 and 1 if every reward is 0 or 1, also with open tasks', () => {
     const accumulator = new SummaryAccumulator({ attemptsPerTask: 2, passThreshold: 1 })
     for (const task of [0, 1, 2, 3, 4, 5]) accumulator.add(ended(task, 1))
     for (const task of [0, 1, 2, 3, 4]) accumulator.add(ended(task, 1))
@@ -57,7 +57,7 @@ describe('SummaryAccumulator', () => {
     expect(accumulator.estimate()?.high).toBeGreaterThan(1)
   })
 
-  it('scored again, 0/1 rewards change by 1 at most, and so does the interval', () => {
+  it('with rescored 0/1 rewards, the change and its interval stay between -1 and 1', () => {
     const [binary, graded] = [1, 0.5].map((score) => {
       const rescored = new RescoreAccumulator({ attemptsPerTask: 1, passThreshold: 1 })
       for (const task of [0, 1, 2, 3, 4]) {
@@ -72,7 +72,7 @@ describe('SummaryAccumulator', () => {
     expect(graded).toMatchObject({ mean: -0.4, low: expect.closeTo(-0.678, 2) as number })
   })
 
-  it('takes durations over the rollouts that ran', () => {
+  it('computes durations over the rollouts that ran', () => {
     const accumulator = new SummaryAccumulator({ attemptsPerTask: 1, passThreshold: 1 })
     const { timing } = ended(0, null)
     for (const task of [0, 1, 2]) {
@@ -88,7 +88,7 @@ describe('SummaryAccumulator', () => {
     })
   })
 
-  it('takes rollouts of a server that are of one task together, however many its request asked for', () => {
+  it('groups the rollouts of a server by task, however many a request asked for', () => {
     const accumulator = new SummaryAccumulator({ attemptsPerTask: 1, passThreshold: 1, isServed: true })
     for (const [task, reward] of [
       [0, 1],
@@ -107,7 +107,7 @@ describe('SummaryAccumulator', () => {
     expect(summary.pass).toEqual([{ k: 1, atK: 0.5, hatK: 0.5, tasks: 3 }])
   })
 
-  it('comes to the same whatever the order rollouts end in', () => {
+  it('gives the same result for any order of rollouts', () => {
     const random = seededRandom(7)
     const attemptsPerTask = 4
     const records = Array.from({ length: 400 }, (_, index) => ended(Math.floor(index / 4), random() < 0.6 ? 1 : 0))
@@ -130,7 +130,7 @@ describe('SummaryAccumulator', () => {
     }
   })
 
-  it('folds a task that was cut off into the mean but not into pass@k', () => {
+  it('counts a cut-off task in the mean but not in pass@k', () => {
     const accumulator = new SummaryAccumulator({ attemptsPerTask: 2, passThreshold: 1 })
     accumulator.add(ended(0, 0))
     accumulator.add(ended(0, 0))
@@ -142,7 +142,7 @@ describe('SummaryAccumulator', () => {
     expect(accumulator.snapshot()).toMatchObject({ tasks: 2, pass: [{ atK: 0.5, tasks: 2 }, { tasks: 2 }] })
   })
 
-  it('keeps the sum of known costs and says how many are unknown', () => {
+  it('keeps the sum of known costs and counts the unknown ones', () => {
     const accumulator = new SummaryAccumulator({ attemptsPerTask: 1, passThreshold: 1 })
     expect(accumulator.cost).toBe(0)
     accumulator.add(ended(0, 1, { cost: null }))
@@ -154,7 +154,7 @@ describe('SummaryAccumulator', () => {
     expect(accumulator.snapshot()).toMatchObject({ cost: 0.25, costUnknown: 1 })
   })
 
-  it('averages components over scored rollouts and metrics over all that have them', () => {
+  it('averages components over scored rollouts, and metrics over all rollouts with a value', () => {
     const accumulator = new SummaryAccumulator({ attemptsPerTask: 1, passThreshold: 1 })
     accumulator.add(ended(0, 1, { rewards: { exact: { score: 1, weight: 0.5 } }, metrics: { retries: 2 } }))
     accumulator.add(ended(1, 0, { rewards: { exact: { score: 0, weight: 0.5 } } }))
@@ -165,13 +165,13 @@ describe('SummaryAccumulator', () => {
     })
   })
 
-  it('does not grow with made-up metric names', () => {
+  it('does not grow with invented metric names', () => {
     const accumulator = new SummaryAccumulator({ attemptsPerTask: 1, passThreshold: 1 })
     for (let task = 0; task < 1000; task += 1) accumulator.add(ended(task, 1, { metrics: { [`m${task}`]: 1 } }))
     expect(Object.keys(accumulator.snapshot().components).length).toBeLessThan(300)
   })
 
-  it('says nothing before the first rollout', () => {
+  it('is empty before the first rollout', () => {
     const summary = new SummaryAccumulator({ attemptsPerTask: 1, passThreshold: 1 }).snapshot()
     expect(summary).toMatchObject({ rollouts: 0, scored: 0, tasks: 0, score: undefined, pass: [{ tasks: 0 }] })
     expect(summary.durations.wall.p50Ms).toBeNaN()

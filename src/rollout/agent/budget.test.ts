@@ -23,7 +23,7 @@ function fakeTime(): Disposable & { advance(ms: number): void } {
 }
 
 describe('BudgetMeter', () => {
-  test('turns, tokens and money run out by name', () => {
+  test('the limit that is exhausted is named: turns, tokens or money', () => {
     const { budget } = meter({ maxTurns: 2, maxTokens: 10, maxCostUsd: 1 })
     budget.startTurn()
     expect(budget.turnsLeft).toBe(1)
@@ -40,7 +40,7 @@ describe('BudgetMeter', () => {
     for (const each of [budget, money, turns]) each.stop()
   })
 
-  test('a child spends what its parent has, and has no more than its parent', () => {
+  test('a child spends the budget of its parent and cannot exceed it', () => {
     const { budget: parent } = meter({ maxTurns: 3, maxTokens: 100 })
     const { budget: child } = meter({ maxTurns: 50 }, parent)
     child.startTurn()
@@ -72,7 +72,7 @@ describe('BudgetMeter', () => {
     budget.stop()
   })
 
-  test('the tail is not the agent’s: the wall clock ends it earlier', () => {
+  test('the wall clock stops the agent before the tail reserved after it', () => {
     using time = fakeTime()
     const { budget, spent } = meter({ timeoutMs: 60_000, wallTimeoutMs: 10_000, tailMs: 1_000 })
     time.advance(9_001)
@@ -80,7 +80,7 @@ describe('BudgetMeter', () => {
     budget.stop()
   })
 
-  test('time worked in an earlier launch counts; wall time starts anew', () => {
+  test('working time of an earlier launch counts; wall time starts again', () => {
     using time = fakeTime()
     const { budget, spent } = meter({ timeoutMs: 1_000 })
     budget.carryWorkingTime(900)
@@ -89,7 +89,7 @@ describe('BudgetMeter', () => {
     budget.stop()
   })
 
-  test('stopped, it leaves no timer, even if a wait ends afterwards', () => {
+  test('a stopped meter leaves no timer, even if a wait ends afterwards', () => {
     using time = fakeTime()
     const { budget, spent } = meter({ timeoutMs: 100 })
     budget.startWait()
@@ -113,7 +113,7 @@ async function endOf({ signal: end }: AgentTime): Promise<string> {
   return MillraceError.from(end.reason, 'internal').rawMessage
 }
 
-test('whose child waits for the model when the clock runs out is told why', async () => {
+test('an agent whose child waits for the model at the wall-clock limit gives that reason', async () => {
   const time = timeOf({ doing: 'tool ask' })
   const child = timeOf({ parent: time })
   child.onWaitStart()
@@ -124,7 +124,7 @@ test('whose child waits for the model when the clock runs out is told why', asyn
   child.stop()
 })
 
-test('setup that takes all of the time does not wait for a model', async () => {
+test('an agent whose setup takes all its time does not report a wait for the model', async () => {
   const time = timeOf()
   time.onWaitStart()
   const hangs = Promise.withResolvers<void>()
@@ -135,7 +135,7 @@ test('setup that takes all of the time does not wait for a model', async () => {
   await setup
 })
 
-test('the clock of an agent stands still while a call of it, or of a child, waits for a tool server', async () => {
+test('the working clock stops while a call of the agent or a child waits for a tool server', async () => {
   const time = timeOf({ doing: 'tool ask' })
   const child = timeOf({ parent: time })
   const why = new MillraceError('tool_infra', 'it does not answer')

@@ -22,7 +22,7 @@ function copyWith(policy: ContextPolicy) {
 }
 
 describe('ContextCopy', () => {
-  test('a policy that changes nothing is not recorded', async () => {
+  test('a context policy without changes is not recorded', async () => {
     const { recorded, messages, next } = copyWith(({ messages: all }) => all)
     messages.push(say('a'), say('b'))
     expect(await next(0)).toEqual([say('a'), say('b')])
@@ -31,7 +31,7 @@ describe('ContextCopy', () => {
     expect(recorded).toEqual([])
   })
 
-  test('what was sent is recorded when it is not the last copy and what came since', async () => {
+  test('a copy is recorded unless it is the previous copy plus the new messages', async () => {
     const stub = say('left out')
     const { recorded, messages, next } = copyWith(({ messages: all }) =>
       all.length < 4 ? all : all.map((message, index) => (index === 1 ? stub : message)),
@@ -45,7 +45,7 @@ describe('ContextCopy', () => {
     expect(recorded).toEqual([{ turn: 1, same: 1, sent: [stub, [2, 3]] }])
   })
 
-  test('messages that are left out are missing from the stretches', async () => {
+  test('omitted messages are absent from the recorded ranges', async () => {
     const { recorded, messages, next } = copyWith(({ messages: all }) => all.filter((_, index) => index !== 2))
     messages.push(say('a'), say('b'), say('c'), say('d'))
     await next(0)

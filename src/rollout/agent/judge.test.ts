@@ -9,7 +9,7 @@ function verdict(request: string, content: string): RecordedVerdict {
   return { request, model: 'judge', reply: { role: 'assistant', content }, usage: emptyUsage(), cost: 0 }
 }
 
-test('a question is its judge, its words and its sampling', () => {
+test('the digest of a question covers its judge, its messages and its sampling', () => {
   const digest = questionDigest('judge', { messages })
   expect(questionDigest('judge', { messages: [...messages] })).toBe(digest)
   const others = [
@@ -21,7 +21,7 @@ test('a question is its judge, its words and its sampling', () => {
   expect(new Set([digest, ...others]).size).toBe(5)
 })
 
-test('equal questions get their verdicts in order, and each only once, or the last one again', () => {
+test('equal questions get their verdicts in order, each once, or the last one repeated', () => {
   const verdicts = [verdict('a', 'first'), verdict('b', 'other'), verdict('a', 'second')]
   const open = new VerdictReader(verdicts, undefined)
   const taken = ['a', 'a', 'b', 'a'].map((question) => open.take(question)?.reply.content)
@@ -33,7 +33,7 @@ test('equal questions get their verdicts in order, and each only once, or the la
   expect(() => closed.take('a')).toThrow('never asked')
 })
 
-test('what was recorded without its question is no verdict', () => {
+test('a verdict recorded without its question is ignored', () => {
   const recorded = verdict('a', 'good')
   expect(verdictOf(JSON.parse(JSON.stringify(recorded)))).toEqual(recorded)
   const { request: _request, ...older } = recorded

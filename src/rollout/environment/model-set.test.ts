@@ -4,7 +4,7 @@ import { HttpBackend, resolveModelConfig, type ModelConfig } from '../../inferen
 import type { Backend } from '../../apis/backend.ts'
 import { ModelSet } from './model-set.ts'
 
-test('all backends of all models together have the sockets that one would have alone', async () => {
+test('the backends of all models share the sockets that a single backend could use', async () => {
   const named = (name: string, backends: number): ModelConfig =>
     resolveModelConfig({
       model: {
@@ -26,7 +26,7 @@ test('all backends of all models together have the sockets that one would have a
   expect(sum).toBeGreaterThan(descriptorBudget() / 2)
 })
 
-test('closes the backends it opened, and none that it was given', async () => {
+test('a model set closes the backends it opened, not those it was given', async () => {
   const closed: string[] = []
   const given: Backend = {
     name: 'engine',

@@ -5,7 +5,7 @@ import type { Message } from '../../schema/index.ts'
 import { noServers } from '../../tools/index.ts'
 import { promptMessages, setUp, tearDown } from './setup-teardown.ts'
 
-test('messages are taken as they are, and a string is one of the user', () => {
+test('a list of messages is used unchanged, and a string becomes a user message', () => {
   const prompt: Message[] = [
     { role: 'system', content: 'be brief' },
     { role: 'user', content: 'hello', name: 'ann' },
@@ -31,7 +31,7 @@ test.each([
   )
 })
 
-test('says what a message lacks, and what it has instead', () => {
+test('names what a message lacks, and what it has instead', () => {
   expect(() => promptMessages([{ role: 'user', text: 'hello' }] as unknown as Message[])).toThrow(
     '[0].content: missing; found "role", "text"',
   )
@@ -49,7 +49,7 @@ function environmentWith(hooks: Pick<Environment, 'setup' | 'teardown'>): Enviro
   return defineEnvironment({ name: 'life', task, tasks: () => [], prompt: () => '', reward: () => 1, ...hooks })
 }
 
-test('what a setup comes to in time is nobody else’s to tear down', async () => {
+test('the result of a setup in time is left to its caller to tear down', async () => {
   const torn: unknown[] = []
   const given = new AbortController()
   const environment = environmentWith({
@@ -62,7 +62,7 @@ test('what a setup comes to in time is nobody else’s to tear down', async () =
   expect(torn).toEqual([])
 })
 
-test('what it comes to after it was given up is torn down once, with a signal of its own', async () => {
+test('the late result of an abandoned setup is torn down once, with its own signal', async () => {
   const torn: unknown[] = []
   const late = Promise.withResolvers<string>()
   const given = new AbortController()
@@ -81,7 +81,7 @@ test('what it comes to after it was given up is torn down once, with a signal of
   await expect.poll(() => torn).toEqual([[{ number: 7 }, '0-0', 'a sandbox', false]])
 })
 
-test('one that is given up and fails leaves nothing to tear down', async () => {
+test('an abandoned setup that fails has no teardown', async () => {
   const torn: unknown[] = []
   const given = new AbortController()
   const environment = environmentWith({
@@ -96,7 +96,7 @@ test('one that is given up and fails leaves nothing to tear down', async () => {
   expect(torn).toEqual([])
 })
 
-test('a teardown that fails says so instead of throwing', async () => {
+test('a failed teardown returns its error instead of throwing', async () => {
   const environment = environmentWith({
     teardown: () => {
       throw new TypeError('no broom')

@@ -4,15 +4,15 @@ import { agentOutcomeBehind, agentOutcomeOf, endInReplay } from './outcome.ts'
 
 const scored = outcomeNames.filter((outcome) => outcomes[outcome].scored)
 
-test.each(scored)('a failed reward keeps that the agent ended as %s', (outcome) => {
+test.each(scored)('a failed reward keeps the agent outcome %s', (outcome) => {
   expect(agentOutcomeOf({ outcome: 'reward_error', ...agentOutcomeBehind(outcome) })).toBe(outcome)
 })
 
-test.each(scored.filter((outcome) => outcome !== 'completed'))('a replay ends the agent again as %s', (outcome) => {
+test.each(scored.filter((outcome) => outcome !== 'completed'))('a replay repeats the agent outcome %s', (outcome) => {
   expect(endInReplay[outcome]).not.toBe('own')
 })
 
-test('every other outcome is that of the agent', () => {
+test('every other outcome is the outcome of the agent', () => {
   const others = outcomeNames.filter((outcome) => outcome !== 'reward_error')
   expect(others.map((outcome) => agentOutcomeOf({ outcome }))).toEqual(others)
 })

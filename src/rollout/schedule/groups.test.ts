@@ -32,8 +32,8 @@ function member(sample: number, outcome: Outcome = 'completed', attempt = 1): He
   }
 }
 
-describe('GroupKeeper', () => {
-  test('says nothing until the last member ended, then gives all in the order of their samples', () => {
+describe('GroupCollector', () => {
+  test('waits for the last member, then returns all in the order of their samples', () => {
     const keeper = new GroupCollector({ size: 3, policy: 'keep', isScored: true }, 2)
     expect(keeper.add(member(2))).toBeUndefined()
     expect(keeper.add(member(0))).toBeUndefined()
@@ -42,13 +42,13 @@ describe('GroupKeeper', () => {
     expect(verdict?.kind === 'score' && verdict.members.map(({ record }) => record.sample)).toEqual([0, 1, 2])
   })
 
-  test('keep scores the others', () => {
+  test('keep scores the other members', () => {
     const keeper = new GroupCollector({ size: 2, policy: 'keep', isScored: true }, 2)
     keeper.add(member(0, 'model_error'))
     expect(keeper.add(member(1))?.kind).toBe('score')
   })
 
-  test('void takes every reward and keeps the components', () => {
+  test('void removes every reward and keeps the components', () => {
     const keeper = new GroupCollector({ size: 2, policy: 'void', isScored: true }, 2)
     keeper.add(member(0, 'model_error'))
     const verdict = keeper.add(member(1))
@@ -58,7 +58,7 @@ describe('GroupKeeper', () => {
     expect(verdict.members[0]?.record.voided).toBeUndefined()
   })
 
-  test('replace runs the failed again, keeps the others, and voids when the tries are used up', () => {
+  test('replace repeats failed members, keeps the others, and voids after the last try', () => {
     const keeper = new GroupCollector({ size: 2, policy: 'replace', isScored: true }, 1)
     keeper.add(member(0))
     const first = keeper.add(member(1, 'agent_error', 1))
@@ -74,7 +74,7 @@ describe('GroupKeeper', () => {
   })
 })
 
-test('group scores are added to what a member scored by itself', () => {
+test('group scores are added to the own score of a member', () => {
   const { record } = member(0)
   applyGroupScores([record], { '3-0': { rank: { score: 0.5, weight: 2 } } })
   expect(record.reward).toBe(1.5)

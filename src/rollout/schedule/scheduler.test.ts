@@ -47,7 +47,7 @@ function failed({ id, attempt, sample, task: { index } }: RolloutJob): RolloutRe
   return recordWithoutRun({ ...labels, id, attempt, sample, task, outcome: 'model_error', error })
 }
 
-test('a rollout that is cancelled as its attempt fails is not repeated', async () => {
+test('a rollout that is cancelled while its attempt fails is not repeated', async () => {
   using folder = temporaryFolder()
   await using store = await RunStore.open({ folder: folder.path, create: newRun() })
   const attempts: number[] = []
@@ -74,7 +74,7 @@ test('a rollout that is cancelled as its attempt fails is not repeated', async (
   expect(scheduler.active).toBe(0)
 })
 
-test('a source that waits for more hears that nothing is started any more', async () => {
+test('a waiting source is notified when no rollout starts any more', async () => {
   using folder = temporaryFolder()
   await using store = await RunStore.open({ folder: folder.path, create: newRun() })
   const admission = Promise.withResolvers<void>()
@@ -93,7 +93,7 @@ test('a source that waits for more hears that nothing is started any more', asyn
 test.each([
   ['what nobody had thought of costs its rollout', new TypeError('undefined is not a function'), 'internal'],
   ['what cannot get to a worker costs its rollout', new MillraceError('env_invalid', 'not cloneable'), 'env_invalid'],
-])('%s, and the others go on', async (_, thrown, code) => {
+])('%s, and the others continue', async (_, thrown, code) => {
   using folder = temporaryFolder()
   await using store = await RunStore.open({ folder: folder.path, create: newRun() })
   const settled: RolloutRecord[] = []
@@ -120,7 +120,7 @@ test.each([
   ])
 })
 
-test('whoever takes the place of a failed member of a group is asked the same', async () => {
+test('a replacement for a failed group member gets the same prompt', async () => {
   using folder = temporaryFolder()
   await using store = await RunStore.open({ folder: folder.path, create: newRun() })
   // One that its own rules do not repeat.
@@ -166,7 +166,7 @@ const unrecordedEnds: Record<string, (attempt: number, cancel: () => void) => Re
   },
 }
 
-test.each(Object.entries(unrecordedEnds))('what was spent before %s is in the record', async (outcome, end) => {
+test.each(Object.entries(unrecordedEnds))('the usage before %s is in the record', async (outcome, end) => {
   using folder = temporaryFolder()
   await using store = await RunStore.open({ folder: folder.path, create: newRun() })
   const usage = { calls: 1, input: 2, cachedInput: 0, output: 3, reasoning: 0 }

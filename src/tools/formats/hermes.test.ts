@@ -7,13 +7,13 @@ const calls = (text: string) => briefCalls(hermes, text)
 const block = (body: string) => `<tool_call>\n${body}\n</tool_call>`
 
 describe('reads', () => {
-  test('a call, its arguments as written', () => {
+  test('a call, with its arguments as written', () => {
     expect(calls(`Let me see.\n${block('{"name": "f", "arguments": { "a" :1.0, "b":[ ] }}')}\nDone.`)).toEqual([
       ['f', '{ "a" :1.0, "b":[ ] }'],
     ])
   })
 
-  test('several, in one block too, and the same one twice', () => {
+  test('several calls, in one block or many, with repeated calls', () => {
     const one = '{"name": "f", "arguments": {"a": 1}}'
     expect(calls(`${block(one)}${block(one)}\n${block(`${one}\n${one}`)}${block(`[${one}, ${one}]`)}`)).toEqual(
       Array.from({ length: 6 }, () => ['f', '{"a": 1}']),
@@ -37,7 +37,7 @@ describe('reads', () => {
   })
 })
 
-describe('forgives', () => {
+describe('accepts', () => {
   test.each([
     ['a bracket too many', '{"name": "f", "arguments": {"a": "x"}}}', '{"a": "x"}'],
     ['a bracket too few', '{"name": "f", "arguments": {"a": "x"}', '{"a": "x"}'],
@@ -65,7 +65,7 @@ describe('forgives', () => {
   })
 })
 
-describe('of a broken block', () => {
+describe('from a broken block', () => {
   test.each([
     ['<tool_call>', [['', '']]],
     ['<tool_call>search for cats</tool_call>', [['', 'search for cats']]],
@@ -75,7 +75,7 @@ describe('of a broken block', () => {
     ['<tool_call>{"query": "cats"}</tool_call>', [['', '{"query": "cats"}']]],
     ['<tool_call>{"arguments": {"a": 1}}</tool_call>', [['', '{"a": 1}']]],
     ['<tool_call>{"name": null, "arguments": {}}</tool_call>', [['', '{}']]],
-  ])('%s: what can be read', (text, expected) => {
+  ])('%s: the readable part', (text, expected) => {
     expect(calls(text)).toEqual(expected)
     // Nor does it swallow the next one.
     const next = block('{"name": "next", "arguments": {"q": "x"}}')
@@ -83,11 +83,11 @@ describe('of a broken block', () => {
   })
 })
 
-test('no number of calls is too large', () => {
+test('any number of calls is read', () => {
   expect(hermes.parse(block('{}'.repeat(150_000)), 'c')).toHaveLength(150_000)
 })
 
-test('what is quoted in an argument is no call', () => {
+test('a call quoted in an argument is not read as a call', () => {
   const args = JSON.stringify({ text: block('{"name": "no", "arguments": {}}'), think: '<think></think>', q: '"' })
   expect(calls(`${block(`{"name": "f", "arguments": ${args}}`)}${block('{"name":"g","arguments":{}}')}`)).toEqual([
     ['f', args],
@@ -95,7 +95,7 @@ test('what is quoted in an argument is no call', () => {
   ])
 })
 
-test('puts results between tags', () => {
+test('writes results between tags', () => {
   const [call] = hermes.parse(block('{"name":"f","arguments":{}}'), 'c')
   if (!call) throw new Error('no call')
   expect(hermes.result(call, 'text', false)).toBe('<tool_response>\ntext\n</tool_response>')

@@ -33,7 +33,7 @@ describe('reads', () => {
       'two fences',
       '```json\n{"name": "f", "parameters": {}}\n```\nand\n```json\n{"name": "g", "parameters": {"b": ";"}}\n```',
     ],
-  ])('several with %s', (_, text) => {
+  ])('several calls with %s', (_, text) => {
     expect(calls(text)).toEqual([
       ['f', '{}'],
       ['g', '{"b": ";"}'],
@@ -41,7 +41,7 @@ describe('reads', () => {
   })
 })
 
-describe('takes for no call', () => {
+describe('does not read as a call', () => {
   test.each([
     'The answer is 4.',
     '{"answer": 4}',
@@ -56,7 +56,7 @@ describe('takes for no call', () => {
   })
 })
 
-describe('of a broken call', () => {
+describe('from a broken call', () => {
   test.each([
     ['{"name": "f", "parameters": {"a": "b', [['f', '{"a": "b']]],
     ['{"name": "f", "parameters": {"a": "b"}', [['f', '{"a": "b"}']]],
@@ -66,12 +66,12 @@ describe('of a broken call', () => {
     ['<|python_tag|>{"query": "x"}', [['', '{"query": "x"}']]],
     ['<function=f>', [['f', '']]],
     ['<function=f>{"a": "b', [['f', '{"a": "b']]],
-  ])('%s: what can be read', (text, expected) => {
+  ])('%s: the readable part', (text, expected) => {
     expect(calls(text)).toEqual(expected)
     expect(calls(`${text}\n<function=next>{"q": "x"}</function>`)).toEqual([...expected, ['next', '{"q": "x"}']])
   })
 
-  test('it does not swallow the next object', () => {
+  test('a broken call does not include the next object', () => {
     expect(calls('{"name": "f", "parameters": {"a": "b}; {"name": "g", "parameters": {"c": 1}}')).toEqual([
       ['f', '{"a": "b}'],
       ['g', '{"c": 1}'],
@@ -79,7 +79,7 @@ describe('of a broken call', () => {
   })
 })
 
-test('what is quoted in an argument is no call', () => {
+test('a call quoted in an argument is not read as a call', () => {
   const args = JSON.stringify({ a: '<function=no>{}</function>; {"name": "no", "parameters": {}}', b: '</think>```' })
   const expected = [
     ['f', args],

@@ -8,12 +8,12 @@ const block = (server: string, tool: string, args: string) =>
   `<use_mcp_tool>\n<server_name>${server}</server_name>\n<tool_name>${tool}</tool_name>\n<arguments>\n${args}\n</arguments>\n</use_mcp_tool>`
 
 describe('reads', () => {
-  test('a call with prose around it, its arguments as written', () => {
+  test('a call within prose, with its arguments as written', () => {
     const args = '{ "path" :  "/tmp/a\\n",\n  "n": 1.50 }'
     expect(calls(`I will look.\n\n${block('fs', 'read_file', args)}\n`)).toEqual([['fs', 'read_file', args]])
   })
 
-  test('several, the same one twice included, with ids of their places', () => {
+  test('several calls, with repeated ones, and ids by position', () => {
     const text = [block('a', 'x', '{}'), block('b', 'y', '{"n":1}'), block('a', 'x', '{}')].join('\n')
     expect(mcpXml.parse(text, 'turn3')).toEqual([
       { id: 'turn3_0', type: 'function', server: 'a', function: { name: 'x', arguments: '{}' } },
@@ -38,13 +38,13 @@ describe('reads', () => {
     expect(calls(text)).toEqual([['t', '{}']])
   })
 
-  test('no call in a reply without one', () => {
+  test('no call in a reply without calls', () => {
     expect(calls('')).toEqual([])
     expect(calls('A < B, <b>bold</b>, </use_mcp_tool> <tool_name>t</tool_name>')).toEqual([])
   })
 })
 
-describe('forgives', () => {
+describe('accepts', () => {
   const whole = block('s', 't', '{"a":1}')
 
   test.each([
@@ -61,14 +61,14 @@ describe('forgives', () => {
     ])
   })
 
-  test('prose behind a call that was not closed', () => {
+  test('prose after an unclosed call', () => {
     expect(calls(`${whole.replace('\n</arguments>\n</use_mcp_tool>', '')}\n\nNow I wait.`)).toEqual([
       ['s', 't', '{"a":1}'],
     ])
   })
 })
 
-describe('of a broken block', () => {
+describe('from a broken block', () => {
   test.each([
     ['the arguments are cut off', '<use_mcp_tool><tool_name>t</tool_name><arguments>{"a": "b', [['t', '{"a": "b']]],
     ['the tool is not named', '<use_mcp_tool><arguments>{}</arguments></use_mcp_tool>', [['', '{}']]],
@@ -83,7 +83,7 @@ describe('of a broken block', () => {
       '<use_mcp_tool><tool_name>t</tool_name><arguments>{"a":1}} x</arguments></use_mcp_tool>',
       [['t', '{"a":1}} x']],
     ],
-  ])('%s: what can be read', (_, text, expected) => {
+  ])('%s: the readable part', (_, text, expected) => {
     expect(calls(text)).toEqual(expected)
   })
 
@@ -91,14 +91,14 @@ describe('of a broken block', () => {
     '<use_mcp_tool>',
     '<use_mcp_tool><tool_name>t',
     '<use_mcp_tool><tool_name>t</tool_name><arguments>{"a": "b',
-  ])('%s does not swallow the next one', (broken) => {
+  ])('%s does not include the next call', (broken) => {
     const found = calls(`${broken}\n${block('s', 'next', '{"q":"x"}')}`)
     expect(found).toHaveLength(2)
     expect(found[1]).toEqual(['s', 'next', '{"q":"x"}'])
   })
 })
 
-test('what is quoted in an argument is no call', () => {
+test('a call quoted in an argument is not read as a call', () => {
   const args = JSON.stringify({
     text: block('other', 'tool', '{}'),
     end: '</arguments></use_mcp_tool>',
@@ -129,7 +129,7 @@ test('describes tools by server, and says how to call them', () => {
   expect(calls(text)).toEqual([['the server', 'the tool', '{"parameter": "value"}']])
 })
 
-test('says whose result it is, and whether it failed', () => {
+test('writes results with their server and their failure', () => {
   const [call] = mcpXml.parse(block('fs', 'read', '{}'), 'c')
   if (!call) throw new Error('no call')
   expect(mcpXml.result(call, 'text', false)).toBe('Result of read on fs:\ntext')

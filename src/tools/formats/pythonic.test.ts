@@ -88,7 +88,7 @@ describe('reads the literal', () => {
   })
 })
 
-describe('takes for no call', () => {
+describe('does not read as a call', () => {
   test.each([
     'The answer is 4.',
     'See [f(a=1)] in the text.',
@@ -103,7 +103,7 @@ describe('takes for no call', () => {
   })
 })
 
-describe('of a broken call', () => {
+describe('from a broken call', () => {
   test.each([
     [
       '[f(a=oops), g(b=1)]',
@@ -134,12 +134,12 @@ describe('of a broken call', () => {
     ["[f(a='''cut off)]", [['f', "a='''cut off"]]],
     ['[f(', [['f', '']]],
     ['[f(a=1, b', [['f', 'a=1, b']]],
-  ])('%s: what can be read', (text, expected) => {
+  ])('%s: the readable part', (text, expected) => {
     expect(calls(text)).toEqual(expected)
   })
 
   test.each(['[f(a="cut off)]', "[f(a='''cut off)]", '[f(a=1', '[f(a=oops', '[f(a=[1, 2'])(
-    '%s does not swallow the next one',
+    '%s does not include the next call',
     (broken) => {
       const found = calls(`${broken}\n[next(q="x")]`)
       expect(found).toHaveLength(2)
@@ -149,14 +149,14 @@ describe('of a broken call', () => {
   )
 })
 
-test('what is quoted in an argument is no call', () => {
+test('a call quoted in an argument is not read as a call', () => {
   expect(calls(`[f(a="[no()]", b='''\n[no(a=1)]\n</think>\n'''), g()]`)).toEqual([
     ['f', JSON.stringify({ a: '[no()]', b: '\n[no(a=1)]\n</think>\n' })],
     ['g', '{}'],
   ])
 })
 
-test('says what returned and what failed', () => {
+test('writes returned and failed results', () => {
   const [call] = pythonic.parse('[f()]', 'c')
   if (!call) throw new Error('no call')
   expect(pythonic.result(call, 'text', false)).toBe('f returned:\ntext')

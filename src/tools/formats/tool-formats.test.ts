@@ -19,7 +19,7 @@ describe.each(toolFormatNames)('%s', (formatName) => {
     expect(toolFormatOf(formatName)).toBe(format)
   })
 
-  describe('looks at no reasoning', () => {
+  describe('ignores calls within reasoning', () => {
     test.each([
       ['a thought', `<think>Perhaps\n${quoted}\n</think>\n${real}`],
       ['one that began in the prompt', `Perhaps\n${quoted}\n</think>\n${real}`],
@@ -37,26 +37,26 @@ describe.each(toolFormatNames)('%s', (formatName) => {
     })
 
     test.each(['<think>', 'no end </think>', `<think>\n${quoted}`, `${quoted}</think>`])(
-      'nothing else in %s',
+      'no call is read in %s',
       (text) => {
         expect(names(text)).toEqual([])
       },
     )
   })
 
-  test('a tag of reasoning in an argument is text', () => {
+  test('a reasoning tag in an argument is text', () => {
     const args = { a: '</think>', b: ['<think>'] }
     const calls = format.parse(write(planned('f', args), planned('g')), 'c')
     expect(calls.map((call) => call.function.name)).toEqual(['f', 'g'])
     expect(JSON.parse(calls[0]?.function.arguments ?? '')).toEqual(args)
   })
 
-  test('ids are made of the base and the place', () => {
+  test('ids consist of the base and the position', () => {
     const calls = format.parse(write(planned('f'), planned('f'), planned('g')), 'call_7')
     expect(calls.map(({ id }) => id)).toEqual(['call_7_0', 'call_7_1', 'call_7_2'])
   })
 
-  test('describes the same tools in the same words, and no tool twice', () => {
+  test('describes the same tools in the same words, and each tool once', () => {
     const tools = ['alpha', 'beta'].map((name) => ({
       definition: { type: 'function' as const, function: { name, description: `It is ${name}.`, parameters: {} } },
     }))
@@ -66,7 +66,7 @@ describe.each(toolFormatNames)('%s', (formatName) => {
     expect(text.indexOf('alpha')).toBeLessThan(text.indexOf('beta'))
   })
 
-  test('random calls come back as they were', () => {
+  test('random calls are read back as written', () => {
     const random = seededRandom(7)
     for (let round = 0; round < 300; round += 1) {
       const calls = Array.from({ length: Math.floor(random() * 4) }, () => randomCall(random))
@@ -79,7 +79,7 @@ describe.each(toolFormatNames)('%s', (formatName) => {
     }
   })
 
-  test('no reply is too broken', () => {
+  test('randomly broken replies are read without an error', () => {
     const random = seededRandom(11)
     for (let round = 0; round < 1000; round += 1) {
       const pieces = Array.from({ length: Math.floor(random() * 30) }, () => {
@@ -91,7 +91,7 @@ describe.each(toolFormatNames)('%s', (formatName) => {
     }
   })
 
-  test('no depth is too deep', () => {
+  test('very deep nesting is read', () => {
     const depth = 50_000
     const deep = '['.repeat(depth)
     const whole = write(planned('f', { a: 'DEEP' })).replace(/["']DEEP["']/, `${deep}${']'.repeat(depth)}`)
@@ -103,7 +103,7 @@ describe.each(toolFormatNames)('%s', (formatName) => {
   })
 })
 
-test('an unknown format is refused with those that there are', () => {
+test('an unknown format is refused with a list of the known ones', () => {
   expect(() => toolFormatOf('xml')).toThrow(
     expect.objectContaining({
       code: 'config_invalid',

@@ -25,7 +25,7 @@ const texts: Readonly<Record<string, (size: number) => string>> = {
 }
 
 describe.each(Object.entries(texts))('%s', (_what, make) => {
-  test('are refused, or repaired to something small enough, without an overflow', () => {
+  test('are refused or repaired to a small size, without a stack overflow', () => {
     for (const size of [100, 2_000, 10_000]) {
       const made = repairer.repair(written(['weather', make(size)]))
       expect(['call', 'refused']).toContain(made.kind)
@@ -33,7 +33,7 @@ describe.each(Object.entries(texts))('%s', (_what, make) => {
     }
   })
 
-  test('too many to repair at all are told so', () => {
+  test('over the size limit are refused with that limit', () => {
     const made = repairer.repair(written(['weather', make(maxRepairedChars + 10)]))
     expect(made).toMatchObject({ kind: 'refused', status: 'bad_arguments' })
     expect(made.kind === 'refused' && made.message).toContain(
@@ -42,7 +42,7 @@ describe.each(Object.entries(texts))('%s', (_what, make) => {
   })
 })
 
-describe('a list where a key should be', () => {
+describe('a list in place of a key', () => {
   test.each(['{[1]}', '{"a":1,[2]}', '{"a":1 [2]}', '{"q": "x", [1]}', '{"a":,[', '{"a":;[1]}', '{e:,['])(
     'is refused: %s',
     (text) => {
@@ -54,24 +54,24 @@ describe('a list where a key should be', () => {
     ['behind a quote that is missing', '{"city":"[1]}'],
     ['in code whose quotes are bare', String.raw`{"city": "for row in rows[1:]:\n  print("name", row["name"], [1])"}`],
     ['in a word that lost its own', '{"city":nu[l}'],
-  ])('or %s', (_where, text) => {
+  ])('is refused %s', (_where, text) => {
     expect(repairer.repair(written(['weather', text]))).toMatchObject({ kind: 'refused', status: 'bad_arguments' })
   })
 })
 
-test('a text that takes the library too long is given up on', () => {
+test('a text that takes the repair library too long is refused', () => {
   const text = (texts['quotes that end nothing'] ?? String)(32_000)
   expect(readLoosely(text)).toEqual({ problem: expect.stringContaining('not valid JSON') })
   expect(readLoosely('{"city": "Ghent",}')).toMatchObject({ value: { city: 'Ghent' } })
 })
 
-test('what would have to be closed very often was not meant', () => {
+test('JSON with very many unclosed brackets is refused', () => {
   const open = (depth: number): string => `{"city":"Ghent","any":${'['.repeat(depth)}`
   expect(repairer.repair(written(['weather', open(100)]))).toMatchObject({ kind: 'call', repairs: [{ rule: 'json' }] })
   expect(repairer.repair(written(['weather', open(300)]))).toMatchObject({ kind: 'refused', status: 'bad_arguments' })
 })
 
-test('valid JSON of any depth and size is passed on', () => {
+test('valid JSON of any depth and size passes', () => {
   const deep = `{"city":"Ghent","any":${'['.repeat(100_000)}${']'.repeat(100_000)}}`
   const long = `{"city":"Ghent","any":"${'x'.repeat(4 * maxRepairedChars)}"}`
   for (const text of [deep, long]) {
@@ -79,13 +79,13 @@ test('valid JSON of any depth and size is passed on', () => {
   }
 })
 
-test('a value that does not fit, under a mountain of nesting, is left where it is', () => {
+test('an invalid value below very deep nesting is left unchanged', () => {
   const deep = `{"city":7,"days":${'['.repeat(50_000)}"3"${']'.repeat(50_000)}}`
   const made = repairer.repair(written(['weather', deep]))
   expect(made.repairs.map(({ rule, at }) => [rule, at])).toEqual([['coerce', 'city']])
 })
 
-test('nor is a chain followed without end that does not fit at every link', () => {
+test('a recursive schema is followed to a limited depth', () => {
   const link = { type: 'object', properties: { n: { type: 'integer' }, next: { $ref: '#/$defs/link' } } }
   const tools = [ownTool('chain', { link: { $ref: '#/$defs/link' } }, { $defs: { link } })]
   const chain = (length: number): string => `{"link":${'{"n":"3","next":'.repeat(length)}{"n":3}${'}'.repeat(length)}}`
@@ -97,7 +97,7 @@ test('nor is a chain followed without end that does not fit at every link', () =
   expect(rulesFor(20_000)).toEqual([])
 })
 
-describe('a schema that multiplies', () => {
+describe('a schema that grows exponentially', () => {
   const option = (depth: number): object => ({
     type: 'object',
     properties: { a: { $ref: `#/$defs/node${depth - 1}` } },
@@ -108,7 +108,7 @@ describe('a schema that multiplies', () => {
   const $defs = Object.fromEntries(Array.from({ length: 8 }, (_, depth) => [`node${depth}`, node(depth)]))
   const nested = (depth: number): unknown => (depth === 0 ? 'x' : { a: nested(depth - 1) })
 
-  test('is searched within bounds, and what is found beside it counts', () => {
+  test('is searched up to a limit, and other repairs still count', () => {
     const { parameters } = ownTool('tree', { root: { $ref: '#/$defs/node7' }, 'n?': { type: 'integer' } }, { $defs })
     const args = JSON.parse(JSON.stringify({ root: nested(7), n: '3' }))
     const tools = [{ name: 'tree', parameters }]
@@ -122,14 +122,14 @@ describe('a schema that multiplies', () => {
     ['refers to nothing', { $ref: '#/$defs/none' }],
     ['refers to another document', { $ref: 'https://example.com/schema' }],
     ['refers to itself in all its parts', { allOf: [{ $ref: '#' }, { $ref: '#/properties/root' }] }],
-  ])('or that %s', (_what, root) => {
+  ])('a schema that %s leads to no repair', (_what, root) => {
     const tools = [ownTool('loop', { root })]
     const made = createRepairer(standardRepairs, tools).repair(written(['loop', '{"root":"x"}']))
     expect(made).toMatchObject({ kind: 'call', arguments: { root: 'x' }, repairs: [] })
   })
 })
 
-test('a long list is mended at once, and one that would be checked too often is left', () => {
+test('a long list is repaired fast, and a list with too many alternatives is left unchanged', () => {
   const tools = [ownTool('list', { items: { type: 'array', items: { type: 'integer' } } })]
   const items = Array.from({ length: 10_000 }, (_, index) => index)
   const made = createRepairer(standardRepairs, tools).repair(
@@ -142,7 +142,7 @@ test('a long list is mended at once, and one that would be checked too often is 
   expect(createRepairer(standardRepairs, choices).repair(written(['choices', text]))).toMatchObject({ repairs: [] })
 })
 
-test('a text that is JSON for hundreds of alternatives is left if none fits', () => {
+test('JSON text that fits none of many alternatives is left unchanged', () => {
   const options = Array.from({ length: 500 }, (_, index) => ({
     type: 'object',
     properties: { kind: { const: index }, list: { type: 'array' } },

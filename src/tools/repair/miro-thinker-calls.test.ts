@@ -184,19 +184,19 @@ test('two calls, one right and one wrong: only the wrong one is changed', () => 
   })
 })
 
-describe('R8: a search that found nothing is made once more without its quotes', () => {
+describe('R8: a search without results is repeated once without its quotes', () => {
   const repairer = createRepairer(miroThinkerRepairs, miroServers)
   const args = { q: '"exact words" cats', gl: 'us' }
   const nothing = '{"searchParameters":{},"organic":[]}'
 
-  test('if it found nothing', () => {
+  test('the retry has no quotes', () => {
     expect(repairer.retryAfter('google_search', args, nothing)).toEqual({
       arguments: { q: 'exact words cats', gl: 'us' },
       repair: { rule: 'retry_without', at: 'q', before: '"exact words" cats', after: 'exact words cats' },
     })
   })
 
-  test('once: without quotes there is nothing more to take out', () => {
+  test('a query without quotes is not retried', () => {
     expect(repairer.retryAfter('google_search', { q: 'exact words cats' }, nothing)).toBeUndefined()
   })
 
@@ -208,7 +208,7 @@ describe('R8: a search that found nothing is made once more without its quotes',
     ['the query is no text', 'google_search', { q: 7 }, nothing],
     ['it was another tool', 'create_sandbox', args, nothing],
     ['there is no such tool', 'sogou_search', args, nothing],
-  ])('not if %s', (_why, name, given, result) => {
+  ])('there is no retry if %s', (_why, name, given, result) => {
     expect(repairer.retryAfter(name, given, result)).toBeUndefined()
   })
 })

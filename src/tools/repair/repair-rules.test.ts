@@ -5,11 +5,11 @@ describe.each([
   ['standardRepairs', standardRepairs],
   ['miroThinkerRepairs', miroThinkerRepairs],
 ])('%s', (_name, preset) => {
-  test('is valid as it is', () => {
+  test('is valid', () => {
     expect(repairRulesSchema.parse(preset)).toEqual(preset)
   })
 
-  test('is plain data: it can be sent to another thread and written as JSON', () => {
+  test('is plain data that can be cloned and written as JSON', () => {
     expect(structuredClone(preset)).toEqual(preset)
     expect(JSON.parse(JSON.stringify(preset))).toEqual(preset)
   })

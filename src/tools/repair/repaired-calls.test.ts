@@ -26,27 +26,27 @@ async function callWeather(rules: RepairRules, args: string) {
   return { call, seen, content: result?.message.content, record: result?.record }
 }
 
-test('the tool gets the repaired arguments, the record says so, the call stays as it was sampled', async () => {
+test('the tool gets the repaired arguments, the record lists the repairs, the call is unchanged', async () => {
   const { call, seen, record } = await callWeather(standardRepairs, "{'city': 'Ghent', 'days': '3'}")
   expect(seen).toEqual([{ city: 'Ghent', days: 3 }])
   expect(record).toMatchObject({ name: 'weather', status: 'ok', repairs: [{ rule: 'json' }, { rule: 'coerce' }] })
   expect(call.function.arguments).toBe("{'city': 'Ghent', 'days': '3'}")
 })
 
-test('what still does not fit after the repairs is refused by the tool, and they are recorded all the same', async () => {
+test('arguments still invalid after repairs are refused, and the repairs are recorded', async () => {
   const { seen, content, record } = await callWeather(standardRepairs, '{"city":"Ghent","days":"30"}')
   expect(seen).toEqual([])
   expect(record).toMatchObject({ status: 'bad_arguments', repairs: [{ rule: 'coerce', before: '30', after: 30 }] })
   expect(content).toContain('Error: bad arguments for weather')
 })
 
-test('in log mode the tool refuses what it would have been spared', async () => {
+test('in log mode the tool refuses arguments that a repair would have corrected', async () => {
   const { seen, record } = await callWeather({ ...standardRepairs, mode: 'log' }, '{"city":"Ghent","days":"3"}')
   expect(seen).toEqual([])
   expect(record).toMatchObject({ status: 'bad_arguments', repairs: [{ rule: 'coerce', applied: false }] })
 })
 
-test('a call that found nothing is made once more, and once only', async () => {
+test('a call without results is repeated once', async () => {
   const whenResult = { contains: ['no results'] }
   const rules = { retryAfter: [{ tool: 'weather', parameter: 'city', removeCharacters: '"', whenResult }] }
   const { seen, content, record } = await callWeather(rules, JSON.stringify({ city: '"Ghent"', days: 3 }))

@@ -8,7 +8,7 @@ import { miroThinkerRepairs, type RepairRules, standardRepairs, type ValueFallba
 
 const sloppy = written(['weather', `{"city":'Ghent',"days":"3","unit":null}`])
 
-test('each repair says what it acted on, what was there and what is there now', () => {
+test('each repair records its place, the old value and the new one', () => {
   const { repairs } = createRepairer(standardRepairs, ownTools).repair(sloppy)
   expect(repairs).toEqual([
     { rule: 'json', before: sloppy.function.arguments, after: { city: 'Ghent', days: '3', unit: null } },
@@ -17,13 +17,13 @@ test('each repair says what it acted on, what was there and what is there now', 
   ])
 })
 
-test('the call itself stays as it was', () => {
+test('the call itself is not changed', () => {
   const before = structuredClone(sloppy)
   createRepairer(standardRepairs, ownTools).repair(sloppy)
   expect(sloppy).toEqual(before)
 })
 
-test('without any rule a call is only looked up and read', () => {
+test('without rules a call is only looked up and parsed', () => {
   const repairer = createRepairer({}, ownTools)
   expect(repairer.repair(written(['weather', '{"city":7,"unit":null}']))).toEqual({
     kind: 'call',
@@ -37,7 +37,7 @@ test('without any rule a call is only looked up and read', () => {
 describe('in log mode', () => {
   const log: RepairRules = { ...miroThinkerRepairs, mode: 'log' }
 
-  test('a call that can be made is made as it was written', () => {
+  test('a valid call is made as written', () => {
     const made = createRepairer(log, ownTools).repair(written(['weather', '{"city":"Ghent","days":"3"}']))
     expect(made).toEqual({
       kind: 'call',
@@ -47,7 +47,7 @@ describe('in log mode', () => {
     })
   })
 
-  test('a call that would have been repaired is refused, and what would have been done is noted', () => {
+  test('a call that a repair would change is refused, and the repair is recorded', () => {
     const made = createRepairer(log, miroServers).repair(written(['tool-python', 'python', '{"code":"1"}']))
     expect(made).toMatchObject({
       kind: 'refused',
@@ -61,7 +61,7 @@ describe('in log mode', () => {
     ])
   })
 
-  test('arguments that are no JSON are refused', () => {
+  test('arguments that are not JSON are refused', () => {
     const made = createRepairer(log, ownTools).repair(written(['weather', '{"city":"Ghent",}']))
     expect(made).toMatchObject({
       kind: 'refused',
@@ -70,13 +70,13 @@ describe('in log mode', () => {
     })
   })
 
-  test('no call is made again', () => {
+  test('no call is repeated', () => {
     const repairer = createRepairer(log, miroServers)
     expect(repairer.retryAfter('google_search', { q: '"a"' }, '{"organic":[]}')).toBeUndefined()
   })
 })
 
-describe('a tool that is denied is not among the tools', () => {
+describe('a denied tool', () => {
   const denied = ownTools.filter(({ name }) => name !== 'save')
   const reaching: RepairRules = {
     ...standardRepairs,
@@ -89,20 +89,20 @@ describe('a tool that is denied is not among the tools', () => {
     ['by an alias', ['store', '{"json":"x"}']],
     ['by a server', ['files', 'save', '{"json":"x"}']],
     ['by nearly its name', ['savee', '{"json":"x"}']],
-  ] as const)('it is neither reached nor named: %s', (_how, call) => {
+  ] as const)('is neither called nor named: %s', (_how, call) => {
     const made = createRepairer(reaching, denied).repair(written(call))
     expect(made).toMatchObject({ kind: 'refused', status: 'unknown_tool', repairs: [] })
     const told = made.kind === 'refused' ? made.message : ''
     expect(told.replace(/named "\w+"/, '')).not.toContain('save')
   })
 
-  test('nor by a fallback, which then does nothing', () => {
+  test('is not called by a fallback, which then has no effect', () => {
     const made = createRepairer(reaching, denied).repair(written(['weather', '{"city":""}']))
     expect(made).toEqual({ kind: 'call', name: 'weather', arguments: { city: '' }, repairs: [] })
   })
 })
 
-describe('values that fit and mean nothing', () => {
+describe('valid values without a meaning', () => {
   const repairWith = (action: ValueFallback['action'], when: ValueFallback['when'], args: JsonObject) =>
     createRepairer({ valueFallback: [{ tool: 'weather', parameter: 'zip', when, action }] }, ownTools).repair(
       written(['weather', JSON.stringify(args)]),
@@ -125,7 +125,7 @@ describe('values that fit and mean nothing', () => {
     expect(made.kind === 'call' && made.arguments).toStrictEqual({ city: 'Ghent' })
   })
 
-  test('are sent to another tool, once: its own fallbacks are not asked', () => {
+  test('are sent to another tool once, without the fallbacks of that tool', () => {
     const [first, second] = [ownTool('first', { 'id?': {} }), ownTool('second', { 'id?': {} })]
     const rules: RepairRules = {
       valueFallback: [
@@ -142,7 +142,7 @@ describe('values that fit and mean nothing', () => {
     })
   })
 
-  test('are looked at by one rule: the first that matches', () => {
+  test('are handled by the first matching rule only', () => {
     const about = { tool: 'weather', parameter: 'zip', when: { oneOf: ['?', '??'] } }
     const rules = {
       valueFallback: [
@@ -154,7 +154,7 @@ describe('values that fit and mean nothing', () => {
     expect(made).toMatchObject({ arguments: { zip: '??' }, repairs: [{ before: '?', after: '??' }] })
   })
 
-  test('are left if two tools could be called instead', () => {
+  test('are left unchanged if two tools match the fallback', () => {
     const two = [serverTool('a', 'run', {}, 'a_run'), serverTool('b', 'run', {}, 'b_run'), ...ownTools]
     const action = { callInstead: 'run' }
     const rules = { valueFallback: [{ tool: 'weather', parameter: 'zip', when: { falsy: true as const }, action }] }
@@ -162,21 +162,21 @@ describe('values that fit and mean nothing', () => {
     expect(made).toMatchObject({ name: 'weather', repairs: [] })
   })
 
-  test.each([undefined, '9000', 'n/a or so'])('no others: %s', (zip) => {
+  test.each([undefined, '9000', 'n/a or so'])('are not confused with other values: %s', (zip) => {
     const args = zip === undefined ? { city: 'Ghent' } : { city: 'Ghent', zip }
     const made = repairWith({ drop: true }, { falsy: true, oneOf: ['n/a'] }, args)
     expect(made).toEqual({ kind: 'call', name: 'weather', arguments: args, repairs: [] })
   })
 })
 
-test('a result may be known to be empty by its words', () => {
+test('text can mark a result as empty', () => {
   const rule = { tool: 'save', parameter: 'json', removeCharacters: '()', whenResult: { contains: ['no results'] } }
   const repairer = createRepairer({ retryAfter: [rule] }, ownTools)
   expect(repairer.retryAfter('save', { json: '(a) b' }, 'Sorry, NO RESULTS.')?.arguments).toEqual({ json: 'a b' })
   expect(repairer.retryAfter('save', { json: '(a) b' }, '3 results')).toBeUndefined()
 })
 
-test('arguments that the tool takes as they are, whatever its schema says, are not touched', () => {
+test('arguments that the tool accepts against its schema are not changed', () => {
   const split: RepairTarget = {
     ...ownTool('split', { words: { type: 'array', items: { type: 'string' } } }),
     accepts: ({ words }) => typeof words === 'string',
@@ -185,7 +185,7 @@ test('arguments that the tool takes as they are, whatever its schema says, are n
   expect(made).toEqual({ kind: 'call', name: 'split', arguments: { words: 'one' }, repairs: [] })
 })
 
-test('the record of a long value is its beginning', () => {
+test('the record of a long value holds its beginning', () => {
   const url = `https://r.jina.ai/https://a.b/${'x'.repeat(10_000)}`
   const text = JSON.stringify({ url, info_to_extract: 'x' })
   const { repairs } = createRepairer(miroThinkerRepairs, miroServers).repair(written(['scrape_and_extract_info', text]))
@@ -199,14 +199,14 @@ test('the record of a long value is its beginning', () => {
   ])
 })
 
-test('the record of a repair is short, however long the call', () => {
+test('the record of a repair is short, however long the call is', () => {
   const text = `{"json":'${'x'.repeat(50_000)}', "path": ["${'y'.repeat(1_000)}"]}`
   const { repairs } = createRepairer(standardRepairs, ownTools).repair(written(['save', text]))
   expect(repairs.map(({ rule }) => rule)).toEqual(['json'])
   expect(JSON.stringify(repairs).length).toBeLessThan(1_500)
 })
 
-test('a prototype in the arguments stays a name like any other', () => {
+test('a __proto__ field in the arguments is a field like any other', () => {
   const made = createRepairer(standardRepairs, ownTools).repair(
     written(['weather', '{"city":"Ghent","days":"3","__proto__":{"unit":"x"}}']),
   )

@@ -33,7 +33,7 @@ type JsonSchema = Readonly<Record<string, unknown>>
 test.each([
   ['standardRepairs', standardRepairs],
   ['miroThinkerRepairs', miroThinkerRepairs],
-])('a call that validates is never changed by %s', (_name, rules) => {
+])('a valid call is never changed by %s', (_name, rules) => {
   let valid = 0
   forEachCall(20_261, ({ parameters, args, isValid }) => {
     if (!isValid(args)) return
@@ -46,7 +46,7 @@ test.each([
   expect(valid).toBeGreaterThan(200)
 })
 
-test('a call with one value spoilt becomes a call that validates, or stays as it was written', () => {
+test('a call with one invalid value becomes valid or stays as written', () => {
   const counts = { mended: 0, same: 0 }
   forEachCall(20_262, ({ parameters, args, random, isValid }) => {
     const keys = Object.keys(args)

@@ -33,7 +33,7 @@ async function turns(isSo: () => boolean): Promise<void> {
   }
 }
 
-test('sources that one target holds back, again and again, lose nothing and go on when it takes more', async () => {
+test('sources paused repeatedly by one target lose no data and continue when it has room', async () => {
   const target = new SlowTarget()
   const sources = Array.from({ length: 20 }, () => new PassThrough())
   for (const source of sources) passOn(source, target)
@@ -56,7 +56,7 @@ test('sources that one target holds back, again and again, lose nothing and go o
   expect(target.taken.toSorted()).toEqual(sent.toSorted())
 })
 
-test('a source is not read while its target takes nothing', async () => {
+test('a source is not read while its target accepts nothing', async () => {
   const target = new SlowTarget()
   const source = new PassThrough({ highWaterMark: 1 })
   passOn(source, target)

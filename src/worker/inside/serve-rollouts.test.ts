@@ -50,7 +50,7 @@ test('a rollout is answered when its nodes are on disk, and not before', async (
   expect(worker.said).toEqual(['last', 'done 1'])
 })
 
-test('a call that is cancelled hears why; the others, and calls that have ended, hear nothing', async () => {
+test('a cancelled call is aborted with its reason; other calls are not aborted', async () => {
   const signals = new Map<string, AbortSignal>()
   const ends = new Map<string, (result: AttemptResult) => void>()
   using worker = handlerWith(({ id }, signal) => {
@@ -72,7 +72,7 @@ test('a call that is cancelled hears why; the others, and calls that have ended,
   expect(worker.said).toEqual(['done 1', 'last', 'done 2'])
 })
 
-test('a rollout that fails, and one whose result cannot leave the worker, are answered', async () => {
+test('a failed rollout, and one whose result cannot be sent, are answered', async () => {
   using worker = handlerWith(({ id }) => {
     if (id === '1') return Promise.reject(new Error('oh'))
     return Promise.resolve({ ...lost, why: (() => 'no clone') as unknown as string })

@@ -9,7 +9,7 @@ const server: ListedServer = {
   version: 'v1',
 }
 
-test('a list is known for the same command, arguments, variables, folder and version', () => {
+test('a list is cached for the same command, arguments, variables, folder and version', () => {
   const cache = new CatalogueCache()
   cache.set(server, tools)
   const same = { ...server, config: { ...server.config, env: { B: '2', A: '1' }, callTimeoutMs: 5 } }
@@ -23,13 +23,13 @@ test.each<[string, Partial<ListedServer>]>([
   ['arguments', { config: { ...server.config, args: ['a', 'b'] } }],
   ['variables', { config: { ...server.config, env: { A: '1' } } }],
   ['folder', { config: { ...server.config, cwd: '/tmp' } }],
-])('and not for another %s', (_what, other) => {
+])('a list is not cached for another %s', (_what, other) => {
   const cache = new CatalogueCache()
   cache.set(server, tools)
   expect(cache.get({ ...server, ...other })).toBeUndefined()
 })
 
-test('a change forgets it, and what is behind a URL is never known', () => {
+test('a change removes the list, and the list of a URL is never cached', () => {
   const cache = new CatalogueCache()
   cache.set(server, tools)
   cache.forget(server)
@@ -39,7 +39,7 @@ test('a change forgets it, and what is behind a URL is never known', () => {
   expect(cache.get(remote)).toBeUndefined()
 })
 
-test('the oldest of too many is forgotten', () => {
+test('the oldest list is removed when the cache is full', () => {
   const cache = new CatalogueCache()
   const numbered = (index: number): ListedServer => ({ ...server, version: `v${index}` })
   for (let index = 0; index < 257; index += 1) cache.set(numbered(index), tools)

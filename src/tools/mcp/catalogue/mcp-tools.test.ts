@@ -34,14 +34,14 @@ function answering(answer: Partial<ServerAnswer> = {}) {
   return { calls, servers }
 }
 
-test('a tool has what its server said about it, and where it came from', () => {
+test('a tool holds its description and its origin', () => {
   const tool = toolOf(command, { description: 'Finds.' })
   expect(tool).toMatchObject({ description: 'Finds.', origin: { server: 'web', name: 'search' } })
   const { definitions } = new ToolBox(mcpTools([listed('web', { name: 'search' })], { web: command }))
   expect(definitions[0]?.function).toEqual({ name: 'search', parameters: inputSchema })
 })
 
-test('prefixes are put before names, and the server is called by its own', async () => {
+test('a prefix precedes the name, and the server gets its own name', async () => {
   const catalogues = [listed('web', { name: 'search' }), listed('files', { name: 'search' })]
   expect(() => mcpTools(catalogues, { web: command, files: command })).toThrow(/"web" and "files".*"prefix"/)
   const tools = mcpTools(catalogues, { web: { ...command, prefix: 'web_' }, files: command })
@@ -56,7 +56,7 @@ test.each<[string, ServerConfig, Partial<ServerTool>, string]>([
   ['what only reads has not', command, { isReadOnly: true }, 'reuse'],
   ['what is shared keeps nothing', { ...command, sharing: 'shared' }, {}, 'reuse'],
   ['what is configured counts', { ...command, resume: 'rerun' }, { isReadOnly: true }, 'rerun'],
-])('when a rollout is resumed: %s', (_why, config, tool, resume) => {
+])('resume rule of a tool: %s', (_why, config, tool, resume) => {
   expect(toolOf(config, tool).resume).toBe(resume)
 })
 
@@ -68,17 +68,17 @@ test.each<[string, ServerConfig, Partial<ServerTool>, boolean]>([
   ['what is shared keeps nothing', { ...command, sharing: 'shared' }, {}, false],
   ['what is configured counts', { ...command, parallel: true }, {}, false],
   ['also for what is shared', { ...command, sharing: 'shared', parallel: false }, {}, true],
-])('calls of one turn run alone or side by side: %s', (_why, config, tool, isExclusive) => {
+])('calls of one turn run alone or in parallel: %s', (_why, config, tool, isExclusive) => {
   expect(toolOf(config, tool).exclusive ?? false).toBe(isExclusive)
 })
 
-test('the tool box waits a little longer than the session, also for a server that is away', () => {
+test('the tool box timeout exceeds the session timeout, also for a server that is away', () => {
   expect(toolOf(command).timeoutMs).toBe(785_000)
   expect(toolOf({ ...command, callTimeoutMs: 1_000, startTimeoutMs: 500, awayTimeoutMs: 2_000 }).timeoutMs).toBe(9_000)
   expect(toolOf({ ...command, required: false }).timeoutMs).toBe(125_000)
 })
 
-test('a call gets what the rollout has left', async () => {
+test('the timeout of a call is the remaining time of the rollout', async () => {
   const { calls, servers } = answering()
   const tool = toolOf(command)
   await tool.run({ q: 'a' }, { servers, signal, budget: { workingMsLeft: 300, wallMsLeft: 200 } })
@@ -90,14 +90,14 @@ test.each<[string, Partial<ServerAnswer>, object]>([
   ['text', {}, { output: 'found', isError: false, detail: { server: 'web', generation: 1, attempts: 1 } }],
   ['a failure', { isError: true }, { output: 'found', isError: true }],
   ['structure beside text', { structured: { n: 1 } }, { output: 'found' }],
-])('an answer of %s', async (_what, answer, expected) => {
+])('an answer with %s becomes a tool answer', async (_what, answer, expected) => {
   const { servers } = answering(answer)
   const output = await toolOf(command).run({ q: 'a' }, { servers, signal })
   expect(output).toBeInstanceOf(ToolAnswer)
   expect(output).toMatchObject(expected)
 })
 
-test('V3.8 a model is told that its server was restarted', async () => {
+test('V3.8 the model is told that its server restarted', async () => {
   const detail = { server: 'web', generation: 2, attempts: 1, sessionRestarted: true } as const
   const text = answering({ detail })
   const parts = answering({ detail, content: [{ type: 'text', text: 'found' }] })
@@ -107,7 +107,7 @@ test('V3.8 a model is told that its server was restarted', async () => {
   expect(await run(parts.servers)).toMatchObject({ output: [{ type: 'text', text: note }, { text: 'found' }] })
 })
 
-test('arguments are checked before the server is asked', async () => {
+test('arguments are checked before the server is called', async () => {
   const { calls, servers } = answering()
   const box = new ToolBox<McpToolContext>(mcpTools([listed('web', { name: 'search' })], { web: command }))
   const call = { id: '1', type: 'function', function: { name: 'search', arguments: '{"q":1}' } } as const
@@ -120,11 +120,11 @@ test('arguments are checked before the server is asked', async () => {
 const of = (server: string, ...names: string[]) => names.map((wanted) => ({ server, wanted }))
 const legal = /^[a-zA-Z0-9_-]{1,64}$/
 
-test('names that every model API takes stay as they are', () => {
+test('names accepted by every model API stay unchanged', () => {
   expect(exposedNames(of('a', 'read', 'Write-2', '_x'))).toEqual(['read', 'Write-2', '_x'])
 })
 
-test('others are mapped to ones that are taken, the same each time', () => {
+test('other names are mapped to accepted ones, the same each time', () => {
   const tools = of('a', 'files.read', 'files/write all', 'größe', '', 'x'.repeat(65), `${'x'.repeat(65)}y`)
   const names = exposedNames(tools)
   expect(names.slice(0, 4)).toEqual(['files_read', 'files_write_all', 'gr_e', '_'])
@@ -134,7 +134,7 @@ test('others are mapped to ones that are taken, the same each time', () => {
   expect(exposedNames(tools)).toEqual(names)
 })
 
-test('a mapped name never takes that of another tool', () => {
+test('a mapped name never equals the name of another tool', () => {
   const [dotted, plain, slashed] = exposedNames([
     ...of('a', 'files.read'),
     ...of('b', 'files_read'),
@@ -146,7 +146,7 @@ test('a mapped name never takes that of another tool', () => {
   expect(dotted).not.toBe(slashed)
 })
 
-test('two servers with one name are refused, with the way out', () => {
+test('two servers with one name are refused, with a solution', () => {
   expect(() => exposedNames([...of('web', 'search'), ...of('files', 'search')])).toThrow(
     '[config_invalid] the tool servers "web" and "files" both have a tool "search": set "prefix" for one of them, such as "prefix": "files_"',
   )

@@ -9,7 +9,7 @@ const tool = (name: string): ServerTool => ({
   isIdempotent: false,
 })
 
-test('names in allow and deny are held against the whole list, with what was probably meant', () => {
+test('names in allow and deny are checked against the full list, with the nearest names', () => {
   const offered = new OfferedTools('one', { allow: ['read', 'web_search'], deny: ['writ', 'zzz'], prefix: 'web_' })
   offered.learn(['read', 'write', 'search'].map(tool))
   expect(offered.catalogue?.unlisted).toEqual([
@@ -19,7 +19,7 @@ test('names in allow and deny are held against the whole list, with what was pro
   ])
 })
 
-test('a denied tool that is listed no more is known, though nothing that is offered has changed', () => {
+test('a denied tool that is no longer listed is reported, though the offered tools are the same', () => {
   const offered = new OfferedTools('one', { deny: ['write'] })
   offered.learn([tool('read'), tool('write')])
   const first = offered.catalogue
@@ -37,13 +37,13 @@ const listOf = (server: string, ...unlisted: string[]): ToolCatalogue => ({
   ...(unlisted.length > 0 && { unlisted: unlisted.map((name) => ({ option: 'deny', name })) }),
 })
 
-test('names that do not fit the first list are refused each time; a few are shown', () => {
+test('names missing from the first list are refused each time; the error shows a few', () => {
   const names = new NameCheck()
   for (let time = 0; time < 2; time += 1) expect(() => names.check(listOf('one', 'a'))).toThrow('"deny" names "a"')
   expect(() => names.check(listOf('one', 'a', 'b', 'c', 'd', 'e', 'f', 'g'))).toThrow(/names "e".*list; and 2 more \(/)
 })
 
-test('after a list that fitted, those that do not are named once for each list', () => {
+test('once a list had all names, names missing later are reported once per list', () => {
   const names = new NameCheck()
   expect(names.check(listOf('one'))).toEqual([])
   expect(names.check(listOf('one', 'a'))).toEqual(['a'])
@@ -57,7 +57,7 @@ test('after a list that fitted, those that do not are named once for each list',
 
 const list = (name: string, digest: string) => ({ server: name, digest, tools: [] })
 
-test('equal lists are one object, and the same lists one array', () => {
+test('equal lists share one object, and equal sets of lists share one array', () => {
   const known = new KnownCatalogues()
   const first = known.together([list('a', '1'), list('b', '1')])
   expect(known.together([list('a', '1'), list('b', '1')])).toBe(first)
@@ -69,7 +69,7 @@ test('equal lists are one object, and the same lists one array', () => {
   expect(known.together(first)).toBe(first)
 })
 
-test('a server that never lists the same twice is not remembered for ever', () => {
+test('a server whose list always changes does not fill the memory', () => {
   const known = new KnownCatalogues()
   const first = known.together([list('a', 'first')])
   for (let index = 0; index < 40; index += 1) known.together([list('a', String(index))])

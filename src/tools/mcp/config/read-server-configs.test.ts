@@ -17,7 +17,7 @@ const read = (input: unknown, env: Record<string, string> = {}) => readServerCon
 const search = { command: 'npx', args: ['-y', 'search-server'], env: { KEY: 'k' } }
 const web = { type: 'http', url: 'https://example.com/mcp', headers: { authorization: 'Bearer t' }, sharing: 'shared' }
 
-test('the same servers from text, from an object, and from the inner object alone', () => {
+test('the servers are the same from text, from an object and from the inner object', () => {
   const servers = { search, web }
   expect(read(JSON.stringify({ mcpServers: servers }))).toEqual(servers)
   expect(read({ mcpServers: servers })).toEqual(servers)
@@ -26,11 +26,11 @@ test('the same servers from text, from an object, and from the inner object alon
   expect(read({ search: { ...search, prefix: undefined } })).toStrictEqual({ search })
 })
 
-test('what other programs keep beside mcpServers is left alone', () => {
+test('fields of other programs beside mcpServers are ignored', () => {
   expect(read({ mcpServers: { search }, globalShortcut: 'Ctrl+Space' })).toEqual({ search })
 })
 
-test('every option of ours is read', () => {
+test('every option is read', () => {
   const options: Required<ServerOptions> = {
     disabled: false,
     sharing: 'pooled',
@@ -54,11 +54,11 @@ test('every option of ours is read', () => {
   expect(read({ search: server })).toEqual({ search: server })
 })
 
-test('a server that is disabled is left out, whatever else it lacks', () => {
+test('a disabled server is left out, whatever else it lacks', () => {
   expect(read({ search, off: { disabled: true, env: { KEY: '${NOPE}' } } })).toEqual({ search })
 })
 
-test('the schemas have the fields that the types have, and no others', () => {
+test('the schemas have exactly the fields of the types', () => {
   expectTypeOf<keyof z.infer<typeof stdioServerSchema>>().toEqualTypeOf<keyof (StdioServerConfig & ServerOptions)>()
   expectTypeOf<keyof z.infer<typeof httpServerSchema>>().toEqualTypeOf<keyof (HttpServerConfig & ServerOptions)>()
   // What the types allow, the schemas take.
@@ -75,7 +75,7 @@ test('variables are filled in, with defaults', () => {
   })
 })
 
-test('what came from a variable is known as secret, wherever it was put, and not part of the configuration', () => {
+test('a value from a variable is secret wherever it is put, and not part of the configuration', () => {
   const env = { KEY: 'k-123456', FOLDER: '/home/me', OTHER: 'of-another' }
   const given = { a: { command: 'node', args: ['--key=${KEY}', '${FOLDER}', 'written'] }, b: { command: '${OTHER}' } }
   for (const { a } of [read(given, env), read({ mcpServers: read(given, env) })]) {
@@ -88,12 +88,12 @@ test('what came from a variable is known as secret, wherever it was put, and not
   }
 })
 
-test('a variable that is not set is named with its place', () => {
+test('the error for an unset variable names its place', () => {
   const wrapped = { mcpServers: { search: { command: 'node', args: ['-y', '${NOPE}'] } } }
   expect(() => read(wrapped)).toThrow('mcp.json: mcpServers.search.args[1] needs the variable NOPE')
 })
 
-describe('mistakes are named with their place and what to do', () => {
+describe('errors name the place and the solution', () => {
   test.each<[string, unknown, string]>([
     ['not JSON', '{ "mcpServers": ', '[config_invalid] mcp.json: it is not JSON'],
     ['a list', [search], 'expected an object: { "mcpServers"'],
@@ -152,13 +152,13 @@ describe('mistakes are named with their place and what to do', () => {
     expect(() => read(input)).toThrow(expect.objectContaining({ code: 'config_invalid' }))
   })
 
-  test('all at once, up to a few', () => {
+  test('many problems are reported at once, up to a limit', () => {
     const wrong = { a: 1, b: 1, c: 1, d: 1, e: 1, f: 1, g: 1 }
     expect(() => read({ search: { ...search, ...wrong } })).toThrow(/search\.a: .*search\.e: .*; and 2 more$/)
   })
 })
 
-test('a file is read, and one that is not there is said to be missing', async () => {
+test('a file is read, and a missing file is reported', async () => {
   const folder = await mkdtemp(join(tmpdir(), 'millrace-servers-'))
   try {
     const file = join(folder, 'mcp.json')
@@ -172,7 +172,7 @@ test('a file is read, and one that is not there is said to be missing', async ()
 
 const env = { BIN: 'node' }
 
-test('the servers of an environment: given, made of its options, or none', () => {
+test('the servers of an environment are given, computed from its options, or absent', () => {
   const servers = { files: { command: '${BIN}' } }
   expect(serverConfigsOf({ name: 'e', mcpServers: servers }, {}, env)).toEqual({ files: { command: 'node' } })
   const made = { name: 'e', mcpServers: ({ folder }: { folder: string }) => ({ files: { command: 'x', cwd: folder } }) }
@@ -180,7 +180,7 @@ test('the servers of an environment: given, made of its options, or none', () =>
   expect(serverConfigsOf({ name: 'e' }, {}, env)).toEqual({})
 })
 
-test('what is wrong is said of the environment, and nothing is filled in before', () => {
+test('an error names the environment, and declared servers keep their variables', () => {
   const environment = { name: 'e', mcpServers: { files: { command: '${NOPE}' } } }
   expect(() => serverConfigsOf(environment, {}, env)).toThrow('mcpServers of e: files.command needs the variable NOPE')
   expect(declaredServers(environment, {})).toEqual({ servers: environment.mcpServers, where: 'mcpServers of e' })

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { redactionOf } from './server-config.ts'
 
-test('takes headers, what stands in the URL and the environment out of texts and errors', () => {
+test('headers, URL secrets and variables are removed from texts and errors', () => {
   const web = redactionOf({
     url: 'https://x.test/mcp?apiKey=in-the-url',
     headers: { authorization: 'Bearer abcdef123' },
@@ -13,7 +13,7 @@ test('takes headers, what stands in the URL and the environment out of texts and
   expect(local.text('sk-12345 at postgres://me:pw@db is true')).toBe('[redacted] at [redacted] is true')
 })
 
-test('a secret is known as a URL has it and as JSON does', () => {
+test('a secret is found in URL-encoded and in JSON form', () => {
   const secret = 'a "b" & c/d'
   const redaction = redactionOf({ command: 'x', env: { S: secret } })
   expect(redaction.text(`${secret}, ?s=${encodeURIComponent(secret)}, ${JSON.stringify({ secret })}`)).toBe(

@@ -21,7 +21,7 @@ function stuckLink(): ServerLink {
   }
 }
 
-test('a connection that can neither be opened nor closed says both, and is not taken for ended', async () => {
+test('if opening and closing both fail, the error names both, and the connection has not ended', async () => {
   const begun: Connection[] = []
   const ended: Connection[] = []
   const opening = Connection.open({

@@ -27,7 +27,7 @@ const thrown = (work: Promise<unknown>): Promise<MillraceError> =>
     (reason: unknown) => MillraceError.from(reason, 'internal'),
   )
 
-test.each(['stream', 'json'] as const)('calls over HTTP, answered as %s, and says goodbye', async (answers) => {
+test.each(['stream', 'json'] as const)('calls over HTTP, answered as %s, and ends the session', async (answers) => {
   const before = activeResources()
   {
     await using server = await HttpMcpServer.start({ answers, authorization: 'Bearer sesame-open' })
@@ -41,7 +41,7 @@ test.each(['stream', 'json'] as const)('calls over HTTP, answered as %s, and say
   expect(await leftSince(before)).toEqual([])
 })
 
-test('a session that the server forgot is opened anew: the call had not run and is made there', async () => {
+test('a session lost by the server is reopened, and a call that did not run is repeated', async () => {
   await using server = await HttpMcpServer.start()
   await using made = sessionOn(server.url)
   const { session, events } = made
@@ -55,7 +55,7 @@ test('a session that the server forgot is opened anew: the call had not run and 
   expect(events.slice(1)).toMatchObject([{ name: 'mcp.reconnect', ok: true, generation: 2 }])
 })
 
-test('a call whose stream ends without an answer may have run, and leaves the session as it is', async () => {
+test('after a stream without an answer, the call may have run, and the session continues', async () => {
   await using server = await HttpMcpServer.start()
   await using made = sessionOn(server.url)
   const error = await thrown(made.session.call(calling('cut')))
@@ -75,14 +75,14 @@ test('a call whose socket was reset is repeated in the same session if that is s
   expect(answer).toMatchObject({ content: 'in session-1', detail: { generation: 1, attempts: 2 } })
 })
 
-test('if the session turns out to be gone with it, the call is made in the next', async () => {
+test('if the repeat finds the session lost, the call is made in the next session', async () => {
   await using server = await HttpMcpServer.start()
   await using made = sessionOn(server.url)
   const answer = await made.session.call(calling('flaky', { forget: true }))
   expect(answer).toMatchObject({ content: 'in session-2', detail: { generation: 2, attempts: 3 } })
 })
 
-test('what may have run at the first attempt may have run, whatever the second came to', async () => {
+test('a call that may have run at the first attempt stays so after the second', async () => {
   await using server = await HttpMcpServer.start()
   await using made = sessionOn(server.url)
   const error = await thrown(made.session.call(calling('flaky', { status: 401 })))
@@ -90,7 +90,7 @@ test('what may have run at the first attempt may have run, whatever the second c
   expect(error.rawMessage).toMatch(/HTTP 401: no\. That was attempt 2, after: .+\. The call may have run\.$/)
 })
 
-test('a session that was lost to some calls goes on for the others', async () => {
+test('calls on the previous session continue after a new session is opened', async () => {
   await using server = await HttpMcpServer.start()
   await using made = sessionOn(server.url)
   const { session } = made
@@ -105,7 +105,7 @@ test('a session that was lost to some calls goes on for the others', async () =>
   await expect.poll(() => server.ended).toEqual(['session-1'])
 })
 
-test('a call that nobody wants any more is not made again, though there is a session for it', async () => {
+test('an aborted call is not repeated when a new session is opened', async () => {
   await using server = await HttpMcpServer.start({ isDeafToGoodbyes: true })
   await using made = sessionOn(server.url)
   const { session } = made
@@ -122,7 +122,7 @@ test('a call that nobody wants any more is not made again, though there is a ses
   expect(server.calls).toEqual(['disown', 'echo'])
 })
 
-test('close ends the requests of all calls, also of those on the session before', async () => {
+test('close ends the requests of all calls, also those on the previous session', async () => {
   await using server = await HttpMcpServer.start()
   await using made = sessionOn(server.url)
   const { session } = made
@@ -137,7 +137,7 @@ test('close ends the requests of all calls, also of those on the session before'
   await expect.poll(() => server.hanging).toBe(0)
 })
 
-test('a stream that the server leaves open after the answer is ended; one that it ends leaves its socket for the next', async () => {
+test('a stream left open after the answer is ended; an ended stream leaves a reusable socket', async () => {
   await using server = await HttpMcpServer.start()
   await using made = sessionOn(server.url)
   const { session } = made
@@ -151,7 +151,7 @@ test('a stream that the server leaves open after the answer is ended; one that i
   expect(await session.call(calling('echo'))).toMatchObject({ detail: { generation: 1 } })
 })
 
-test('a server that is busy is asked once more when it said, if the call has the time', async () => {
+test('a busy server is asked again once, after its delay, if the call has time left', async () => {
   await using server = await HttpMcpServer.start()
   await using made = sessionOn(server.url)
   const { session } = made
@@ -168,7 +168,7 @@ test('a server that is busy is asked once more when it said, if the call has the
   expect(await session.call(calling('echo'))).toMatchObject({ detail: { generation: 1 } })
 })
 
-test('whoever leaves or closes while a busy server is given its time does not wait for it', async () => {
+test('a caller that aborts or closes does not wait for the delay of a busy server', async () => {
   await using server = await HttpMcpServer.start()
   const before = activeResources()
   {
@@ -188,7 +188,7 @@ test('whoever leaves or closes while a busy server is given its time does not wa
   expect((await leftSince(before)).filter((left) => left.startsWith('Timeout'))).toEqual([])
 })
 
-test('a server that is gone: the error tells of both failures', async () => {
+test('the error for a vanished server names both failures', async () => {
   const server = await HttpMcpServer.start()
   await using made = sessionOn(server.url)
   await made.session.open()
@@ -200,7 +200,7 @@ test('a server that is gone: the error tells of both failures', async () => {
   expect(error.data['attempt']).toBeGreaterThan(1)
 })
 
-test('what is secret in the headers stays out of errors', async () => {
+test('secret headers are not in errors', async () => {
   await using server = await HttpMcpServer.start({ authorization: 'Bearer right' })
   await using made = sessionOn(server.url, { headers: { Authorization: 'Bearer wrong-and-secret' } })
   const error = await thrown(made.session.open())
@@ -213,13 +213,13 @@ test.each([
   [401, '', 'HTTP 401: without a message. Check the key in "headers"'],
   [404, 'nothing here', 'HTTP 404: nothing here. Check the path in "url", which is often /mcp'],
   [502, '', 'HTTP 502: without a message'],
-])('a server that answers with %d says so', async (status, page, said) => {
+])('the error for status %d names the status', async (status, page, said) => {
   await using server = await HttpMcpServer.start({ refuses: { status, page } })
   await using made = sessionOn(server.url)
   expect((await thrown(made.session.open())).rawMessage).toBe(`server 'web' could not be opened: ${said}`)
 })
 
-test('of a long page its beginning is told, and nothing of a secret that it is cut off in', async () => {
+test('the error quotes the start of a long page, and no part of a secret at the cut', async () => {
   const secret = 'a-very-long-key-of-ours'
   const page = `${'x'.repeat(480)}${secret}${'x'.repeat(10_000)}`
   await using server = await HttpMcpServer.start({ refuses: { status: 500, page } })
@@ -230,7 +230,7 @@ test('of a long page its beginning is told, and nothing of a secret that it is c
   expect(rawMessage).not.toContain('a-very')
 })
 
-test('calls that time out or are aborted free their connections and leave no listener', async () => {
+test('calls that time out or are aborted release their connections and listeners', async () => {
   await using server = await HttpMcpServer.start()
   await using made = sessionOn(server.url)
   const { session } = made
@@ -247,7 +247,7 @@ test('calls that time out or are aborted free their connections and leave no lis
   await expect.poll(() => server.cancelled.length).toBe(51)
 })
 
-test('a server that sends us elsewhere is followed there', async () => {
+test('a redirect is followed', async () => {
   await using server = await HttpMcpServer.start()
   await using made = sessionOn(server.url.replace('/mcp', '/moved'))
   expect(await made.session.call(calling('echo'))).toMatchObject({
@@ -256,7 +256,7 @@ test('a server that sends us elsewhere is followed there', async () => {
   })
 })
 
-test('a stream that was cut off after an event with an id is taken up from there', async () => {
+test('a stream cut after an event with an id is resumed from that event', async () => {
   await using server = await HttpMcpServer.start()
   await using made = sessionOn(server.url)
   const answer = await made.session.call(calling('interrupt'))
@@ -265,7 +265,7 @@ test('a stream that was cut off after an event with an id is taken up from there
   expect(server.calls).toEqual(['interrupt'])
 })
 
-test('a stream that breaks again and again is taken up where it was, but not for ever', async () => {
+test('a stream that breaks repeatedly is resumed a limited number of times', async () => {
   await using server = await HttpMcpServer.start()
   await using made = sessionOn(server.url)
   const patient = await made.session.call(calling('interrupt', { breaks: 2, retry: 1 }))
@@ -276,7 +276,7 @@ test('a stream that breaks again and again is taken up where it was, but not for
   expect(server.resumed).toHaveLength(6)
 })
 
-test('a stream that was taken up ends with its call', async () => {
+test('a resumed stream ends with its call', async () => {
   await using server = await HttpMcpServer.start()
   await using made = sessionOn(server.url)
   const caller = new AbortSource()
@@ -287,7 +287,7 @@ test('a stream that was taken up ends with its call', async () => {
   await expect.poll(() => server.hanging).toBe(0)
 })
 
-test('a list that changes while it is read for the first time is read again', async () => {
+test('a tool list that changes during its first read is read again', async () => {
   await using server = await HttpMcpServer.start({ changesList: true })
   await using made = sessionOn(server.url)
   await made.session.open()
@@ -295,7 +295,7 @@ test('a list that changes while it is read for the first time is read again', as
   expect(made.events.at(-1)).toMatchObject({ name: 'mcp.tools_changed', added: ['extra'] })
 })
 
-test('a reply that is no JSON is an error of the server, not a lost connection', async () => {
+test('a reply that is not JSON is an error of the server, not a lost connection', async () => {
   await using server = await HttpMcpServer.start()
   await using made = sessionOn(server.url)
   const error = await thrown(made.session.call(calling('nonsense')))
@@ -306,7 +306,7 @@ test('a reply that is no JSON is an error of the server, not a lost connection',
 test.each([
   ['same', "the page 'page' leads back to itself"],
   ['new', 'it has more than 1000 pages'],
-] as const)('a list without an end (%s) is refused', async (endlessList, why) => {
+] as const)('an endless tool list (%s) is refused', async (endlessList, why) => {
   await using server = await HttpMcpServer.start({ endlessList, answers: 'json' })
   await using made = sessionOn(server.url)
   const error = await thrown(made.session.open())
@@ -314,14 +314,14 @@ test.each([
   expect(made.session.state).toBe('closed')
 })
 
-test('so is one of a single page that no model could choose from', async () => {
+test('a single page with too many tools is refused', async () => {
   const lists = Array.from({ length: 10_001 }, (_, n) => ({ name: `t${n}`, inputSchema: { type: 'object' } }))
   await using server = await HttpMcpServer.start({ lists })
   await using made = sessionOn(server.url)
   expect((await thrown(made.session.open())).rawMessage).toContain('it has more than 10000 tools')
 })
 
-test('what is wrong with a list is told in one line', async () => {
+test('the problems of a tool list are reported in one line', async () => {
   const good = { name: 'good', inputSchema: { type: 'object' } }
   const lists = [
     good,

@@ -29,7 +29,7 @@ function authority(): Disposable & { readonly caFile: string } {
   return { caFile, [Symbol.dispose]: () => folder.remove() }
 }
 
-test('a server far away is reached through HTTP_PROXY, with all that is asked of it', async () => {
+test('all requests to a remote server go through HTTP_PROXY', async () => {
   await using server = await HttpMcpServer.start()
   await using proxy = await ProxyServer.start({ plain: new URL(server.url).origin })
   using _variables = variables({ http_proxy: proxy.url })
@@ -44,7 +44,7 @@ test('a server far away is reached through HTTP_PROXY, with all that is asked of
   expect([...new Set(methods)].sort()).toEqual(['DELETE', 'GET', 'POST'])
 })
 
-test('the older transport goes the same way', async () => {
+test('the older transport uses the proxy as well', async () => {
   await using server = await HttpMcpServer.start()
   await using proxy = await ProxyServer.start({ plain: new URL(server.url).origin })
   using _variables = variables({ http_proxy: proxy.url })
@@ -54,7 +54,7 @@ test('the older transport goes the same way', async () => {
   expect(proxy.seen).toEqual(['GET http://old.test/mcp'])
 })
 
-test('over TLS through a tunnel, with an authority of its own', async () => {
+test('a TLS server is reached through a tunnel, with its own authority', async () => {
   await using server = await HttpMcpServer.start({ isSecure: true })
   await using proxy = await ProxyServer.start({ tunnel: server.port })
   using _variables = variables({ https_proxy: proxy.url })
@@ -69,7 +69,7 @@ test('over TLS through a tunnel, with an authority of its own', async () => {
   expect(proxy.seen.length).toBeLessThan(tunnels + 20)
 })
 
-test('neither this machine nor what NO_PROXY names is reached through a proxy', async () => {
+test('loopback addresses and NO_PROXY hosts are not reached through a proxy', async () => {
   await using server = await HttpMcpServer.start()
   await using proxy = await ProxyServer.start({})
   using _variables = variables({ http_proxy: proxy.url, no_proxy: 'near.test' })
@@ -80,7 +80,7 @@ test('neither this machine nor what NO_PROXY names is reached through a proxy', 
   expect(proxy.seen).toEqual([])
 })
 
-test('a proxy that is not there has not passed the call on, and one that is none is said to be none', async () => {
+test('an unreachable proxy means that the call did not run, and an invalid proxy is refused', async () => {
   using _variables = variables({
     http_proxy: `http://127.0.0.1:${await freePort()}`,
     https_proxy: 'socks5://proxy.test',
@@ -95,7 +95,7 @@ test('a proxy that is not there has not passed the call on, and one that is none
   expect(String(await failureOf(() => none.open()))).toContain('https_proxy is not a valid HTTP proxy URL')
 })
 
-test('a certificate that nobody vouches for is the reason, with what to do; a file that is no authority is refused', async () => {
+test('the error for an untrusted certificate names the solution; an invalid caFile is refused', async () => {
   await using server = await HttpMcpServer.start({ isSecure: true })
   await using stranger = sessionOn({ url: server.url })
   expect(String(await failureOf(() => stranger.open()))).toMatch(

@@ -5,7 +5,7 @@ import { calling, calm, sessionWith } from '../../../../test/support/tools/sessi
 
 const echo = (message: string) => calling('echo', { message })
 
-test('opens once for all who ask, holds a start permit only meanwhile, and calls', async () => {
+test('a session opens once for all callers, holds a start permit only meanwhile, and calls', async () => {
   using log = new ServerLog()
   await using made = sessionWith([log.mode])
   const { session, starts, events } = made
@@ -30,7 +30,7 @@ test('opens once for all who ask, holds a start permit only meanwhile, and calls
   expect(events).toMatchObject([{ name: 'mcp.open', server: 'mis', ok: true }])
 })
 
-test('answers with pictures, structure and failures as they are', async () => {
+test('images, structured content and failures are returned unchanged', async () => {
   await using made = sessionWith([])
   const { session } = made
   const call = (tool: string, given = {}) => session.call({ tool, arguments: given, signal: calm })
@@ -44,7 +44,7 @@ test('answers with pictures, structure and failures as they are', async () => {
   expect(await call('fail', { why: 'no luck' })).toMatchObject({ content: 'no luck', isError: true })
 })
 
-test('a tool that is denied is neither listed nor called; one that is not there is answered with the nearest names', async () => {
+test('a denied tool is not listed or called; an unknown tool gets the nearest names', async () => {
   using log = new ServerLog()
   await using made = sessionWith([log.mode], { deny: ['add'] })
   const { session } = made
@@ -57,7 +57,7 @@ test('a tool that is denied is neither listed nor called; one that is not there 
   expect(log.count('call')).toBe(0)
 })
 
-test('a tool that is not as MCP has it is named, and the others can be had without it', async () => {
+test('an invalid tool is reported, and the other tools are available', async () => {
   await using refused = sessionWith(['bare-tool'])
   await expect(refused.session.open()).rejects.toMatchObject({
     code: 'tool_infra',
@@ -72,7 +72,7 @@ test('a tool that is not as MCP has it is named, and the others can be had witho
   expect(await made.session.call(echo('hi'))).toMatchObject({ content: 'Echo: hi' })
 })
 
-test('a call that takes too long is an answer that says so, and is cancelled at the server', async () => {
+test('a call that times out returns an error answer and is cancelled at the server', async () => {
   using log = new ServerLog()
   await using made = sessionWith([log.mode, 'hang-call'], { callTimeoutMs: 60_000 })
   await made.session.open()
@@ -85,7 +85,7 @@ test('a call that takes too long is an answer that says so, and is cancelled at 
   expect(made.session.generation).toBe(1)
 })
 
-test('a call without any time left is not made, and nobody is told to stop', async () => {
+test('a call without time left is not made, and no cancellation is sent', async () => {
   using log = new ServerLog()
   await using made = sessionWith([log.mode])
   await made.session.open()
@@ -97,7 +97,7 @@ test('a call without any time left is not made, and nobody is told to stop', asy
   expect([log.count('call'), log.count('cancel')]).toEqual([1, 0])
 })
 
-test('an aborted call rejects with the reason of its signal, is cancelled at the server and leads to no reconnect', async () => {
+test('an aborted call rejects with its reason, is cancelled at the server, and does not reconnect', async () => {
   using log = new ServerLog()
   await using made = sessionWith([log.mode, 'hang-call'])
   const source = new AbortSource()
@@ -111,7 +111,7 @@ test('an aborted call rejects with the reason of its signal, is cancelled at the
   expect(made.session.generation).toBe(1)
 })
 
-test('passes progress on', async () => {
+test('the progress of a call is passed on', async () => {
   await using made = sessionWith([])
   const received: number[] = []
   await made.session.call({
@@ -124,7 +124,7 @@ test('passes progress on', async () => {
   expect(received.at(-1)).toBe(1)
 })
 
-test('reads all pages of the list', async () => {
+test('all pages of the tool list are read', async () => {
   using log = new ServerLog()
   await using made = sessionWith([log.mode, 'paged-list=25'])
   const { tools } = await made.session.open()
@@ -132,7 +132,7 @@ test('reads all pages of the list', async () => {
   expect(log.count('list')).toBeGreaterThan(2)
 })
 
-test('reads the list again when the server says that it changed', async () => {
+test('the tool list is read again when the server reports a change', async () => {
   await using made = sessionWith(['changing-list'])
   const { session, events } = made
   const first = await session.open()

@@ -6,7 +6,7 @@ beforeEach(() => {
   return () => vi.useRealTimers()
 })
 
-test('a connection is idle so long after its last call, and not while a call runs', () => {
+test('a connection is idle some time after its last call, and never during a call', () => {
   const due: string[] = []
   let inFlight = 1
   const clock = new RecycleClock(
@@ -24,7 +24,7 @@ test('a connection is idle so long after its last call, and not while a call run
   expect(vi.getTimerCount()).toBe(0)
 })
 
-test('a connection becomes old under load, too, and is told of once', () => {
+test('a connection also reaches its maximum age under load, and this is reported once', () => {
   const due: string[] = []
   let inFlight = 1
   const _clock = new RecycleClock(
@@ -38,7 +38,7 @@ test('a connection becomes old under load, too, and is told of once', () => {
   expect(due).toEqual(['lifetime'])
 })
 
-test('a clock that was stopped, and one without limits, tell of nothing', () => {
+test('a stopped clock and a clock without limits report nothing', () => {
   const onDue = (): void => expect.unreachable('nothing is due')
   const stopped = new RecycleClock({ idleMs: 10, maxLifetimeMs: 10 }, () => 0, onDue)
   stopped.stop()

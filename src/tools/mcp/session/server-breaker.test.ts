@@ -39,7 +39,7 @@ test('a server that was never open fails its callers', async () => {
   expect(events).toEqual([])
 })
 
-test('callers wait for a server that was open; one of them at a time probes it, and then all go on', async () => {
+test('callers wait for a server that was open; one caller at a time probes it, then all continue', async () => {
   const { breaker, server, events, connect } = serverWith()
   await breaker.open(connect, { signal })
   server.isThere = false
@@ -65,7 +65,7 @@ test('callers wait for a server that was open; one of them at a time probes it, 
   ])
 })
 
-test('a caller that leaves hands the probe over to the next', async () => {
+test('a caller that aborts passes the probe to the next caller', async () => {
   const { breaker, server, connect } = serverWith()
   await breaker.open(connect, { signal })
   server.isThere = false
@@ -80,7 +80,7 @@ test('a caller that leaves hands the probe over to the next', async () => {
   expect(await stayed).toBe('connected')
 })
 
-test('after awayTimeoutMs callers fail with the reason, but the server is still probed by those that come', async () => {
+test('after awayTimeoutMs waiting callers fail with the reason, and new callers probe the server', async () => {
   const { breaker, server, connect } = serverWith({ awayTimeoutMs: 20 })
   await breaker.open(connect, { signal })
   server.isThere = false
@@ -95,7 +95,7 @@ test('after awayTimeoutMs callers fail with the reason, but the server is still 
   expect(breaker.outage).toBeUndefined()
 })
 
-test('a server that refuses us is not away, and nobody waits for it any longer', async () => {
+test('a server that refuses the connection is not away, and waiting callers fail', async () => {
   const { breaker, server, connect } = serverWith()
   await breaker.open(connect, { signal })
   server.isThere = false
@@ -106,7 +106,7 @@ test('a server that refuses us is not away, and nobody waits for it any longer',
   expect(breaker.outage).toBeUndefined()
 })
 
-test('a server that rollouts can do without is not waited for, unless that is configured', async () => {
+test('callers do not wait for an optional server, unless configured', async () => {
   const optional = serverWith({ required: false })
   await optional.breaker.open(optional.connect, { signal })
   optional.server.isThere = false
@@ -131,7 +131,7 @@ test('a server that was open on another worker is away if it cannot be opened he
 test.each([
   ['soon after it was back: the pauses go on growing', 60_000, ['left', 4]],
   ['long after it was back: the pauses begin anew', 0, ['connected', 5]],
-])('a server is away again, %s', async (_, windowMs, expected) => {
+])('a second outage of a server, %s', async (_, windowMs, expected) => {
   // No test lives to see the second pause.
   const probeBackoff = { firstMs: 1, factor: 1e8, maxMs: 1e8 }
   const config = { reconnect: { max: 3, windowMs } }
@@ -158,7 +158,7 @@ test.each([
 
 const broken = (): Promise<never> => Promise.reject(new Error('broken'))
 
-test('while nothing failed everybody starts at once', async () => {
+test('without failures all starts run at once', async () => {
   const { breaker } = serverWith()
   let running = 0
   const { promise, resolve } = Promise.withResolvers<void>()
@@ -173,7 +173,7 @@ test('while nothing failed everybody starts at once', async () => {
   await Promise.all(starts)
 })
 
-test('after a failed start one tries again and the others share what comes of it', async () => {
+test('after a failed start one caller tries again, and the others share the result', async () => {
   const { breaker } = serverWith()
   await expect(breaker.open(broken, { signal })).rejects.toMatchObject({ code: 'tool_infra', rawMessage: 'broken' })
   let tries = 0
@@ -190,7 +190,7 @@ test('after a failed start one tries again and the others share what comes of it
   expect(tries).toBe(1)
 })
 
-test('after a start that went well all go on', async () => {
+test('after a successful start all callers continue', async () => {
   const { breaker } = serverWith()
   await expect(breaker.open(broken, { signal })).rejects.toThrow('broken')
   let tries = 0
@@ -202,7 +202,7 @@ test('after a start that went well all go on', async () => {
   expect(results.toSorted((left, right) => left - right)).toEqual([1, 2, 3, 4, 5])
 })
 
-test('failed starts side by side count as one; after too many, callers get the last one without a try', async () => {
+test('parallel failed starts count as one; after too many, callers get the last error at once', async () => {
   const { breaker } = serverWith({ reconnect: { max: 1, windowMs: 60_000 } })
   await Promise.allSettled(Array.from({ length: 10 }, () => breaker.open(broken, { signal })))
   await expect(breaker.open(broken, { signal })).rejects.toThrow('broken')
@@ -224,7 +224,7 @@ test('a server that never started is tried again after the window', async () => 
   await expect.poll(() => breaker.open(() => Promise.resolve('here'), { signal }).catch(() => undefined)).toBe('here')
 })
 
-test('a caller that leaves says nothing about the server, and leaves the try to the next', async () => {
+test('an aborted start is no evidence about the server, and the next caller tries', async () => {
   const { breaker } = serverWith()
   const leaving = new AbortController()
   const untilAbort = (): Promise<never> =>
@@ -238,7 +238,7 @@ test('a caller that leaves says nothing about the server, and leaves the try to 
   expect(await breaker.open(() => Promise.resolve(1), { signal })).toBe(1)
 })
 
-test('a caller that leaves while it probes a server that never started hands the probe over', async () => {
+test('an aborted probe of a server that never started passes to the next caller', async () => {
   const { breaker } = serverWith()
   await expect(breaker.open(broken, { signal })).rejects.toThrow('broken')
   const leaving = new AbortController()
@@ -249,7 +249,7 @@ test('a caller that leaves while it probes a server that never started hands the
   expect(await behind).toBe(2)
 })
 
-test('the first attempt waits for nothing, later ones longer and longer, and past the last there is none for a while', () => {
+test('attempts wait longer each time, and past the limit none is allowed until the window ends', () => {
   let now = 0
   const budget = new AttemptLimit({ max: 3, windowMs: 60_000 }, () => now)
   const waits = [budget.take(), budget.take(), budget.take()]
@@ -264,6 +264,6 @@ test('the first attempt waits for nothing, later ones longer and longer, and pas
   expect(budget.take()).toBe(0)
 })
 
-test('a budget of none never allows any', () => {
+test('a limit of 0 never allows an attempt', () => {
   expect(new AttemptLimit({ max: 0, windowMs: 1000 }).waitMs).toBe(Number.POSITIVE_INFINITY)
 })

@@ -5,7 +5,7 @@ import { SessionErrors } from './session-state.ts'
 
 const errors = new SessionErrors(redactionOf({ command: 'x' }))
 
-test('tells an error with its causes in one line, each word once', () => {
+test('the text of an error has its causes in one line, without repetition', () => {
   const refused = new Error('connect ECONNREFUSED')
   const failed = new TypeError('fetch failed', { cause: refused })
   expect(errors.text(failed)).toBe('fetch failed: connect ECONNREFUSED')
@@ -13,7 +13,7 @@ test('tells an error with its causes in one line, each word once', () => {
   expect(errors.text(told)).toBe('it could not be opened: fetch failed: connect ECONNREFUSED')
 })
 
-test('also what was redacted is said once', () => {
+test('redacted text is not repeated either', () => {
   const careful = new SessionErrors(redactionOf({ command: 'x', env: { KEY: 'sesame-open' } }))
   const cause = new MillraceError('tool_infra', 'no sesame-open here')
   const facts = { server: 'x', generation: 1, elapsedMs: 0 }
@@ -21,7 +21,7 @@ test('also what was redacted is said once', () => {
   expect(careful.text(told)).toBe('it failed: no [redacted] here')
 })
 
-test('has words for what is no error, or one without a message', () => {
+test('values that are not errors, and errors without a message, have a text', () => {
   expect(errors.text('gone')).toBe('gone')
   expect(errors.text(new Error('', { cause: new Error('why') }))).toBe('why')
 })

@@ -17,7 +17,7 @@ function flightWith() {
   return { flight, stopped, end: () => end.resolve('there') }
 }
 
-test('work that a call needs goes on when the others leave, and when that call leaves', async () => {
+test('work requested with keep() continues after all its callers have left', async () => {
   const { flight, stopped, end } = flightWith()
   const [joining, keeping] = [new AbortController(), new AbortController()]
   const joined = flight.join(joining.signal)
@@ -31,7 +31,7 @@ test('work that a call needs goes on when the others leave, and when that call l
   expect(await flight.join()).toBe('there')
 })
 
-test('work that nobody keeps is stopped by the last caller to leave, which waits for its end', async () => {
+test('work without callers is stopped by the last caller to leave, which waits for its end', async () => {
   const { flight, stopped } = flightWith()
   const [first, last] = [new AbortController(), new AbortController()]
   const joined = [flight.join(first.signal), flight.join(last.signal)]
@@ -43,7 +43,7 @@ test('work that nobody keeps is stopped by the last caller to leave, which waits
   expect([stopped, flight.isAbandoned]).toEqual([['last'], true])
 })
 
-test('a caller that has left before it joins does not keep the work going', async () => {
+test('a caller that aborted before it joins does not keep the work running', async () => {
   const started = Promise.withResolvers<AbortSignal>()
   const flight = new SingleFlight(never, async (signal) => {
     started.resolve(signal)

@@ -37,7 +37,7 @@ const numberOf = async ({ session }: SessionLease): Promise<string> => {
   return String(content)
 }
 
-test('a process that was started ahead is taken, and the next one is started at once', async () => {
+test('a process started ahead is taken, and the next one is started at once', async () => {
   await using setup = poolOf({ warm: 1 })
   const { pool, stand } = setup
   await pool.warm()
@@ -47,7 +47,7 @@ test('a process that was started ahead is taken, and the next one is started at 
   await expect.poll(() => stand.states).toEqual(['open', 'opening'])
 })
 
-test('each rollout has a process of its own, and one that was given back is ended', async () => {
+test('each rollout has its own process, which ends when it is given back', async () => {
   await using setup = poolOf({ warm: 0 })
   const { pool, stand, recycled } = setup
   const first = await pool.take(never)
@@ -58,7 +58,7 @@ test('each rollout has a process of its own, and one that was given back is ende
   expect(recycled).toEqual(['uses'])
 })
 
-test('at most max at once: others wait in their order, and a process counts until it is gone', async () => {
+test('at most max processes run: rollouts wait in order, and a process counts until it is gone', async () => {
   await using setup = poolOf({ warm: 1, max: 2 })
   const { pool, stand } = setup
   const held = [await pool.take(never), await pool.take(never)]
@@ -92,7 +92,7 @@ test('a rollout that leaves the queue loses its place, and the process goes to t
   await expect(pool.take(leaving.signal)).rejects.toThrow('cancelled')
 })
 
-test('a process that nobody waits for any more is kept if one was wanted ahead, and ended if not', async () => {
+test('a process without a waiting rollout is kept if one is wanted ahead, and ended if not', async () => {
   await using setup = poolOf({ warm: 1 })
   const { pool, stand } = setup
   stand.starts = 'held'
@@ -120,7 +120,7 @@ test('a process serves up to maxUses rollouts, but none after one whose calls st
   expect(await numberOf(await pool.take(never))).toBe('3')
 })
 
-test('what happens to a process is told to the rollout that holds it, and to the owner before and after', async () => {
+test('process events go to the rollout that holds it, and to the owner before and after', async () => {
   await using setup = poolOf({ warm: 0, max: 1, maxUses: 2 })
   const { pool, stand, events } = setup
   const circuitOpen = (cause: string) => ({ name: 'mcp.circuit_open', server: 'one', cause }) as const
@@ -141,7 +141,7 @@ test('what happens to a process is told to the rollout that holds it, and to the
   expect(events).toEqual([circuitOpen('nobody')])
 })
 
-test('one that was given back unused is as good as new', async () => {
+test('a process that was given back unused can be taken again', async () => {
   await using setup = poolOf({ warm: 1 })
   const { pool, stand, recycled } = setup
   const held = await pool.take(never)
@@ -154,7 +154,7 @@ test('one that was given back unused is as good as new', async () => {
   expect(recycled).toEqual([])
 })
 
-test('one that died while it waited is not handed out', async () => {
+test('a process that died in the pool is not handed out', async () => {
   await using setup = poolOf({ warm: 1 })
   const { pool, stand } = setup
   await pool.warm()
@@ -163,7 +163,7 @@ test('one that died while it waited is not handed out', async () => {
   expect(await numberOf(await pool.take(never))).not.toBe('1')
 })
 
-test('V2.6 one that nobody took for long, or that is too old, is ended', async () => {
+test('V2.6 a process that is idle or alive too long is ended', async () => {
   await using idle = poolOf({ warm: 1, idleMs: 1 })
   await idle.pool.warm()
   await expect.poll(() => idle.recycled).toEqual(['idle'])
@@ -179,7 +179,7 @@ test('V2.6 one that nobody took for long, or that is too old, is ended', async (
   expect(old.recycled).toEqual(['lifetime'])
 })
 
-test('a start that fails is told to the rollout that waits, and is not repeated without one', async () => {
+test('a failed start is reported to the waiting rollout, and not repeated without one', async () => {
   await using setup = poolOf({ warm: 2 })
   const { pool, stand } = setup
   stand.starts = 'badly'
@@ -192,7 +192,7 @@ test('a start that fails is told to the rollout that waits, and is not repeated 
   expect(await pool.take(never)).toBeDefined()
 })
 
-test('closing ends those that wait, start, are held and are ready; twice is once', async () => {
+test('closing ends waiting, starting, held and ready processes, and may be repeated', async () => {
   await using setup = poolOf({ warm: 1, max: 2 })
   const { pool, stand } = setup
   await pool.take(never)
@@ -208,7 +208,7 @@ test('closing ends those that wait, start, are held and are ready; twice is once
   await expect(pool.take(never)).rejects.toMatchObject({ code: 'closed' })
 })
 
-test('closing ends one that is starting', async () => {
+test('closing ends a starting process', async () => {
   await using setup = poolOf({ warm: 0 })
   const { pool, stand } = setup
   stand.starts = 'held'
@@ -217,7 +217,7 @@ test('closing ends one that is starting', async () => {
   expect(stand.states).toEqual(['closed'])
 })
 
-test('V2.4 one that will not end does not keep the others from ending, and is reported by close', async () => {
+test('V2.4 close reports a process that does not end, and ends the others', async () => {
   await using setup = poolOf({ warm: 0 })
   const { pool, stand } = setup
   const held = [await pool.take(never), await pool.take(never)]

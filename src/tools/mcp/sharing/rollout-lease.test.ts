@@ -44,7 +44,7 @@ test.each([true, false])('with onRestart "fail" a restart ends the rollout; requ
   await expect(failing.call('one', call)).rejects.toBe(lostAgain)
 })
 
-test('with onRestart "tell" the restart is told, also by an answer that the server is not available', async () => {
+test('with onRestart "tell" the answer reports the restart, also if the server is unavailable', async () => {
   await using answering = leaseOf({ isRequired: false, onRestart: 'tell' }, () => restarted)
   expect(await answering.call('one', call)).toBe(restarted)
   await using failing = leaseOf({ isRequired: false, onRestart: 'tell' }, fail(lostAgain))
@@ -54,7 +54,7 @@ test('with onRestart "tell" the restart is told, also by an answer that the serv
   })
 })
 
-test('a server that was lost without having been told anything is not said to have restarted', async () => {
+test('a server lost before its first call is not reported as restarted', async () => {
   const lost = new MillraceError('tool_infra', 'lost', { data: { server: 'one', generation: 1, attempt: 1 } })
   await using lease = leaseOf({ isRequired: false, onRestart: 'fail' }, fail(lost))
   expect((await lease.call('one', call)).detail).toEqual({ server: 'one', generation: 1, attempts: 1 })

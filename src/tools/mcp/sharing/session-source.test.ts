@@ -16,7 +16,7 @@ function perRollout() {
   return { stand, source, events }
 }
 
-test('each rollout has a session of its own, which ends when it is given back', async () => {
+test('each rollout has its own session, which ends when it is given back', async () => {
   const { stand, source } = perRollout()
   const held = [await source.take(never), await source.take(never)]
   expect(stand.states).toEqual(['open', 'open'])
@@ -26,7 +26,7 @@ test('each rollout has a session of its own, which ends when it is given back', 
   expect(stand.states).toEqual(['closed', 'closed'])
 })
 
-test('nobody waits for the end of a session but close, which waits for all and reports what would not end', async () => {
+test('only close waits for sessions to end, and reports those that fail to end', async () => {
   const { stand, source } = perRollout()
   const held = [await source.take(never), await source.take(never)]
   stand.ends = 'badly'
@@ -45,7 +45,7 @@ test('nobody waits for the end of a session but close, which waits for all and r
   await expect(closing).rejects.toThrow('end 1 failed')
 })
 
-test('a rollout does not wait for the end of a spare that was lost', async () => {
+test('a rollout does not wait for the end of a lost spare session', async () => {
   const { stand, source } = perRollout()
   await source.warm()
   const [spare] = stand.sessions
@@ -57,7 +57,7 @@ test('a rollout does not wait for the end of a spare that was lost', async () =>
   await source.close()
 })
 
-test('what happens to a session is told to the rollout that holds it, its opening included', async () => {
+test('session events go to the rollout that holds the session, including its opening', async () => {
   const { stand, source, events } = perRollout()
   const opened = { name: 'mcp.open', server: 'one', ok: true, ms: 1 } as const
   const told: ServerEvent[] = []
@@ -79,7 +79,7 @@ test('what happens to a session is told to the rollout that holds it, its openin
   await source.close()
 })
 
-test('one is open ahead after warm, and after a rollout that had no use for its own', async () => {
+test('warm() opens one session ahead, and an unused session is reused', async () => {
   const { stand, source } = perRollout()
   await Promise.all([source.warm(), source.warm()])
   expect(stand.states).toEqual(['open'])
@@ -92,7 +92,7 @@ test('one is open ahead after warm, and after a rollout that had no use for its 
   await source.close()
 })
 
-test('one that was lost while it waited is not handed out', async () => {
+test('a session that was lost while it was spare is not handed out', async () => {
   const { stand, source } = perRollout()
   await source.warm()
   const [spare] = stand.sessions
@@ -101,7 +101,7 @@ test('one that was lost while it waited is not handed out', async () => {
   await source.close()
 })
 
-test('what cannot be opened is told to whoever asked, and nothing of it is left', async () => {
+test('a failed opening is reported to the caller, and the session is closed', async () => {
   const { stand, source } = perRollout()
   stand.starts = 'badly'
   await source.warm()
@@ -112,7 +112,7 @@ test('what cannot be opened is told to whoever asked, and nothing of it is left'
   await source.close()
 })
 
-test('closing ends what is opening and what is held, and reports what would not end', async () => {
+test('closing ends opening and held sessions, and reports those that fail to end', async () => {
   const { stand, source } = perRollout()
   await source.take(never)
   stand.starts = 'held'

@@ -36,7 +36,7 @@ test('V5.1 a rollout with two servers and four calls starts, initialises and lis
   expect([log.count('start'), log.count('initialize'), log.count('list')]).toEqual([2, 2, 2])
 })
 
-test('V6.2 a server that fails leaves the others their tools, and its failure has its own name', async () => {
+test('V6.2 the tools of other servers stay available after a failure, which names its server', async () => {
   const failing = (code: number) => ({ ...shared(`exit-before-initialize=${code}`), required: false })
   await using servers = serversOf({ one: failing(4), two: shared(), three: failing(5), four: shared() })
   await using lease = await servers.lease({ signal })
@@ -49,7 +49,7 @@ test('V6.2 a server that fails leaves the others their tools, and its failure ha
   ])
 })
 
-test('V6.5 an error is never taken for an answer or a list', async () => {
+test('V6.5 an error is never returned as an answer or a list', async () => {
   await using servers = serversOf({ bad: { ...shared('exit-before-initialize'), required: false }, good: shared() })
   await using lease = await servers.lease({ signal })
   expect(lease.catalogues.every(({ tools }) => Array.isArray(tools))).toBe(true)
@@ -59,7 +59,7 @@ test('V6.5 an error is never taken for an answer or a list', async () => {
   await expect(lease.call('god', call('echo'))).rejects.toThrow('there is no tool server "god"; did you mean "good"?')
 })
 
-test('a rollout that is cancelled while it waits is gone at once, and takes the server from nobody', async () => {
+test('a cancelled rollout stops waiting at once, and other rollouts keep the server', async () => {
   await using servers = serversOf({ one: shared('slow-initialize=100') })
   const leaving = new AbortController()
   const left = servers.lease({ signal: leaving.signal })
@@ -69,7 +69,7 @@ test('a rollout that is cancelled while it waits is gone at once, and takes the 
   expect((await stayed).catalogues).toHaveLength(1)
 })
 
-test('V2.4 closing twice is closing once; leases that wait are told, and nothing is left', async () => {
+test('V2.4 closing twice has one effect; waiting leases fail, and no resource is left', async () => {
   const before = activeResources()
   using log = new ServerLog()
   const servers = serversOf({
@@ -90,7 +90,7 @@ test('V2.4 closing twice is closing once; leases that wait are told, and nothing
   expect(await leftSince(before)).toEqual([])
 })
 
-test('calls after a lease was given back, and on servers that were closed, are refused', async () => {
+test('calls after the end of a lease, and on closed servers, are refused', async () => {
   const servers = serversOf({ one: shared() })
   const lease = await servers.lease({ signal })
   const other = await servers.lease({ signal })
@@ -103,14 +103,14 @@ test('calls after a lease was given back, and on servers that were closed, are r
   await other[Symbol.asyncDispose]()
 })
 
-test('what a server cannot be is refused before anything starts', () => {
+test('an invalid sharing option is refused before any start', () => {
   expect(() => serversOf({ one: { ...misbehaving(), sharing: 'session' } })).toThrow(/"one" is a command.*"pooled"/)
   expect(() => serversOf({ one: { url: 'http://127.0.0.1:1', sharing: 'pooled' } })).toThrow(
     /"one" is a URL.*"session"/,
   )
 })
 
-test('no rollout begins while a name in allow or deny is none of a tool', async () => {
+test('no rollout starts while a name in allow or deny matches no tool', async () => {
   const config = { ...pooled(), prefix: 'mis_', allow: ['echo', 'mis_add'], deny: ['slep'], required: false }
   await using servers = serversOf({ one: config })
   for (let rollout = 0; rollout < 2; rollout += 1) {
@@ -123,7 +123,7 @@ test('no rollout begins while a name in allow or deny is none of a tool', async 
   }
 })
 
-test('a list that changes later is told once, and stops nobody', async () => {
+test('a later change of the list is reported once, and stops no rollout', async () => {
   using log = new ServerLog()
   await using servers = serversOf({ one: { ...shared(log.mode, 'list-per-start'), deny: ['only_in_start_1'] } })
   await using running = await servers.lease({ signal })
@@ -139,7 +139,7 @@ test('a list that changes later is told once, and stops nobody', async () => {
   ])
 })
 
-test('what happens to a process is told to the rollout that holds it', async () => {
+test('process events go to the rollout that holds the process', async () => {
   await using servers = serversOf({ one: { ...pooled(), onRestart: 'tell' }, two: shared() })
   const told: ServerEvent[] = []
   await using lease = await servers.lease({ signal, onEvent: (event) => told.push(event) })
@@ -165,7 +165,7 @@ test.each([502, 503, 504])('a proxy that answers %i for its server means that th
   expect(servers.status()).toEqual([{ server: 'web', state: 'open', waiting: 0, awayMs: 0 }])
 })
 
-test('a call has all of its time after its server was opened again, however long that took', async () => {
+test('a call has its full timeout after its server was reopened', async () => {
   const first = await HttpMcpServer.start()
   const { url, port } = first
   const config = { url, sharing: 'shared', callTimeoutMs: 400 } as const
@@ -188,7 +188,7 @@ test('a call has all of its time after its server was opened again, however long
   expect(servers.events.filter(({ name }) => name === 'mcp.away')).toEqual([])
 })
 
-test('a rollout that waits for two servers is one that waits', async () => {
+test('a rollout that waits for two servers counts once', async () => {
   const [one, two] = [await HttpMcpServer.start(), await HttpMcpServer.start()]
   await using servers = serversOf({
     one: { url: one.url, sharing: 'shared' },
@@ -208,7 +208,7 @@ test('a rollout that waits for two servers is one that waits', async () => {
   await ended
 })
 
-test('a call that waits for a server that is away is refused when the servers close', async () => {
+test('a call that waits for a server that is away fails when the servers close', async () => {
   const server = await HttpMcpServer.start()
   await using servers = serversOf({ web: { url: server.url, sharing: 'shared' } })
   await using lease = await servers.lease({ signal })
@@ -224,7 +224,7 @@ test('a call that waits for a server that is away is refused when the servers cl
   expect(servers.status()).toMatchObject([{ waiting: 0 }])
 })
 
-test('nothing that came from a variable is in the errors and events of a server', async () => {
+test('values of variables are not in the errors and events of a server', async () => {
   const entry = { command: 'sh', args: ['-c', 'echo "no such key: $0, $MINE" >&2; exit 3', '${TOKEN}'] }
   for (const sharing of ['shared', 'pooled']) {
     const given = { ...entry, env: { MINE: 'm-12345678' }, sharing, required: false }

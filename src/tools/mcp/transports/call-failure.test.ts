@@ -12,7 +12,7 @@ test.each([
   [504, '', 'refused', true],
   [202, '', 'refused', true],
   [307, '', 'refused', false],
-] as const)('a status %d (%s) means that the call was %s; may have run: %s', (status, page, kind, mayHaveRun) => {
+] as const)('status %d (%s) means that the call was %s; may have run: %s', (status, page, kind, mayHaveRun) => {
   expect(statusFailure(status, page)).toMatchObject({ kind, mayHaveRun })
   expect(sseFailure(new Error(`Error POSTing to endpoint (HTTP ${status}): ${page}`))).toMatchObject({
     kind,
@@ -20,7 +20,7 @@ test.each([
   })
 })
 
-test('tells a server that was never reached from one that was lost', () => {
+test('a server that was never reached is distinguished from a lost one', () => {
   const refused = Object.assign(new Error('connect ECONNREFUSED'), { code: 'ECONNREFUSED' })
   expect(neverConnected(new TypeError('fetch failed', { cause: refused }))).toBe(true)
   const reset = Object.assign(new Error('read ECONNRESET'), { code: 'ECONNRESET' })
@@ -32,7 +32,7 @@ test('tells a server that was never reached from one that was lost', () => {
   })
 })
 
-test('a busy server is asked again when it says, or a while later', () => {
+test('a busy server is asked again after its delay, or a default one', () => {
   expect(statusFailure(429, '', 3000)).toMatchObject({ retryAfterMs: 3000 })
   expect(statusFailure(503, '')).toMatchObject({ retryAfterMs: 1000 })
   expect(statusFailure(500, '', 3000)).not.toHaveProperty('retryAfterMs')

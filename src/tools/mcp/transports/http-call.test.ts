@@ -7,7 +7,7 @@ import { activeResources, leftSince } from '../../../../test/support/kit/active-
 import { ArraySet } from '../../../kit/index.ts'
 import { HttpCall, HttpReply, type ReplyEnd } from './http-call.ts'
 
-test('a call with an answer and an open stream is known to its link, which ends it; it was never sent more than once', async () => {
+test('a call with an open stream stays with its link, which ends it; it is sent once only', async () => {
   const before = activeResources()
   const lingering = new ArraySet<HttpCall>()
   const sent: string[] = []
@@ -50,7 +50,7 @@ const line = `data: ${'x'.repeat(50)}\n`
 test.each([
   ['application/json', answer],
   ['text/event-stream', `: hello\n\nevent: message\ndata: ${answer}\n\n`],
-])('an answer as %s is one', async (type, body) => {
+])('a reply of type %s ends the call as answered', async (type, body) => {
   expect(await endOf(type, body)).toEqual({ kind: 'answered' })
 })
 
@@ -58,7 +58,7 @@ test.each([
   ['application/json', 'x'.repeat(101)],
   ['text/event-stream', `data: ${'x'.repeat(101)}\n\n`],
   ['text/event-stream', `${line}${line}\n`],
-])('a reply as %s that is too large is refused: a whole, a line, or an event of many lines', async (type, body) => {
+])('a reply of type %s is refused if its body, a line or an event is too large', async (type, body) => {
   expect(await endOf(type, body)).toMatchObject({
     kind: 'failed',
     failure: { kind: 'refused', mayHaveRun: true, cause: { message: expect.stringContaining('100 bytes') } },

@@ -39,7 +39,7 @@ function flood(response: ServerResponse, piece: string): void {
   go()
 }
 
-test('a reply is what it was', async () => {
+test('a reply within the limit is returned unchanged', async () => {
   const text = JSON.stringify('x'.repeat(maxBytes - 2))
   expect(await read(200, 'application/json', (response) => response.end(text))).toEqual({
     status: 200,
@@ -48,12 +48,12 @@ test('a reply is what it was', async () => {
   })
 })
 
-test.each(['application/json', 'text/event-stream'])('one without end is given up (%s)', async (type) => {
+test.each(['application/json', 'text/event-stream'])('an endless reply is aborted (%s)', async (type) => {
   const { text } = await read(200, type, (response) => flood(response, 'x'.repeat(1_000)))
   expect(text).toContain(`the data from the server is larger than ${maxBytes} bytes`)
 })
 
-test.each(['\n', '\r\n'])('a stream may be as long as it likes, but none of its events (ended by %j)', async (end) => {
+test.each(['\n', '\r\n'])('a stream has no size limit, but each of its events has (ended by %j)', async (end) => {
   const event = `data: ${'x'.repeat(900)}${end}data: y${end}${end}`
   // Cut up anyhow: an empty line is one wherever the pieces end.
   const whole = event.repeat(100)
@@ -67,7 +67,7 @@ test.each(['\n', '\r\n'])('a stream may be as long as it likes, but none of its 
   expect(text).toContain('larger than')
 })
 
-test('a page that explains a status is cut off', async () => {
+test('a page that explains a status is truncated', async () => {
   const { status, text } = await read(500, 'text/html', (response) => flood(response, 'no '.repeat(10_000)))
   expect(status).toBe(500)
   expect(text).toMatch(/^(no )+n?o?$/)

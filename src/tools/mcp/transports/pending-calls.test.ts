@@ -11,7 +11,7 @@ function pendingCall(): PendingCall {
   return pending
 }
 
-test('finds calls by id while others come and go', () => {
+test('a pending call is found by id while other calls are added and removed', () => {
   const calls = new PendingCalls()
   const stays = Array.from({ length: 3 }, pendingCall)
   for (const call of stays) calls.add(call, 'x')
@@ -24,7 +24,7 @@ test('finds calls by id while others come and go', () => {
   expect(calls.all()).toEqual(stays)
 })
 
-test('knows its own ids from those of the SDK', () => {
+test('ids of the transport are distinguished from those of the SDK', () => {
   const calls = new PendingCalls()
   const call = pendingCall()
   calls.add(call, 'x')
@@ -32,7 +32,7 @@ test('knows its own ids from those of the SDK', () => {
   expect([0, 12_345, '1073741824', undefined].some((id) => PendingCalls.isOurs(id))).toBe(false)
 })
 
-test('refuses to hold more calls than any session should have', () => {
+test('calls over the limit are refused', () => {
   const calls = new PendingCalls()
   const call = pendingCall()
   for (let count = 0; count < 65_536; count += 1) calls.add(call, 'x')

@@ -5,13 +5,13 @@ import { answerContent, rpcErrorOf } from './rpc-messages.ts'
 const text = (said: string) => ({ type: 'text', text: said })
 const contentOf = (...blocks: object[]) => answerContent({ content: blocks })?.content
 
-test('what is all text is a string', () => {
+test('text content becomes one string', () => {
   expect(contentOf(text('one'))).toBe('one')
   expect(contentOf(text('one'), text('two'))).toBe('one\ntwo')
   expect(contentOf()).toBe('')
 })
 
-test('pictures are parts with a data URL, also those of resources', () => {
+test('images become parts with a data URL, also those of resources', () => {
   const url = 'data:image/jpeg;base64,AAAA'
   const picture = { type: 'image_url', image_url: { url } }
   expect(contentOf(text('see'), { type: 'image', data: 'AAAA', mimeType: 'image/jpeg' })).toEqual([
@@ -35,11 +35,11 @@ test.each([
   [{ type: 'audio', data: 'AAAA', mimeType: 'audio/wav' }, '[audio, audio/wav, cannot be shown]'],
   [{ type: 'hologram' }, '[content of an unknown kind: {"type":"hologram"}]'],
   [{ type: 'text' }, '[content of an unknown kind: {"type":"text"}]'],
-])('%j is said in words', (block, said) => {
+])('%j is described as text', (block, said) => {
   expect(contentOf(block)).toBe(said)
 })
 
-test('structure is kept, and said as text where the server has not done so', () => {
+test('structured content is kept, and written as text if the server sent none', () => {
   const structuredContent = { sum: 3 }
   expect(answerContent({ content: [text('3')], structuredContent })).toEqual({
     content: '3',
@@ -50,7 +50,7 @@ test('structure is kept, and said as text where the server has not done so', () 
   expect(answerContent({ structuredContent, isError: true })).toMatchObject({ content: '{"sum":3}', isError: true })
 })
 
-test.each([undefined, null, 'text', [], {}, { content: 'text' }])('%j is no tool result', (result) => {
+test.each([undefined, null, 'text', [], {}, { content: 'text' }])('%j is not a tool result', (result) => {
   expect(answerContent(result)).toBeUndefined()
 })
 

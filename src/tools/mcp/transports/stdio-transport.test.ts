@@ -26,7 +26,7 @@ async function open(config: StdioServerConfig, options?: { maxLineBytes?: number
 const shell = (script: string, options?: { maxLineBytes?: number }) =>
   open({ command: 'sh', args: ['-c', script] }, options)
 
-test("the SDK's client talks to a server over it", async () => {
+test('the client of the SDK works over the transport', async () => {
   using log = new ServerLog()
   await using connection = await open(misbehaving(log.mode))
   const client = new Client({ name: 'test', version: '1' })
@@ -40,7 +40,7 @@ test("the SDK's client talks to a server over it", async () => {
   expect(connection.server.exit).toEqual({ code: 0, signal: null })
 })
 
-test('what is not a message is passed over', async () => {
+test('lines that are not messages are skipped', async () => {
   const answer = '{"jsonrpc":"2.0","id":1,"result":{}}'
   await using connection = await shell(`printf 'Welcome!\\n\\n{"level":"info"}\\n"text"\\n[1]\\n${answer}\\r\\n'; cat`)
   await connection.transport.start()
@@ -48,7 +48,7 @@ test('what is not a message is passed over', async () => {
   expect(connection.seen.errors).toEqual([])
 })
 
-test('a message that its receiver cannot take does not end the connection', async () => {
+test('an error in the receiver of a message does not end the connection', async () => {
   await using connection = await open({ command: 'cat' })
   const { transport, seen } = connection
   Object.assign(transport, {
@@ -64,7 +64,7 @@ test('a message that its receiver cannot take does not end the connection', asyn
   expect(seen.errors).toMatchObject([{ rawMessage: 'what is this?' }, { rawMessage: 'what is this?' }])
 })
 
-test('a line beyond the limit ends the connection, and says so', async () => {
+test('a line over the limit ends the connection, with a reason', async () => {
   const connection = await shell('yes | tr -d "\\n"', { maxLineBytes: 1_000_000 })
   await connection.transport.start()
   await connection.closed
@@ -74,7 +74,7 @@ test('a line beyond the limit ends the connection, and says so', async () => {
   expect(connection.seen.errors).toEqual([connection.transport.failure])
 })
 
-test('the end of the process is told once, when how it ended is known and all it said was read', async () => {
+test('the end of the process is reported once, after its exit code and all output are read', async () => {
   const connection = await shell(`echo '${JSON.stringify(ping)}'; echo no more >&2; exit 4`)
   const { closed, server, transport, seen } = connection
   // Right when it is told, not a moment later.
@@ -89,20 +89,20 @@ test('the end of the process is told once, when how it ended is known and all it
   expect(seen.closes).toBe(1)
 })
 
-test('to close it is told once, too', async () => {
+test('closing twice is reported once', async () => {
   const connection = await open({ command: 'cat' })
   await connection.transport.start()
   await Promise.all([connection.transport.close(), connection.transport.close()])
   expect(connection.seen.closes).toBe(1)
 })
 
-test('to close it before it was started ends the process', async () => {
+test('closing before the start ends the process', async () => {
   const connection = await open({ command: 'cat' })
   await connection.transport.close()
   expect(connection.server.exit).toEqual({ code: 0, signal: null })
 })
 
-test('what is sent to a server that is gone was never written', async () => {
+test('a message to an ended server is reported as not written', async () => {
   const connection = await open({ command: 'cat' })
   await connection.transport.start()
   await connection.transport.close()
@@ -113,7 +113,7 @@ test('what is sent to a server that is gone was never written', async () => {
   })
 })
 
-test('a message waits while the server does not read, and was never written if it ends like that', async () => {
+test('a message waits while the server does not read, and is not written if the server ends', async () => {
   const connection = await shell('sleep 60')
   await connection.transport.start()
   const order: string[] = []
@@ -134,7 +134,7 @@ test('a message waits while the server does not read, and was never written if i
   expect(order).toEqual(['never written', 'never written', 'closed'])
 })
 
-test('what was written and not answered is a lost connection', async () => {
+test('a call that was written but not answered fails with a lost connection', async () => {
   using log = new ServerLog()
   await using connection = await open(misbehaving(log.mode, 'crash-mid-call'))
   const client = new Client({ name: 'test', version: '1' })
