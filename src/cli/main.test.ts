@@ -23,7 +23,7 @@ describe('main', () => {
     expect(stderr).toBe('')
   })
 
-  it.each(names)('%s explains itself, either way', async (name) => {
+  it.each(names)('%s has the same help by --help and by help', async (name) => {
     const asked = await run(name, '--help')
     expect(asked).toMatchObject({ code: 0, stderr: '' })
     expect(asked.stdout).toMatch(new RegExp(`^Usage: millrace ${name}`))
@@ -32,7 +32,7 @@ describe('main', () => {
     expect(await run('help', name)).toEqual(asked)
   })
 
-  it('says its version', async () => {
+  it('prints its version', async () => {
     expect((await run('--version')).stdout).toMatch(/^\d+\.\d+\.\d+\n$/)
   })
 
@@ -41,7 +41,7 @@ describe('main', () => {
     [['frobnicate'], 'unknown command frobnicate; millrace --help lists all commands'],
     [['--frobnicate'], 'unknown flag --frobnicate; millrace --help lists all commands'],
     [['eval', 'x', '--concurency=4'], 'unknown flag --concurency; did you mean --concurrency?'],
-  ])('refuses %j with the way out', async (args, message) => {
+  ])('refuses %j and suggests a command', async (args, message) => {
     const { code, stdout, stderr } = await run(...args)
     expect(code).toBe(2)
     expect(stdout).toBe('')
@@ -50,7 +50,7 @@ describe('main', () => {
 })
 
 describe('loadEnvFile', () => {
-  it('adds what is not set and overrides nothing', async () => {
+  it('adds missing variables and overrides none', async () => {
     await using runs = await temporaryRuns()
     const folder = runs.root
     writeFileSync(join(folder, '.env'), 'A=file\nB="two words"\n')
@@ -66,7 +66,7 @@ describe('loadEnvFile', () => {
     ['M="one\ntwo"\nexport D\nN=1', 'line 3 of .env is not NAME=value and is ignored'],
     ['x\n'.repeat(7), 'lines 1, 2, 3, 4, 5 and 2 more of .env are not NAME=value and are ignored'],
     ['\uFEFFA=1\n\n  # a note: "\nexport B = \'two\n=3\'\nC=it\'s\nD=# none\nE="\\"', undefined],
-  ])('says which lines of %j it does not understand, and never what they hold', async (text, notice) => {
+  ])('names the invalid lines of %j, but not their content', async (text, notice) => {
     await using runs = await temporaryRuns()
     writeFileSync(join(runs.root, '.env'), text)
     expect(loadEnvFile(runs.root, {})).toBe(notice)
@@ -75,7 +75,7 @@ describe('loadEnvFile', () => {
     expect(parts.stderr.text).toBe(notice === undefined ? '' : `notice: ${notice}\n`)
   })
 
-  it('reads the first name of a file with a byte order mark, and leaves a folder of that name alone', async () => {
+  it('reads a file with a byte order mark, and ignores a folder of that name', async () => {
     await using runs = await temporaryRuns()
     writeFileSync(join(runs.root, '.env'), '\uFEFFA=1\n')
     const env: Record<string, string | undefined> = {}
@@ -85,7 +85,7 @@ describe('loadEnvFile', () => {
     expect(loadEnvFile(join(runs.root, 'sub'), env)).toBeUndefined()
   })
 
-  it('fails if the last that it said was not written', async () => {
+  it('fails if its last output was not written', async () => {
     const parts = fakeProcess()
     const full = Object.assign(new Error('ENOSPC: no space left on device, write'), { code: 'ENOSPC' })
     const stdout = new Writable({ write: (_chunk, _encoding, done) => done(full) })

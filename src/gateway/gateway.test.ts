@@ -7,7 +7,7 @@ const admins = [
   { tenant: 'other', key: 'mrs-that-looks-like-a-session' },
 ]
 
-test('a key is its tenant, its session, or nobody', () => {
+test('a key identifies a tenant, a session, or no caller', () => {
   const key = newSessionKey()
   const caller = { kind: 'session', tenant: 'acme', sessionId: 's' } as const
   const ring = new KeyRing(admins, (digest) => (digest === keyDigest(key) ? caller : undefined))
@@ -29,7 +29,7 @@ test('a key is its tenant, its session, or nobody', () => {
   }
 })
 
-test('the sessions of a tenant who has no key any more are locked out with it', () => {
+test('the sessions of a tenant without a key are refused as well', () => {
   const caller = { kind: 'session', tenant: 'former', sessionId: 's' } as const
   const key = newSessionKey()
   expect(new KeyRing(admins, () => caller).callerFor(key)).toBeUndefined()
@@ -37,7 +37,7 @@ test('the sessions of a tenant who has no key any more are locked out with it', 
   expect(new KeyRing(back, () => caller).callerFor(key)).toBe(caller)
 })
 
-test('only what looks like a key of a session is looked up', () => {
+test('only keys with the form of a session key are looked up', () => {
   const looked: string[] = []
   const ring = new KeyRing(admins, (digest) => void looked.push(digest))
   ring.callerFor('something else')
@@ -45,13 +45,13 @@ test('only what looks like a key of a session is looked up', () => {
   expect(looked).toEqual([keyDigest('mrs-x')])
 })
 
-test('keys of sessions have 32 random bytes and are all different', () => {
+test('session keys have 32 random bytes and are all different', () => {
   const keys = Array.from({ length: 100 }, newSessionKey)
   expect(new Set(keys).size).toBe(100)
   for (const key of keys) expect(key).toMatch(/^mrs-[\w-]{43}$/)
 })
 
-test('a ring without admins, or with one key of two tenants, is refused', () => {
+test('a key ring without admins, or with one key for two tenants, is refused', () => {
   const none = (): undefined => undefined
   expect(() => new KeyRing([], none)).toThrow('at least one admin key')
   expect(() => new KeyRing([...admins, { tenant: 'third', key: 'key-of-acme' }], none)).toThrow(
@@ -59,7 +59,7 @@ test('a ring without admins, or with one key of two tenants, is refused', () => 
   )
 })
 
-test('a key that its tenant names twice is that of the tenant', () => {
+test('a key listed twice by its tenant is accepted', () => {
   const ring = new KeyRing([...admins, { tenant: 'acme', key: 'key-of-acme' }], () => undefined)
   expect(ring.callerFor('key-of-acme')).toEqual({ kind: 'admin', tenant: 'acme' })
 })

@@ -5,7 +5,7 @@ import { GatewayModels } from './models.ts'
 const model = (name: string, backend: object = {}): ModelConfig =>
   resolveModelConfig({ model: { name, backends: [{ url: 'https://b.invalid/v1', ...backend }] }, env: {} })
 
-test('a model that cannot be opened as it is offered stays as it was, and the others change', async () => {
+test('a model that cannot be opened keeps its old form, and the others change', async () => {
   const models = [model('torn'), model('gone')]
   await using open = await GatewayModels.open({ models, env: {}, onLimitChange: () => {} })
   const torn = open.find('torn')
@@ -15,7 +15,7 @@ test('a model that cannot be opened as it is offered stays as it was, and the ot
   expect(open.find('torn').client).toBe(torn.client)
 })
 
-test('an unknown model is answered with the models that exist, and with the closest name', async () => {
+test('an unknown model is answered with the known models and the nearest name', async () => {
   const names = ['qwen3-8b', ...Array.from({ length: 40 }, (_, index) => `other-${index}`)]
   const models = names.map((name) => model(name))
   const aliases = { policy: 'qwen3-8b' }

@@ -9,7 +9,7 @@ import { testCertificate } from '../../test/support/inference/test-certificate.t
 import { decodePool, resolveModelConfig } from '../inference/index.ts'
 import { ServedModel } from './served-model.ts'
 
-test('one that nobody lists any more stays until a call that was told to wait has ended', async () => {
+test('a model that is no longer listed stays open until its waiting calls have ended', async () => {
   using clock = new FakeClock()
   const backend = new FakeBackend('b', (_request, number) =>
     number === 1 ? failure('model_rate_limited', 120_000) : goodReply,
@@ -28,7 +28,7 @@ test('one that nobody lists any more stays until a call that was told to wait ha
   expect(clock.timers).toBe(0)
 })
 
-test('a change that could not be made is made when it is asked for again', async () => {
+test('a failed change of a model is made when requested again', async () => {
   using folder = mkdtempDisposableSync(join(tmpdir(), 'millrace-ca-'))
   const caFile = join(folder.path, 'ca.pem')
   const configOf = (backend: object) =>
@@ -44,7 +44,7 @@ test('a change that could not be made is made when it is asked for again', async
   expect(served.client.backends).not.toContain(old)
 })
 
-test('of a change that could not be made nothing is left open', async () => {
+test('a failed change of a model leaves no resource open', async () => {
   const configOf = (...backends: { url: string; caFile?: string }[]) =>
     resolveModelConfig({ model: { name: 'm', backends }, env: {} })
   const before = configOf({ url: 'http://a.invalid/v1' })

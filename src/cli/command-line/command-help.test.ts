@@ -6,7 +6,7 @@ import { createStyle, textWidth } from '../terminal/text.ts'
 describe('commandHelp', () => {
   const help = commandHelp(evalCommand, { columns: 80, style: createStyle(false) })
 
-  it('names every flag, its default, and every family of flags', () => {
+  it('names every flag, its default, and every flag prefix', () => {
     for (const [name, spec] of Object.entries(evalCommand.flags)) {
       expect(help).toContain(`--${name}`)
       if ('default' in spec) expect(help.replaceAll(/\s+/g, ' ')).toContain(`[default: ${spec.default}]`)
@@ -15,13 +15,13 @@ describe('commandHelp', () => {
     expect(help).toContain('-n, --attempts <count>')
   })
 
-  it('has usage, examples that name the command, and exit codes', () => {
+  it('has usage, examples with the command, and exit codes', () => {
     expect(help).toMatch(/^Usage: millrace eval <environment> \[flags\]\n/)
     for (const command of Object.keys(evalCommand.examples)) expect(help).toContain(command)
     for (const code of [0, 1, 2, 3, 129, 130, 143]) expect(help).toMatch(new RegExp(`^ {2}${code} `, 'm'))
   })
 
-  it('fits the terminal, examples aside', () => {
+  it('fits the terminal width, except for examples', () => {
     const examples = new Set(
       Object.entries(evalCommand.examples).flatMap(([command, explanation]) => [command, `# ${explanation}`]),
     )

@@ -16,7 +16,7 @@ function refusal(...args: string[]): string {
 }
 
 describe('parseCommandLine', () => {
-  it('reads flags long and short, joined and apart, before and after the argument', () => {
+  it('reads long and short flags, joined and separate, before and after the argument', () => {
     expect(parse('-n4', 'arithmetic', '-m', 'sim', '-c', '256', '--limit=10', '--json')).toMatchObject({
       arguments: ['arithmetic'],
       flags: { attempts: 4, model: 'sim', concurrency: 256, limit: 10, json: true },
@@ -27,25 +27,25 @@ describe('parseCommandLine', () => {
     [['-m', 'a', '-m', 'b'], { model: 'b' }, '-m is given more than once; the last one counts'],
     [['-m', 'a', '-m', 'b', '--model', 'c'], { model: 'c' }, '--model is given more than once; the last one counts'],
     [['-n4', '--attempts', '8'], { attempts: 8 }, '--attempts is given more than once; the last one counts'],
-  ])('takes the last of several values, and says so: %j', (args, flags, notice) => {
+  ])('uses the last of several values, with a notice: %j', (args, flags, notice) => {
     expect(parse('x', ...args)).toMatchObject({ flags, notices: [notice] })
   })
 
-  it('takes the last value of an option of the environment, and says so', () => {
+  it('uses the last value of an environment option, with a notice', () => {
     const { prefixed, notices } = parse('x', '--env.a=1', '--env.b=1', '--env.a=2')
     expect(prefixed).toEqual({ env: { a: 2, b: 1 } })
     expect(notices).toEqual(['--env.a is given more than once; the last one counts'])
   })
 
-  it('has nothing to say of a value that is only repeated', () => {
+  it('gives no notice if a value is only repeated', () => {
     expect(parse('x', '-m', 'a', '-m', 'a', '--json', '--json').notices).toEqual([])
   })
 
-  it('takes a switch that is written twice as written once', () => {
+  it('treats a repeated switch like a single one', () => {
     expect(parse('x', '--json', '--json').flags).toEqual({ json: true })
   })
 
-  it('has no value for what was not given', () => {
+  it('has no value for an absent flag', () => {
     expect(parse('arithmetic').flags).toEqual({})
   })
 
@@ -67,7 +67,7 @@ describe('parseCommandLine', () => {
     expect(flags).toMatchObject({ timeout: 300_000, stop: ['a', 'b'], api: 'responses', seed: -3, limit: 1000 })
   })
 
-  it('reads options of the environment as JSON where they are, as text where they are not', () => {
+  it('reads environment options as JSON if possible, otherwise as text', () => {
     const { prefixed, arguments: args } = parse(
       'x',
       '--env.size=5',
@@ -92,7 +92,7 @@ describe('parseCommandLine', () => {
     expect(prefixed['sim']).toEqual({ faults: { cut: 0.1 } })
   })
 
-  it('takes a name after --resume once the environment is there', () => {
+  it('reads a name after --resume once the environment is given', () => {
     expect(parse('arithmetic', '-m', 'sim', '--resume', 'nightly')).toMatchObject({
       arguments: ['arithmetic'],
       flags: { resume: 'nightly' },
@@ -125,11 +125,11 @@ describe('parseCommandLine', () => {
     expect(refusal(...args)).toBe(message)
   })
 
-  it('says what is missing', () => {
+  it('names a missing argument', () => {
     expect(refusal('-m', 'sim')).toMatch(/^millrace eval needs an environment/)
   })
 
-  it('gives help to whoever asks, whatever else is missing', () => {
+  it('accepts --help without the required arguments', () => {
     expect('help' in parse('--help').flags).toBe(true)
   })
 })

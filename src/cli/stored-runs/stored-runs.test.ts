@@ -56,7 +56,7 @@ describe('millrace list', () => {
     )
   })
 
-  it('shows the settings in which runs of one environment differ', async () => {
+  it('shows the settings that differ between runs of one environment', async () => {
     await using runs = await temporaryRuns()
     const config = (skill: number, sampling: object) => ({
       environment: { name: 'arithmetic', specifier: null, options: { level: skill > 0.5 ? 'hard' : 'easy', same: 1 } },
@@ -85,7 +85,7 @@ describe('millrace list', () => {
     )
   })
 
-  it('says how many rollouts there will be, where that is known, and show says how to go on', async () => {
+  it('shows the expected number of rollouts, and show names the command to continue', async () => {
     await using runs = await temporaryRuns()
     const provenance = { tasks: 5 }
     writeRun({ root: runs.root, name: 'open', rollouts, attempts: 2, end: 'drained', provenance })
@@ -111,7 +111,7 @@ describe('millrace list', () => {
     expect((await run(runs.root, 'show', 'done')).stdout).not.toContain('so far')
   })
 
-  it('says of a server that it was drained, as show does: its run is never complete', async () => {
+  it('reports a served run as drained, as show does', async () => {
     await using runs = await temporaryRuns()
     writeRun({ root: runs.root, name: 'served', rollouts, isServed: true, end: 'drained' })
     expect((await run(runs.root, 'list')).stdout).toMatch(/^served +drained /m)
@@ -124,7 +124,7 @@ describe('millrace list', () => {
     expect(stdout).not.toContain('so far')
   })
 
-  it('names what it cannot read and lists the rest', async () => {
+  it('names unreadable runs and lists the others', async () => {
     await using runs = await temporaryRuns()
     writeRun({ root: runs.root, name: 'good', rollouts })
     mkdirSync(join(runs.root, 'bad'))
@@ -135,7 +135,7 @@ describe('millrace list', () => {
     expect(stderr).toContain('bad cannot be read as a run')
   })
 
-  it('believes what the last launch left in the file of the run, unless that was cut off', async () => {
+  it('uses the results in run.json, unless the last launch was cut off', async () => {
     await using runs = await temporaryRuns()
     const results = { ended: 123_456, scored: 99, score: 0.25 }
     writeRun({ root: runs.root, name: 'large', rollouts, provenance: { results } })
@@ -145,7 +145,7 @@ describe('millrace list', () => {
     expect(stdout).toMatch(/^cut-off +unfinished +arithmetic +sim +3 +0\.667 +just now$/m)
   })
 
-  it('says of a run without a journal yet what it says of one without results', async () => {
+  it('treats a run without a journal like a run without results', async () => {
     await using runs = await temporaryRuns()
     writeStartingRun(runs.root, 'early')
     expect((await run(runs.root, 'list')).stdout).toMatch(/^early +unfinished +arithmetic +sim +0 +– /m)
@@ -163,7 +163,7 @@ describe('millrace list', () => {
     expect((await run(runs.root, 'export', 'early')).stderr).toContain('a process is working on it')
   })
 
-  it('says so where there are none', async () => {
+  it('reports a folder without runs', async () => {
     await using runs = await temporaryRuns()
     expect(await run(runs.root, 'list')).toMatchObject({
       code: 0,
@@ -187,7 +187,7 @@ describe('millrace list', () => {
 })
 
 describe('millrace export', () => {
-  it('writes one rollout a line, to stdout or to a file', async () => {
+  it('writes one rollout per line, to stdout or a file', async () => {
     await using runs = await temporaryRuns()
     writeRun({ root: runs.root, name: 'nightly', rollouts })
     const { code, stdout } = await run(runs.root, 'export', 'nightly')
@@ -209,7 +209,7 @@ describe('millrace export', () => {
     })
   })
 
-  it('ends quietly when its reader has had enough', async () => {
+  it('ends without an error when its reader closes the pipe', async () => {
     await using runs = await temporaryRuns()
     writeRun({ root: runs.root, name: 'nightly', rollouts })
     const parts = fakeProcess({ env: { MILLRACE_RUNS: runs.root } })
@@ -218,7 +218,7 @@ describe('millrace export', () => {
     expect(parts.stderr.text).toBe('')
   })
 
-  it('says where it cannot write', async () => {
+  it('reports a file that cannot be written', async () => {
     await using runs = await temporaryRuns()
     writeRun({ root: runs.root, name: 'nightly', rollouts })
     const { code, stderr } = await run(runs.root, 'export', 'nightly', '-o', join(runs.root, 'missing', 'out.jsonl'))
@@ -228,7 +228,7 @@ describe('millrace export', () => {
 })
 
 describe('millrace prune', () => {
-  it('lists first, deletes only with --yes, and keeps what can be continued', async () => {
+  it('lists first, deletes only with --yes, and keeps runs that can be continued', async () => {
     await using runs = await temporaryRuns()
     for (const name of ['a', 'b']) writeRun({ root: runs.root, name, rollouts })
     writeRun({ root: runs.root, name: 'unfinished', rollouts, end: 'drained' })
@@ -246,7 +246,7 @@ describe('millrace prune', () => {
     expect(existsSync(join(runs.root, 'unfinished'))).toBe(false)
   })
 
-  it('deletes one run by its name, and says why one stays', async () => {
+  it('deletes one run by its name, and reports why one is kept', async () => {
     await using runs = await temporaryRuns()
     for (const name of ['a', 'b']) writeRun({ root: runs.root, name, rollouts })
     writeRun({ root: runs.root, name: 'unfinished', rollouts, end: 'drained' })
@@ -275,7 +275,7 @@ describe('millrace prune', () => {
     expect((await prune(join(runs.root, 'unfinished'), '--unfinished', '--yes')).stdout).toContain('1 run deleted')
   })
 
-  it('refuses a run that is outside of the runs folder, and says how to delete it there', async () => {
+  it('refuses a run outside of the runs folder, and names the command to delete it', async () => {
     await using runs = await temporaryRuns()
     await using disk = await temporaryRuns()
     writeRun({ root: disk.root, name: 'moved', rollouts })

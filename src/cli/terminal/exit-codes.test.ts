@@ -12,24 +12,24 @@ function report(thrown: unknown, debug = false): { code: number; text: string } 
 }
 
 describe('reportError', () => {
-  it('gives a coded error one line and no stack', () => {
+  it('prints a coded error on one line, without a stack', () => {
     const { code, text } = report(new MillraceError('file_not_found', 'no file tasks.jsonl; check the path'))
     expect(code).toBe(1)
     expect(text).toBe('error: no file tasks.jsonl; check the path [file_not_found]\n')
   })
 
-  it.each(['usage', 'config_invalid'] as const)('tells mistakes in the command (%s) apart', (code) => {
+  it.each(['usage', 'config_invalid'] as const)('returns 2 for an error in the command (%s)', (code) => {
     expect(report(new MillraceError(code, 'x')).code).toBe(2)
   })
 
-  it('shows the stack and the cause to whoever asks', () => {
+  it('shows the stack and the cause with --debug', () => {
     const error = new MillraceError('env_load_failed', 'x', { cause: new TypeError('the reason') })
     const { text } = report(error, true)
     expect(text).toContain('exit-codes.test.ts')
     expect(text).toContain('the reason')
   })
 
-  it('owns up to a bug', () => {
+  it('reports an unexpected error as a bug', () => {
     const { code, text } = report(new TypeError('x is not a function'))
     expect(code).toBe(1)
     expect(text).toContain('TypeError: x is not a function')

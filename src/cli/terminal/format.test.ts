@@ -69,7 +69,7 @@ describe('counts', () => {
 })
 
 describe('money and scores', () => {
-  it('have as many digits as say something', () => {
+  it('have only significant digits', () => {
     expect([null, 0, 0.00001, 0.0421, 12.345].map(formatMoney)).toEqual([
       'cost unknown',
       '$0',
@@ -128,7 +128,7 @@ describe('bar', () => {
 })
 
 describe('panel', () => {
-  it('has lines of exactly its width, whatever is in it', () => {
+  it('has lines of exactly its width, for any content', () => {
     const lines = panel({
       sections: [
         { title: 'a very long title that cannot possibly fit into forty columns', lines: ['x'.repeat(100), '日本'] },
@@ -143,7 +143,7 @@ describe('panel', () => {
 })
 
 describe('columns', () => {
-  it('shrinks only the columns that may', () => {
+  it('shrinks only the columns marked as shrinkable', () => {
     const lines = textTable({
       columns: [{ title: 'id' }, { title: 'error', shrinks: true }, { title: 'n', align: 'right' }],
       rows: [['0-0', 'a long explanation of what went wrong', '12']],
@@ -154,7 +154,7 @@ describe('columns', () => {
     expect(lines[1]).toMatch(/^0-0 {2}a long .*… {2}12$/)
   })
 
-  it('leaves out what may be missing, where shrinking is not enough', () => {
+  it('omits optional columns if shrinking is not enough', () => {
     const shown = (width: number) =>
       textTable({
         columns: [
@@ -176,20 +176,20 @@ describe('columns', () => {
 })
 
 describe('printable', () => {
-  it('takes the terminal away from what others wrote', () => {
+  it('removes control codes', () => {
     expect(printable('a\u001b[2Jb\u001b]0;title\u0007c\r\nd\te\u0007')).toBe('abc\nd\te�')
     expect(printableLine(' a\n\n b ')).toBe('a b')
   })
 })
 
 describe('shellQuote', () => {
-  it('quotes what a shell would read otherwise', () => {
+  it('quotes characters with a meaning for the shell', () => {
     expect(shellQuote(['eval', './a b.ts', '--env.x="5"', "it's"])).toBe(`eval './a b.ts' '--env.x="5"' 'it'\\''s'`)
   })
 })
 
 describe('wantsColor', () => {
-  it('honours the terminal, NO_COLOR and FORCE_COLOR', () => {
+  it('follows the terminal, NO_COLOR and FORCE_COLOR', () => {
     expect(wantsColor(true, {})).toBe(true)
     expect(wantsColor(false, {})).toBe(false)
     expect(wantsColor(true, { NO_COLOR: '1' })).toBe(false)
@@ -231,7 +231,7 @@ describe('parseDurationMs', () => {
     expect(parseDurationMs(text)).toBe(ms)
   })
 
-  it.each(['', 'soon', '5 m', '-5s', '5w', '1h30'])('"%s" is none', (text) => {
+  it.each(['', 'soon', '5 m', '-5s', '5w', '1h30'])('"%s" is not a duration', (text) => {
     expect(parseDurationMs(text)).toBeUndefined()
   })
 })

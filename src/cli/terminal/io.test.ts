@@ -4,7 +4,7 @@ import { delimiter, join } from 'node:path'
 import { expect, test } from 'vitest'
 import { programName } from './io.ts'
 
-test('the program is called by its name where that is on the PATH to stay, and through npx elsewhere', async () => {
+test('the program is shown by its name if that is on the PATH, otherwise with npx', async () => {
   await using folder = await mkdtempDisposable(join(tmpdir(), 'millrace-program-'))
   const PATH = ['', join(folder.path, 'none'), folder.path].join(delimiter)
   expect(programName({})).toBe('npx millrace')

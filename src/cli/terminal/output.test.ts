@@ -5,7 +5,7 @@ import { UserCodeOutput, Output, DelayedProgress } from './output.ts'
 
 const failing = (code: string) => Object.assign(new Error(`write ${code}`), { code })
 
-test('a terminal that was closed is written to no more, and stops nobody', () => {
+test('a closed terminal gets no further output and stops no command', () => {
   const stream = new FakeStream({ columns: 80 })
   using output = new Output(stream, {})
   void output.line('before')
@@ -15,7 +15,7 @@ test('a terminal that was closed is written to no more, and stops nobody', () =>
   expect(output.readerGone.aborted).toBe(false)
 })
 
-test('a reader that left is written to no more, and whoever writes hears of it', () => {
+test('a closed pipe gets no further output, and the writer is notified', () => {
   const stream = new FakeStream()
   using output = new Output(stream, {})
   stream.emit('error', failing('EPIPE'))
@@ -31,8 +31,8 @@ test('a file that cannot be written is an error', () => {
   expect(() => output.line('after')).toThrow('EIO')
 })
 
-describe('ForeignOutput', () => {
-  it('takes whole lines that others write, and leaves the command its stream', async () => {
+describe('UserCodeOutput', () => {
+  it('collects whole lines of user code, and leaves the stream to the command', async () => {
     const { stdout, stderr, ...parts } = fakeProcess()
     using io = openIo({ ...parts, stdout, stderr })
     const lines: string[] = []
@@ -53,7 +53,7 @@ describe('ForeignOutput', () => {
     expect(stderr.text).toBe('not diverted\n')
   })
 
-  it('holds no more than so much of a line that never ends', () => {
+  it('limits the length of a line without an end', () => {
     const { stdout, ...parts } = fakeProcess()
     using io = openIo({ ...parts, stdout })
     const lines: string[] = []
@@ -76,14 +76,14 @@ function shownAfter(ms: number, stream: FakeStream): string {
   return stream.text
 }
 
-describe('SlowProgress', () => {
-  it('shows itself on a terminal once it takes long, and is gone at the end', () => {
+describe('DelayedProgress', () => {
+  it('appears on a terminal after a delay, and is removed at the end', () => {
     const text = shownAfter(2100, new FakeStream({ columns: 80 }))
     expect(text).toContain('reading results: 256…')
     expect(text.endsWith('\r\u001b[K')).toBe(true)
   })
 
-  it('shows nothing of what is quick, and nothing where there is no terminal', () => {
+  it('shows nothing for quick work, or without a terminal', () => {
     expect(shownAfter(100, new FakeStream({ columns: 80 }))).toBe('')
     expect(shownAfter(60_000, new FakeStream())).toBe('')
   })

@@ -18,7 +18,7 @@ test.each([
   expect(interrupts.exitCode).toBe(exitCode)
 })
 
-test('a terminal that is closed says so more than once, and means one thing', () => {
+test('repeated hangups of a closed terminal count as one', () => {
   const events = new EventEmitter()
   const said: string[] = []
   using _interrupts = new Interrupts(events, { drain: () => said.push('drain'), stop: () => said.push('stop') })

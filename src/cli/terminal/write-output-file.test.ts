@@ -11,7 +11,7 @@ async function* lines(count: number, failure?: Error): AsyncGenerator<string> {
   if (failure) throw failure
 }
 
-test('what fails halfway leaves what was there, and nothing that looks whole', async () => {
+test('a failed write keeps the old file and leaves no partial one', async () => {
   await using folder = await mkdtempDisposable(join(tmpdir(), 'millrace-output-'))
   const output = { name: 'out.jsonl', flag: '-o', cwd: folder.path }
   const failure = new MillraceError('store_failed', 'a page is gone')
@@ -23,7 +23,7 @@ test('what fails halfway leaves what was there, and nothing that looks whole', a
   expect(await readdir(folder.path)).toEqual(['out.jsonl'])
 })
 
-test('a link to what is not there yet stays one, and leads to it then', async () => {
+test('a dangling link is kept, and its target is created', async () => {
   await using folder = await mkdtempDisposable(join(tmpdir(), 'millrace-output-'))
   await mkdir(join(folder.path, 'days', 'monday'), { recursive: true })
   await symlink('days/monday', join(folder.path, 'today'))
@@ -42,7 +42,7 @@ test('a link to what is not there yet stays one, and leads to it then', async ()
   expect(await readlink(join(folder.path, 'ring.jsonl'))).toBe('ring.jsonl')
 })
 
-test('a link stays one, and what it leads to is replaced', async () => {
+test('a link is kept, and its target is replaced', async () => {
   await using folder = await mkdtempDisposable(join(tmpdir(), 'millrace-output-'))
   await writeFile(join(folder.path, 'kept.jsonl'), 'yesterday')
   await symlink('kept.jsonl', join(folder.path, 'latest.jsonl'))

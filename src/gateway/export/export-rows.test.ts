@@ -43,7 +43,7 @@ async function mergedRows(session: RandomSession, more: Partial<RowOptions> = {}
 const unrolled = (runs: readonly VersionRun[]): (string | null)[] =>
   runs.flatMap(({ version, count }) => Array.from({ length: count }, () => version))
 
-test('interactions are what a naive reading of the tree finds, in sessions of every kind', async () => {
+test('interaction rows equal those of a naive reading, for sessions of every kind', async () => {
   for (const seed of seeds) {
     const session = randomSession({ seed, gaps: seed % 4 === 0 })
     const discount = [1, 0.9, 0][seed % 3] ?? 1
@@ -82,7 +82,7 @@ test('interactions are what a naive reading of the tree finds, in sessions of ev
   }
 })
 
-test('merged rows hold every branch exactly, and train each sampled token once', async () => {
+test('merged rows hold every branch, and train each sampled token once', async () => {
   const reasons = { prompt: 0, reply: 0, none: 0, shared: 0 }
   for (const seed of seeds) {
     const session = randomSession({ seed, gaps: seed % 5 === 0 })
@@ -144,7 +144,7 @@ function checkSplit(session: RandomSession, naive: NaiveRows, row: MergedRow): v
   expect(within).toBe(token < (before?.tokens?.promptIds?.length ?? 0) ? 'prompt' : 'reply')
 }
 
-test('lost samples are shown on request, and never trained on', async () => {
+test('lost samples are shown on request and never trained on', async () => {
   let shown = 0
   for (const seed of seeds) {
     const session = randomSession({ seed })
@@ -190,7 +190,7 @@ test('a session without a complete reply is reported, not exported', async () =>
   expect(await Array.fromAsync(merged)).toMatchObject([{ kind: 'empty', sealed: true, reward: null, lost }])
 })
 
-test('so is one of which no reply can be trained on', async () => {
+test('a session without a trainable reply is reported, not exported', async () => {
   const { nodes } = randomSession({ seed: 2, samples: 12 })
   const bare = nodes.map(({ tokens: _lacking, ...node }) => node)
   const rewards = [{ node: null, value: 0, at: 1 }]
@@ -203,7 +203,7 @@ test('so is one of which no reply can be trained on', async () => {
   expect(found.withoutTokens).toBeGreaterThan(0)
 })
 
-test('a reply without tokens has null arrays, is counted, and is refused in merged rows unless skipped', async () => {
+test('a reply without tokens has null arrays, is counted, and is refused in merged rows', async () => {
   const session = randomSession({ seed: 8, samples: 30, gaps: true })
   const complete = session.nodes.filter(({ call }) => call)
   const gaps = complete.filter(({ tokens }) => !tokens)
@@ -231,7 +231,7 @@ function singleReply() {
   throw new Error('no seed gives one')
 }
 
-test('no ids for a reply that had some, and log-probabilities for only some of them, count as missing', async () => {
+test('incomplete token ids or log-probabilities count as missing', async () => {
   const { session, reply } = singleReply()
   const { tokens } = reply
   const withTokens = (changed: Partial<typeof tokens>): RandomSession => {
@@ -250,7 +250,7 @@ test('no ids for a reply that had some, and log-probabilities for only some of t
   await expect(mergedRows(some)).rejects.toThrow(expect.objectContaining({ code: 'usage' }))
 })
 
-test('a token whose log-probability is not known is in its row, and not trained', async () => {
+test('a token with an unknown log-probability is in its row but not trained', async () => {
   const { session, reply } = singleReply()
   const logprobs = reply.tokens.logprobs.slice()
   logprobs[1] = Number.NaN

@@ -56,7 +56,7 @@ function turnsOf(sessions: readonly RandomSession[]): { readonly laterTurns: num
   return { laterTurns: total('laterTurns'), driftedTurns: total('driftedTurns') }
 }
 
-test.each(['interactions', 'merged'] as const)('%s are the same in both formats, row by row', async (rows) => {
+test.each(['interactions', 'merged'] as const)('%s are equal in both formats, row by row', async (rows) => {
   using run = stored(many)
   const options = { rows, include: 'discarded', discount: 0.9 } as const
   const fromJson = readJsonRows(await exported(run.reader, options))
@@ -79,7 +79,7 @@ test.each(['interactions', 'merged'] as const)('%s are the same in both formats,
   expect(sessionsOf(fromJson)).toEqual(many.map(({ session }) => session.id))
 })
 
-test('the arrays of the binary form are those that were recorded, bit for bit', async () => {
+test('the arrays of the binary format equal the recorded ones, bit for bit', async () => {
   using run = stored(many)
   const rows = readBinaryRows(await exported(run.reader, { format: 'binary' }))
   const nodes = new Map(many.map(({ session, nodes: recorded }) => [session.id, recorded]))
@@ -93,14 +93,14 @@ test('the arrays of the binary form are those that were recorded, bit for bit', 
   expect(compared).toBeGreaterThan(200)
 })
 
-test('a file of rows may be a file after another one', async () => {
+test('concatenated binary files can be read', async () => {
   using run = stored(many.slice(0, 12))
   const file = await exported(run.reader, { format: 'binary' })
   const twice = readBinaryRows(Buffer.concat([file, file]))
   expect(twice).toEqual([...readBinaryRows(file), ...readBinaryRows(file)])
 })
 
-test('one session, one group, one tenant', async () => {
+test('an export may be of one session, one group or one tenant', async () => {
   using run = stored(many)
   const chosen = async (options: Partial<ExportSessionsOptions>) =>
     sessionsOf(readJsonRows(await exported(run.reader, options)))
@@ -114,7 +114,7 @@ test('one session, one group, one tenant', async () => {
   )
 })
 
-test('what is not there, or is not theirs, is refused before the first byte', async () => {
+test('an unknown session, or one of another tenant, is refused before the first byte', async () => {
   using run = stored(many)
   const refused = { code: 'session_not_found', data: { status: 404 } }
   await expect(exported(run.reader, { session: 'nobody' })).rejects.toMatchObject(refused)
@@ -125,7 +125,7 @@ test('what is not there, or is not theirs, is refused before the first byte', as
   await expect(exported(run.reader, { discount: Number.NaN })).rejects.toMatchObject({ code: 'usage' })
 })
 
-test('a run without sessions is an end and nothing else', async () => {
+test('the export of a run without sessions has only an end row', async () => {
   using run = stored([])
   expect(readJsonRows(await exported(run.reader, {}))).toEqual([
     {
@@ -142,7 +142,7 @@ test('a run without sessions is an end and nothing else', async () => {
   ])
 })
 
-test('training rows of a session with a gap are refused before the first byte, unless it is skipped', async () => {
+test('training rows of a session with a gap are refused at the start, unless it is skipped', async () => {
   const gap = Array.from({ length: 20 }, (_, index) => randomSession({ seed: 100 + index, gaps: true }))
   using run = stored([...many, ...gap])
   const chunks = exportSessions(run.reader, { rows: 'merged', format: 'jsonl' })
@@ -161,7 +161,7 @@ test.each([
   ['meta', "UPDATE node SET meta = '{'"],
   ['prompts', "UPDATE node SET prompt_ids = x'000000'"],
   ['tokens', "UPDATE node SET ids = 'blob:0000', logprobs = 'blob:0000'"],
-])('a session whose %s cannot be read is named, and the others are there', async (_what, damage) => {
+])('a session with unreadable %s is named, and the other sessions are exported', async (_what, damage) => {
   using run = stored(many)
   const whole = { interactions: await exported(run.reader, {}), merged: await exported(run.reader, { rows: 'merged' }) }
   using database = new DatabaseSync(join(run.path, runFiles.database))
@@ -184,7 +184,7 @@ test.each([
   await expect(exported(run.reader, { session: 'session-7' })).rejects.toMatchObject({ code: 'store_failed' })
 })
 
-test('a session that lost a message is never made into rows, whichever it lost', async () => {
+test('a session with any lost message gives no rows', async () => {
   const sessions = Array.from({ length: 6 }, (_, seed) => randomSession({ seed, samples: 4 }))
   using run = stored(sessions)
   using database = new DatabaseSync(join(run.path, runFiles.database))
@@ -211,7 +211,7 @@ test.each([
   ['message', "UPDATE node SET message = 'blob:0000' WHERE rollout = 'session-7' AND sampled = 1"],
   ['tokens', "UPDATE node SET ids = 'blob:0000', logprobs = 'blob:0000' WHERE rollout = 'session-7' AND sampled = 1"],
   ['data', "UPDATE session SET data = 'blob:0000' WHERE id = 'session-7'"],
-])('a session is not called damaged because its %s cannot be got just now', async (_what, outOfLine) => {
+])('a session is not reported as damaged if its %s is temporarily unavailable', async (_what, outOfLine) => {
   using run = stored(many)
   using database = new DatabaseSync(join(run.path, runFiles.database))
   database.exec(outOfLine)
@@ -222,7 +222,7 @@ test.each([
   expect(damaged).toEqual([])
 })
 
-test('a session whose start lies on a damaged page is named, and the others are there', async () => {
+test('a session whose start is on a damaged page is named, and the others are exported', async () => {
   const noted = Array.from(many.slice(0, 20), (each, index) => {
     // In line, and longer than a page.
     const metadata = { notes: index === 7 ? 'x'.repeat(40_000) : '' }
@@ -238,7 +238,7 @@ test('a session whose start lies on a damaged page is named, and the others are 
   expect(found.filter(others)).toEqual(whole.filter(others))
 })
 
-test('sessions whose rewards lie on a damaged page are named, and the others are there', async () => {
+test('sessions whose rewards are on a damaged page are named, and the others are exported', async () => {
   const rewarded = Array.from({ length: 600 }, (_, seed) => {
     const rewards = [{ node: null, value: seed, at: 1 }]
     return { ...randomSession({ seed, samples: 1 }), rewards }
@@ -256,7 +256,7 @@ test('sessions whose rewards lie on a damaged page are named, and the others are
   expect(found.at(-1)).toMatchObject({ kind: 'end', sessions: rewarded.length, damagedSessions: damaged.length })
 })
 
-test('chunks are of a handy size, others get their turn meanwhile, and a reader may leave', async () => {
+test('chunks have a limited size, the event loop is not blocked, and a reader may stop', async () => {
   const long = Array.from({ length: 300 }, (_, seed) => randomSession({ seed, samples: 12 }))
   using run = stored(long)
   let turns = 0

@@ -3,7 +3,7 @@ import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import { openTokenGateway, rowsOf } from '../../../test/support/gateway/token-gateway.ts'
 
-test('rows say how each reply was sampled, whatever API it was asked in', async () => {
+test('rows give the sampling of each reply, whatever API was used', async () => {
   await using gateway = await openTokenGateway()
   const { open } = gateway
   const { caller } = await open.session()

@@ -70,7 +70,7 @@ test("a title generator's reply is a side call: it does not get the session's re
   }
 })
 
-test('the main tree can be the first one, or all', async () => {
+test('the main tree can be the first tree, or all trees', async () => {
   await using gateway = await openTokenGateway()
   const { open } = gateway
   const { id, caller } = await open.session()
@@ -90,7 +90,7 @@ test('the main tree can be the first one, or all', async () => {
   ])
 })
 
-test('the longest tree has the most turns in a row, not the most requests; among equals the most tokens', async () => {
+test('the longest tree has the most turns in a row; a tie goes to the most tokens', async () => {
   await using gateway = await openTokenGateway()
   const { open } = gateway
   const { caller } = await open.session()
@@ -116,7 +116,7 @@ test('the longest tree has the most turns in a row, not the most requests; among
   ])
 })
 
-test('a fork in the main tree gets the reward, in every branch', async () => {
+test('a fork in the main tree gets the reward in every branch', async () => {
   await using gateway = await openTokenGateway()
   const { open } = gateway
   const { id, caller } = await open.session()
@@ -133,7 +133,7 @@ test('a fork in the main tree gets the reward, in every branch', async () => {
   ])
 })
 
-test('a new tree that begins like the main one belongs to it: a history was summarised', async () => {
+test('a tree that begins like the main one belongs to it, as after a summary', async () => {
   await using gateway = await openTokenGateway()
   const { open } = gateway
   const { id, caller } = await open.session()
@@ -152,7 +152,7 @@ test('a new tree that begins like the main one belongs to it: a history was summ
   ])
 })
 
-test('without a system prompt and functions nothing tells trees apart, and only the longest is main', async () => {
+test('without system prompt and functions, only the longest tree is the main one', async () => {
   await using gateway = await openTokenGateway()
   const { open } = gateway
   const { caller } = await open.session()
@@ -165,7 +165,7 @@ test('without a system prompt and functions nothing tells trees apart, and only 
   ])
 })
 
-test('a reward that a reply was given stays with it, wherever it is', async () => {
+test('a reward of a single reply stays with it in any tree', async () => {
   await using gateway = await openTokenGateway()
   const { open } = gateway
   const { id, caller } = await open.session()
@@ -181,7 +181,7 @@ test('a reward that a reply was given stays with it, wherever it is', async () =
   ])
 })
 
-test('side calls without tokens do not keep the main tree from being made into training rows', async () => {
+test('side calls without tokens do not prevent training rows of the main tree', async () => {
   await using gateway = await openTokenGateway()
   const { open } = gateway
   const { caller } = await open.session()
@@ -197,7 +197,7 @@ test('side calls without tokens do not keep the main tree from being made into t
   })
 })
 
-test('a session of whose main tree nothing can be trained is empty, with its reward, beside the rows of side calls', async () => {
+test('a session whose main tree cannot be trained is empty, beside the rows of its side calls', async () => {
   await using gateway = await openTokenGateway()
   const { open } = gateway
   const { id, caller } = await open.session()
@@ -211,7 +211,7 @@ test('a session of whose main tree nothing can be trained is empty, with its rew
   ])
 })
 
-test('a lost reply belongs to its tree, too', async () => {
+test('a lost reply belongs to its own tree', async () => {
   await using gateway = await openTokenGateway()
   const { open } = gateway
   const { caller } = await open.session()
@@ -225,7 +225,7 @@ test('a lost reply belongs to its tree, too', async () => {
   expect(await repliesOf(open, { include: 'discarded', trees: 'main' })).toHaveLength(2)
 })
 
-test.each(['interactions', 'merged'] as const)('turns that drift are counted in the last row of %s', async (rows) => {
+test.each(['interactions', 'merged'] as const)('drifted turns are counted in the last row of %s', async (rows) => {
   await using gateway = await openTokenGateway()
   const { open } = gateway
   const { caller } = await open.session()

@@ -17,7 +17,7 @@ const event = (data: string, isEnd = false): ReplyEvent => ({
 
 const finish = '{"choices":[{"index":0,"finish_reason":"stop"}]}'
 
-test('no client is told of an end before there is one', () => {
+test('the client gets the end of a stream only when the reply is complete', () => {
   const stream = new PassedStream('chat', undefined)
   expect(stream.event(event('{"choices":[]}'))).toBe('data: {"choices":[]}\n\n')
   // A server that stops sending says this, too, whether or not its reply was complete.
@@ -26,12 +26,12 @@ test('no client is told of an end before there is one', () => {
   expect(stream.end()).toBe(`data: ${finish}\n\ndata: [DONE]\n\n`)
 })
 
-test('an event that was written over several lines is one line', () => {
+test('an event written over several lines is sent on one line', () => {
   const stream = new PassedStream('chat', undefined)
   expect(stream.event(event('{"choices":\n[]\r}'))).toBe('data: {"choices":[]}\n\n')
 })
 
-test('a type that is no name does not become a line of its own', () => {
+test('a type that is not an event name is not sent as one', () => {
   const stream = new PassedStream('responses', undefined)
   const odd = '{"type":"a\\ndata: {}"}'
   expect(stream.event(event(odd))).toBe(`data: ${odd}\n\n`)
@@ -43,7 +43,7 @@ test('a type that is no name does not become a line of its own', () => {
 test.each([
   ['on the loop', 1_500],
   ['from a thread', 30_000],
-])('a reply whose tokens are recorded comes as its backend wrote it, but for them: read %s', async (_where, count) => {
+])('a recorded reply reaches the client unchanged except for its tokens: read %s', async (_where, count) => {
   const ids = Array.from({ length: count }, (_, index) => index)
   const before = '{ "id":"chatcmpl-1", "choices":[{"index":0, "message":{"role":"assistant","content":"h\\u00e9"},'
   const after =
@@ -87,7 +87,7 @@ const reply = {
   sglext: { routed_experts: '' },
 }
 
-test('what only the record needs is taken out of what a client sees', () => {
+test('fields that only the record needs are removed for the client', () => {
   expect(viewFor(chunk)).toEqual({
     id: 'chatcmpl-1',
     choices: [{ index: 0, delta: { content: 'a' }, logprobs: null }],
@@ -102,7 +102,7 @@ test('what only the record needs is taken out of what a client sees', () => {
   expect(asksForTokens(requestWith())).toBe(false)
 })
 
-test('what the client asked for stays, in the words of each engine', () => {
+test('fields that the client requested stay, for each engine', () => {
   const usage = { stream_options: { include_usage: true } }
   expect(viewFor(chunk, { ...usage, logprobs: true, return_token_ids: true })).toEqual(chunk)
   const { sgl_ext: _left, ...kept } = sglang
@@ -114,14 +114,14 @@ test('what the client asked for stays, in the words of each engine', () => {
   }
 })
 
-test('a reply in which nothing is hidden is itself, so that its client gets it as it was written', () => {
+test('a reply without hidden fields is passed on as the same object', () => {
   const plain = { id: 'r', choices: [{ index: 0, message: {}, logprobs: null }], usage: {} }
   expect(viewFor(plain, { stream: false })).toBe(plain)
   expect(viewFor(reply, { stream: false })).not.toBe(reply)
   expect(viewFor({ ...plain, sglext: {} }, { stream: false })).toEqual(plain)
 })
 
-test('a chunk that only says the usage is not for a client that did not ask', () => {
+test('a usage chunk is sent only to a client that requested usage', () => {
   const last = { id: 'chatcmpl-1', choices: [], usage: { prompt_tokens: 1 } }
   expect(viewFor(last)).toBeUndefined()
   expect(viewFor(last, { stream_options: { include_usage: true } })).toEqual(last)
@@ -144,11 +144,11 @@ const generated = {
 
 const seenOfGenerated = (fields: JsonObject) => generateView(generateServer.read({ text: 'x', ...fields }))(generated)
 
-test('what only the record needs is taken out of what a client sees', () => {
+test('fields that only the record needs are removed from generate replies', () => {
   expect(seenOfGenerated({})).toEqual({ text: 'a', output_ids: [1], meta_info: { id: 'r' } })
 })
 
-test('what the client asked for stays', () => {
+test('fields that the client requested stay in generate replies', () => {
   const all = { return_logprob: true, return_prompt_token_ids: true, return_routed_experts: true }
   // The generated itself, so that its client gets it as it was written.
   expect(seenOfGenerated(all)).toBe(generated)
@@ -178,7 +178,7 @@ beforeAll(async () => {
 })
 afterAll(() => opened.disposeAsync())
 
-test.each(asked)('the simulator in process says of tokens what it says over HTTP: %j', async (fields) => {
+test.each(asked)('the simulator gives the same tokens in process and over HTTP: %j', async (fields) => {
   const said: unknown[] = []
   for (const gateway of gateways) {
     const { id, caller } = await gateway.session()

@@ -18,7 +18,7 @@ test.each([
   ['chat', { messages: [{ role: 'user', content: 'hi' }], verbosity: 'medium', logit_bias: {} }],
   ['responses', { input: 'hi', text: { verbosity: 'medium' } }],
 ] as const)(
-  'labels of a %s request are said in Messages, or left out; what nobody knows goes along',
+  'labels of a %s request are translated to Messages or left out; unknown fields are sent',
   async (api, asked) => {
     await using gateway = await over()
     const { caller } = await gateway.open.session()
@@ -50,7 +50,7 @@ test.each([
   ['chat', { messages: [{ role: 'user', content: 'hi' }], logit_bias: { 7: 1 } }, 'logit_bias'],
   ['responses', { input: 'hi', text: { verbosity: 'high' } }, 'text.verbosity'],
 ] as const)(
-  'what a %s request asks of the reply and Messages cannot say is refused by name: %j',
+  'a field of a %s request that Messages does not support is refused by name: %j',
   async (api, asked, names) => {
     await using gateway = await over()
     const { caller } = await gateway.open.session()

@@ -11,7 +11,7 @@ import { IncomingRequest, parsedMembers } from './incoming-request.ts'
 
 const waitRules = { beatMs: 1000, end: undefined }
 
-test('a model that throws before it has begun fails the request, and nothing waits for it', async () => {
+test('a model that throws at the start fails the request, and no caller keeps waiting', async () => {
   const client = new RecordingClient()
   const interaction = new LiveRequest({ upstream: upstreamTo(throwing, client), client, waitRules })
   expect(await interaction.start()).toMatchObject({
@@ -24,7 +24,7 @@ test('a model that throws before it has begun fails the request, and nothing wai
   expect(interaction.signal.aborted).toBe(false)
 })
 
-test('a request that cannot be recorded is given up at the backend, and its client is told', async () => {
+test('a request that cannot be recorded is cancelled at the backend, with an error for the client', async () => {
   const client = new RecordingClient()
   const record = (): never => {
     throw new Error('no room in the tree')
@@ -38,10 +38,10 @@ test('a request that cannot be recorded is given up at the backend, and its clie
   expect(client).toMatchObject({ isEnded: true, status: 500 })
 })
 
-describe('a client that joins a request and wants a stream', () => {
+describe('a client that joins a request as a stream', () => {
   beforeEach(fakeIntervals)
 
-  test('is sent signs of life until the reply, and none after it', async () => {
+  test('gets heartbeats until the reply, and none after it', async () => {
     const { interaction, reply, join } = answeredLater()
     const { client, end } = join()
     vi.advanceTimersByTime(3000)
@@ -57,7 +57,7 @@ describe('a client that joins a request and wants a stream', () => {
     expect(vi.getTimerCount()).toBe(0)
   })
 
-  test('leaves no timer behind when it goes away, and the others get the reply', async () => {
+  test('leaves no timer when it disconnects, and the others get the reply', async () => {
     const { interaction, reply, join, client: first } = answeredLater()
     const gone = join()
     const patient = join()
@@ -73,10 +73,10 @@ describe('a client that joins a request and wants a stream', () => {
   })
 })
 
-describe('a client whose stream is asked for whole', () => {
+describe('a client whose stream is requested as a whole reply', () => {
   beforeEach(fakeIntervals)
 
-  test('is sent signs of life until the reply, and leaves no timer behind', async () => {
+  test('gets heartbeats until the reply, and leaves no timer', async () => {
     const { interaction, client, reply } = askedWhole()
     vi.advanceTimersByTime(2000)
     expect(client.text).toBe(': on its way\n\n'.repeat(2))
@@ -86,7 +86,7 @@ describe('a client whose stream is asked for whole', () => {
     expect(vi.getTimerCount()).toBe(0)
   })
 
-  test('is sent none once the backend is asked for a stream instead', async () => {
+  test('gets no heartbeats once the backend is asked for a stream', async () => {
     const { interaction, client, reply, isAskedAgain } = askedWhole()
     const error = new MillraceError('model_rejected', 'return_token_ids is unknown')
     reply({ status: 'failed', error, model: 'm', backend: 'b', tries: 1, ms: 0, waitMs: 0 })
@@ -125,7 +125,7 @@ function askedWhole() {
   return { interaction, client, reply, isAskedAgain: asked.promise }
 }
 
-test('a client that joins a request and wants a whole reply is sent nothing before it', async () => {
+test('a client that joins a request for a whole reply gets nothing before the reply', async () => {
   using _timers = { [Symbol.dispose]: fakeIntervals() }
   const { reply, join } = answeredLater()
   const { client, end } = join({ stream: false })
@@ -135,7 +135,7 @@ test('a client that joins a request and wants a whole reply is sent nothing befo
   expect(client.document).toMatchObject({ object: 'chat.completion' })
 })
 
-test('a request is given up when the last of its clients leaves, whoever that is, and not before', async () => {
+test('a request is cancelled only when the last of its clients leaves', async () => {
   const { interaction, client: first, join } = answeredLater()
   const [second, third] = [join(), join()]
   first.leave()

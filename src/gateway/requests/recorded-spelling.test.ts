@@ -29,7 +29,7 @@ function sentFor(text: string, fields: JsonObject): string {
   return upstreamBody({ bytes: Buffer.from(text), members }, fields).toString()
 }
 
-test.each(bodies)('%s: the backend gets the same body with our fields', (_, text) => {
+test.each(bodies)('%s: the backend gets the same body with our fields added', (_, text) => {
   const body = JSON.parse(text) as JsonObject
   const fields = { model: 'served "name"', logprobs: true, stream_options: { include_usage: true } }
   const sent = sentFor(text, fields)
@@ -39,7 +39,7 @@ test.each(bodies)('%s: the backend gets the same body with our fields', (_, text
   expect(sent.split('"logprobs":').length).toBe(2)
 })
 
-test('what contradicts us is left out, and all else stays as it was written', () => {
+test('conflicting fields are removed, and the others stay as written', () => {
   const tools = '[ {"parameters":{"default":1.0,"model":9223372036854775807}} ]'
   expect(
     sentFor(`{"model":"m", "logprobs":false, "tools":${tools},"seed":1e400}`, { model: 'n', logprobs: true }),
@@ -47,7 +47,7 @@ test('what contradicts us is left out, and all else stays as it was written', ()
   expect(sentFor('{"model":"m","text":"1.0"}', { model: undefined })).toBe('{"text":"1.0"}')
 })
 
-test('messages that were read before are sent all the same', () => {
+test('messages that were read earlier are sent unchanged', () => {
   const text =
     '{"model":"m","logprobs":false,"messages":[{"role":"user","content":"one"},{"role":"user","content":"two"}]}'
   const whole = JSON.parse(text) as JsonObject
@@ -59,7 +59,7 @@ test('messages that were read before are sent all the same', () => {
   }
 })
 
-test('a long conversation is not written anew', () => {
+test('a long conversation is not serialised again', () => {
   const messages = `"messages":[{"role":"user",  "content":"${'x'.repeat(1000)}"}]`
   const text = `{"model":"m",  ${messages}}`
   expect(sentFor(text, { model: 'n', logprobs: true })).toBe(`{${messages},"model":"n","logprobs":true}`)
@@ -120,7 +120,7 @@ const situations: [string, OpenGatewayOptions['bounds']][] = [
   ['with the calls in the store only', { maxRemembered: 0 }],
 ]
 
-test.each(situations)('a backend is sent the recorded spelling each time, %s', async (_, bounds) => {
+test.each(situations)('the backend gets the recorded arguments each time, %s', async (_, bounds) => {
   await using backend = await Caller.start()
   await using gateway = await backend.open({ bounds: bounds ?? {} })
   const { id, caller } = await gateway.session()
@@ -177,7 +177,7 @@ const clientBodies: [ApiName, string, string][] = [
   ],
 ]
 
-test.each(clientBodies)('a body of %s keeps all its bytes but those of the arguments', (api, body, expected) => {
+test.each(clientBodies)('a body of %s keeps all its bytes except the arguments', (api, body, expected) => {
   expect(bodyInRecordedSpelling(Buffer.from(body), api, spellings).toString()).toBe(expected)
 })
 
@@ -185,6 +185,6 @@ test.each([
   ['has another number of calls', '{"messages":[{"tool_calls":[{"function":{"arguments":"{}"}}]}]}'],
   ['has no list', '{"messages":"none"}'],
   ['cannot be walked over', '{"messages":[{"tool_calls":[{"function":{"arguments":"{}"}},}]}'],
-])('a body that %s stays as it is', (_, body) => {
+])('a body that %s is not changed', (_, body) => {
   expect(bodyInRecordedSpelling(Buffer.from(body), 'chat', spellings).toString()).toBe(body)
 })

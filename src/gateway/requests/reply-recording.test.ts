@@ -92,7 +92,7 @@ async function record(
   await gateway.store.journal.durable()
 }
 
-test.each(cases)('the store, the alarm and the rows agree: $name', async ({ tokens, output, isComplete }) => {
+test.each(cases)('store, alarm and export agree: $name', async ({ tokens, output, isComplete }) => {
   const { id } = await gateway.session()
   const call = callOf('captured', output, !isComplete)
   await record(id, [{ call, ...(tokens && { tokens }) }])
@@ -106,7 +106,7 @@ test.each(cases)('the store, the alarm and the rows agree: $name', async ({ toke
   else await expect(merged).rejects.toMatchObject({ code: expect.any(String) as string })
 })
 
-test('an alarm is for what was asked for then, whatever would be asked for now', async () => {
+test('an alarm depends on the configuration when the reply was recorded', async () => {
   const { id } = await gateway.session()
   await record(id, [{ call: callOf('captured', 2, false) }])
   expect((await gateway.gateway.session(admin, id)).alarms).toEqual([])
@@ -118,7 +118,7 @@ test('an alarm is for what was asked for then, whatever would be asked for now',
 test.each([
   ['captured', ['tokens_missing']],
   ['plain', []],
-])('a reply of the model %s without tokens raises %j, when it came and when it is read back', async (model, alarms) => {
+])('a %s reply without tokens raises the alarms %j, live and when read back', async (model, alarms) => {
   await using server = await ScriptedServer.start((response) => sendJson(response, chatReply('Hello')))
   await using asking = await open(server.url)
   const { id, caller } = await asking.session()

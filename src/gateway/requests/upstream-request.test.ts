@@ -11,13 +11,13 @@ const user = (content: string): Message => ({ role: 'user', content })
 const assistant = (content: string): Message => ({ role: 'assistant', content })
 const tool = (content: string): Message => ({ role: 'tool', tool_call_id: 'c', content })
 
-test('a conversation that templates accept stays the same list', () => {
+test('a conversation that fits chat templates is returned unchanged', () => {
   const said = [system('s'), user('u'), assistant('a'), tool('t'), user('v')]
   expect(templateRoles(said)).toBe(said)
   expect(templateRoles([])).toEqual([])
 })
 
-test('instructions at the beginning are one system message', () => {
+test('instructions at the beginning become one system message', () => {
   expect(templateRoles([developer('a'), user('u')])).toEqual([system('a'), user('u')])
   expect(templateRoles([system('a'), developer('b'), system('c'), user('u')])).toEqual([
     system('a\n\nb\n\nc'),
@@ -25,7 +25,7 @@ test('instructions at the beginning are one system message', () => {
   ])
 })
 
-test('later instructions are part of the turn of the user', () => {
+test('later instructions become part of the user turn', () => {
   expect(templateRoles([user('u'), system('s'), assistant('a'), tool('t'), developer('d'), assistant('b')])).toEqual([
     user('u\n\ns'),
     assistant('a'),
@@ -35,12 +35,12 @@ test('later instructions are part of the turn of the user', () => {
   ])
 })
 
-test('user messages in a row are one, unless a speaker is named', () => {
+test('consecutive user messages become one, unless a speaker is named', () => {
   const named: Message = { role: 'user', name: 'Ada', content: 'n' }
   expect(templateRoles([user('u'), user('v'), named, user('w')])).toEqual([user('u\n\nv'), named, user('w')])
 })
 
-test('texts become one text, and images stay in place', () => {
+test('text parts become one text, and images stay in place', () => {
   const text = { type: 'text', text: 'a' } as const
   const image = { type: 'image_url', image_url: { url: 'https://x.example/i.png' } } as const
   expect(templateRoles([{ role: 'user', content: [text, text] }, system('s')])).toEqual([user('a\n\na\n\ns')])
@@ -49,7 +49,7 @@ test('texts become one text, and images stay in place', () => {
   ])
 })
 
-test('the beginning of a conversation stays the same when it goes on', () => {
+test('the beginning of a conversation does not change when it continues', () => {
   const begun = [developer('a'), system('b'), user('u'), system('c')]
   const next = [...begun, assistant('x'), tool('t'), system('d'), user('v'), assistant('y'), user('w')]
   const before = templateRoles(begun)
@@ -59,7 +59,7 @@ test('the beginning of a conversation stays the same when it goes on', () => {
 /** As a model writes it, with a space that no client keeps. */
 const sampled = '{"input": "ls"}'
 
-test('a backend of Chat is sent such a conversation, with the functions and calls that it knows', async () => {
+test('a Chat backend gets the adapted conversation, with its functions and calls', async () => {
   await using server = await ScriptedServer.start((response) => {
     const call = { id: 'c1', type: 'function', function: { name: 'shell__exec', arguments: sampled } }
     const message = { role: 'assistant', content: null, tool_calls: [call] }
@@ -118,7 +118,7 @@ async function choosy(
 
 const hot = { model: 'm', messages: [{ role: 'user', content: 'hi' }], temperature: 9 }
 
-test('what was refused as the client said it is not asked again', async () => {
+test('a request refused in its original form is not repeated', async () => {
   await using setup = await choosy(false)
   const { caller } = await setup.open.session()
   expect((await setup.open.ask(caller, hot)).status).toBe(400)
@@ -129,7 +129,7 @@ test.each([
   ['with tokens', true, {}],
   ['as a stream with its usage', false, { stream: true }],
 ])(
-  'what was asked for beyond that, %s, is asked without once; not where it was answered to before',
+  'the additional fields (%s) are left out of one retry, unless an earlier request with them worked',
   async (...given) => {
     const [, capturesTokens, more] = given
     await using setup = await choosy(capturesTokens)
@@ -150,7 +150,7 @@ test.each([
   ['messages', { messages: [{ role: 'user', content: 'hi' }], max_tokens: 128_000 }, 200, 2],
   ['responses', { input: 'hi', max_output_tokens: 128_000 }, 200, 2],
   ['chat', { messages: [{ role: 'user', content: 'hi' }], max_tokens: 128_000 }, 400, 1],
-] as const)('a limit of the reply that does not fit is left out of a translated request: %s', async (...given) => {
+] as const)('a token limit that is too large is left out of a translated request: %s', async (...given) => {
   const [api, asked, status, tries] = given
   await using server = await ScriptedServer.start((response, { body }) => {
     if (body.includes('128000')) sendJson(response, { error: { message: tooLarge, type: 'BadRequestError' } }, 400)

@@ -56,8 +56,8 @@ const long = `"user":"${'x'.repeat(4096)}",`
 const bodyOf = (messages: readonly string[], { head = '"model":"m",', tail = '' } = {}) =>
   `{${long}${head}"messages":[${messages.join(',')}]${tail}}`
 
-describe('a body that goes on from the last one', () => {
-  test('is read from there on', () => {
+describe('a body that extends the previous one', () => {
+  test('is read only from the new part on', () => {
     const reader = new Reader()
     const messages = [user('one "two" [three] {four}')]
     for (let turn = 0; turn < 20; turn += 1) {
@@ -70,7 +70,7 @@ describe('a body that goes on from the last one', () => {
     expect(reader.known).toBe(messages.length - 2)
   })
 
-  test('may have its messages first, and much after them', () => {
+  test('may have its messages first, and long fields after them', () => {
     const reader = new Reader()
     const messages: string[] = []
     for (let turn = 0; turn < 6; turn += 1) {
@@ -81,7 +81,7 @@ describe('a body that goes on from the last one', () => {
     }
   })
 
-  test('may come after a short one of somebody else', () => {
+  test('may follow a short body of another conversation', () => {
     const reader = new Reader()
     for (let turn = 1; turn < 6; turn += 1) {
       const messages = Array.from({ length: turn }, (_, index) => user(`turn ${index}`))
@@ -92,7 +92,7 @@ describe('a body that goes on from the last one', () => {
     }
   })
 
-  test('may differ in what follows its messages', () => {
+  test('may differ in the fields after its messages', () => {
     const reader = new Reader()
     reader.read(bodyOf([user('a')], { tail: ',"temperature":0.5,"stop":["]","}"]' }))
     const { messages, sampling } = reader.read(bodyOf([user('a'), user('b')], { tail: ' , "temperature" : 1 ' }))
@@ -101,7 +101,7 @@ describe('a body that goes on from the last one', () => {
     expect(sampling.temperature).toBe(1)
   })
 
-  test('is refused by the same names', () => {
+  test('is refused with the same paths', () => {
     const reader = new Reader()
     reader.read(bodyOf([user('a'), user('b')]))
     const text = bodyOf([user('a'), user('b'), '{"role":"nobody"}'])
@@ -115,14 +115,14 @@ describe('a body that goes on from the last one', () => {
     ['there are fewer messages', bodyOf([user('a')])],
     ['another list follows', bodyOf([user('a'), user('b'), user('c')], { tail: `,"messages":[${user('x')}]` })],
     ['one follows in another spelling', bodyOf([user('a'), user('b')], { tail: String.raw`,"mess\u0061ges":[]` })],
-  ])('%s: it is read whole', (_, text) => {
+  ])('%s: the body is read as a whole', (_, text) => {
     const reader = new Reader()
     reader.read(bodyOf([user('a'), user('b')]))
     expect(outcomeOf(() => reader.read(text))).toEqual(outcomeOf(() => readAfter(text)))
     expect(reader.known).toBe(0)
   })
 
-  test('what is no JSON is refused as ever', () => {
+  test('invalid JSON is refused as usual', () => {
     const reader = new Reader()
     reader.read(bodyOf([user('a')]))
     for (const broken of [bodyOf([user('a'), '{']), `${bodyOf([user('a')])}x`, bodyOf([user('a')], { tail: ',1' })]) {
@@ -130,7 +130,7 @@ describe('a body that goes on from the last one', () => {
     }
   })
 
-  test('messages with something that only this API can say are named each time', () => {
+  test('unsupported message fields are listed in every request', () => {
     const reader = new Reader()
     const named = JSON.stringify({ role: 'system', name: 'x', content: 'a' })
     for (const messages of [[named], [named, user('b')]]) {
@@ -140,7 +140,7 @@ describe('a body that goes on from the last one', () => {
   })
 })
 
-test('whatever a client sends, it reads as it does alone', () => {
+test('any sequence of bodies gives the same result as reading each alone', () => {
   let continued = 0
   for (let seed = 0; seed < 300; seed += 1) {
     const random = seededRandom(seed)
@@ -155,8 +155,8 @@ test('whatever a client sends, it reads as it does alone', () => {
   expect(continued).toBeGreaterThan(500)
 })
 
-describe('the allowance', () => {
-  test('is given back', () => {
+describe('the memory budget', () => {
+  test('is released', () => {
     const reader = new Reader()
     const messages: string[] = []
     for (let turn = 0; turn < 20; turn += 1) {
@@ -169,7 +169,7 @@ describe('the allowance', () => {
     expect(reader.held).toBe(0)
   })
 
-  test('keeps out what is too long, and what was there before goes', () => {
+  test('excludes a body that is too long, and drops the earlier one', () => {
     const allowance = new BodyMemoryBudget(20_000)
     const reader = new Reader(allowance)
     reader.read(bodyOf([user('short')]))
@@ -181,7 +181,7 @@ describe('the allowance', () => {
     expect(allowance.take(20_000)).toBe(true)
   })
 
-  test('is not held for one long body by many short ones', () => {
+  test('shrinks when short bodies follow a long one', () => {
     const reader = new Reader()
     reader.read(bodyOf([user('x'.repeat(200_000))]))
     const { held } = reader
@@ -191,7 +191,7 @@ describe('the allowance', () => {
     expect(reader.known).toBe(1)
   })
 
-  test('is not used for short ones, nor for a client that keeps beginning anew', () => {
+  test('is not used for short bodies, or for a client that always starts a new conversation', () => {
     const reader = new Reader()
     reader.read('{"model":"m","messages":[{"role":"user","content":"a"}]}')
     expect(reader.held).toBe(0)
@@ -201,7 +201,7 @@ describe('the allowance', () => {
     expect(reader.held).toBe(0)
   })
 
-  test('is not used for such a client whose requests were refused, either', () => {
+  test('is not used if the new conversations of a client are refused', () => {
     const reader = new Reader()
     reader.read(bodyOf([user('first')]))
     for (let turn = 0; turn < 3; turn += 1) {

@@ -21,7 +21,7 @@ class Recent {
   }
 }
 
-test('an undelivered reply is given to a retry before anything is asked afresh for one that was lost', () => {
+test('a retry gets an undelivered reply before a lost request is repeated', () => {
   const recent = new Recent()
   recent.requests.begin(key, 'lost')
   recent.requests.end('lost')
@@ -31,7 +31,7 @@ test('an undelivered reply is given to a retry before anything is asked afresh f
   expect(recent.retried()).toEqual({ kind: 'ended', seq: 7 })
 })
 
-test('and before it joins one that is under way, whose client gets that', () => {
+test('a retry gets an undelivered reply before it joins a running request', () => {
   const recent = new Recent()
   recent.leaveUndelivered('undelivered', 7)
   recent.requests.begin(key, 'running')
@@ -39,7 +39,7 @@ test('and before it joins one that is under way, whose client gets that', () => 
   expect(recent.retried()).toEqual({ kind: 'running', running: 'running' })
 })
 
-test('a delivered reply is given once more only if nothing of the kind is lost or under way', () => {
+test('a delivered reply is repeated only if no equal request is lost or running', () => {
   const recent = new Recent()
   recent.requests.begin(key, 'delivered')
   recent.requests.end('delivered', 7)

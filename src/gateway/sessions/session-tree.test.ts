@@ -72,7 +72,7 @@ function editOf(replacement: string): string {
   return JSON.stringify({ replace_all: false, file_path: 'a', old_string: 'b', new_string: replacement })
 }
 
-describe('what a message means', () => {
+describe('the canonical form of a message', () => {
   const same: [string, Message, Message][] = [
     [
       'text in parts',
@@ -95,7 +95,7 @@ describe('what a message means', () => {
       { role: 'user', content: [{ type: 'text', text: '' }, ...parts(image('x'))] },
     ],
   ]
-  test.each(same)('%s makes no difference', (_, one, other) => {
+  test.each(same)('%s does not change the canonical form', (_, one, other) => {
     expect(canonicalForm(one)).toEqual(canonicalForm(other))
   })
 
@@ -105,7 +105,7 @@ describe('what a message means', () => {
     ['nothing for an empty object', '', '{}'],
     ['a number', '{"a":1.0}', '{"a":1}'],
   ]
-  test.each(written)('%s of arguments make no difference, only more work', (_, one, other) => {
+  test.each(written)('%s of arguments does not change the loose form', (_, one, other) => {
     expect(canonicalForm(calling(one))).not.toEqual(canonicalForm(calling(other)))
     expect(looseCanonicalForm(calling(one))).toEqual(looseCanonicalForm(calling(other)))
   })
@@ -117,11 +117,11 @@ describe('what a message means', () => {
     ['a field that is null', '{"limit":null,"path":"a"}', '{"path":"a"}'],
     ['spaces at the ends of lines', '{"text":"a  \\nb"}', '{"text":"a\\nb"}'],
   ]
-  test.each(edited)('%s of arguments makes a difference', (_, one, other) => {
+  test.each(edited)('%s of arguments changes the loose form', (_, one, other) => {
     expect(looseCanonicalForm(calling(one))).not.toEqual(looseCanonicalForm(calling(other)))
   })
 
-  test('nor does the order of calls', () => {
+  test('the order of calls does not change the loose form', () => {
     const calls = [...(calling('{}', 'c1').tool_calls ?? []), ...(calling('{}', 'c2').tool_calls ?? [])]
     const one: Message = { role: 'assistant', content: null, tool_calls: calls }
     const other: Message = { ...one, tool_calls: calls.toReversed() }
@@ -144,14 +144,14 @@ describe('what a message means', () => {
     ['images and text', image('x'), user(canonicalForm(image('x')))],
     ['refusals', { ...assistant('a'), refusal: 'no' }, assistant('a')],
   ]
-  test.each(different)('%s make a difference', (_, one, other) => {
+  test.each(different)('%s have different forms', (_, one, other) => {
     expect(canonicalForm(one)).not.toBe(canonicalForm(other))
     expect(looseCanonicalForm(one) ?? canonicalForm(one)).not.toBe(looseCanonicalForm(other) ?? canonicalForm(other))
   })
 })
 
 describe('a session', () => {
-  test('grows at its end while its client goes on', () => {
+  test('grows at its end while its client continues', () => {
     const recorded = new Recorded()
     const said: Message[] = [system, user('0')]
     for (let turn = 1; turn <= 20; turn += 1) {
@@ -164,7 +164,7 @@ describe('a session', () => {
     expect(recorded.nodes.filter(({ sampled }) => sampled)).toHaveLength(20)
   })
 
-  test('forks where a client rewrote history', () => {
+  test('forks if the client changed its history', () => {
     const recorded = new Recorded()
     recorded.reply(recorded.say(system, user('a')), assistant('A'))
     const leaf = recorded.say(system, user('a'), assistant('something else'), user('b'))
@@ -185,7 +185,7 @@ describe('a session', () => {
     ['with more spaces', bash('make', editOf('c  ')), false],
     ['with another field', bash('make', '{"file_path":"a","old_string":"b","new_string":"c","keep":false}'), false],
   ]
-  test.each(changes)('that gets calls back %s', (_, sent, isKnown) => {
+  test.each(changes)('whose client sends calls back %s', (_, sent, isKnown) => {
     for (const api of ['messages', 'chat', 'responses'] as const) {
       const recorded = new Recorded()
       const before: Message[] = [system, user('a')]
@@ -203,7 +203,7 @@ describe('a session', () => {
     }
   })
 
-  test('forks where two texts were cut in the middle of another character', () => {
+  test('forks at texts cut within different characters', () => {
     const recorded = new Recorded()
     const cut = ['😀', '🤖'].map((character) => user(`so far ${character.slice(0, 1)}`))
     expect(cut.map((message) => recorded.say(system, message)?.seq)).toEqual([1, 2])
@@ -211,14 +211,14 @@ describe('a session', () => {
     expect(cut.map((message) => recorded.say(system, message)?.seq)).toEqual([1, 2])
   })
 
-  test('begins anew with another system prompt', () => {
+  test('starts a new tree for another system prompt', () => {
     const recorded = new Recorded()
     recorded.say(system, user('a'))
     recorded.say({ role: 'system', content: 'you are a sub-agent' }, user('a'))
     expect(recorded.nodes.map(({ parent }) => parent)).toEqual([null, 0, null, 2])
   })
 
-  test('samples of one prompt are siblings, also when they say the same, and a conversation goes on from the latest', () => {
+  test('keeps samples of one prompt as siblings, and continues from the latest', () => {
     const recorded = new Recorded()
     const leaf = recorded.say(user('a'))
     recorded.reply(leaf, assistant('A'))
@@ -227,7 +227,7 @@ describe('a session', () => {
     expect(recorded.nodes.map(({ parent }) => parent)).toEqual([null, 0, 0, 2])
   })
 
-  test('of two replies that say the same, the one is found that the conversation went on from', () => {
+  test('continues from the reply that it continued from before, among equal replies', () => {
     const recorded = new Recorded()
     const leaf = recorded.say(user('a'))
     recorded.reply(leaf, assistant('A'))
@@ -241,7 +241,7 @@ describe('a session', () => {
   test.each([
     ['with other reasoning', ['one', 'two'].map(thinking)],
     ['in another spelling', [calling('{"a":1,"b":2}'), calling('{ "b": 2, "a": 1 }')]],
-  ])('of replies that say the same, a conversation goes on from the latest (%s)', (_, replies) => {
+  ])('continues from the latest of equal replies (%s)', (_, replies) => {
     for (const isRestored of [false, true]) {
       const recorded = new Recorded()
       const leaf = recorded.say(user('a'))
@@ -254,7 +254,7 @@ describe('a session', () => {
     }
   })
 
-  test('or from the latest that a client got', () => {
+  test('continues from the latest reply that reached the client', () => {
     const recorded = new Recorded()
     const leaf = recorded.say(user('a'))
     const delivered = recorded.reply(leaf, assistant('A'))
@@ -263,7 +263,7 @@ describe('a session', () => {
     expect(recorded.nodes[next?.seq ?? -1]?.parent).toBe(delivered.seq)
   })
 
-  test('one that was gone on from is kept before those that were not', () => {
+  test('keeps a reply that was continued before those that were not', () => {
     const recorded = new Recorded()
     const leaf = recorded.say(user('a'))
     const first = recorded.reply(leaf, assistant('A'))
@@ -277,7 +277,7 @@ describe('a session', () => {
     expect(recorded.nodes.filter(({ parent }) => parent === first.seq)).toHaveLength(1)
   })
 
-  test('a named reply is the one, whichever was last', () => {
+  test('continues from a reply named by its id, even if it is not the latest', () => {
     const recorded = new Recorded()
     const leaf = recorded.say(user('a'))
     const named = recorded.reply(leaf, assistant('A'))
@@ -292,7 +292,7 @@ describe('a session', () => {
     }
   })
 
-  test('a reply that comes when the session has gone on elsewhere is found where it belongs', () => {
+  test('places a late reply where it belongs, after the session continued elsewhere', () => {
     const recorded = new Recorded()
     const first = recorded.say(user('a'))
     recorded.say(user('b'))
@@ -303,7 +303,7 @@ describe('a session', () => {
     expect(recorded.nodes[next?.seq ?? -1]?.parent).toBe(reply.seq)
   })
 
-  test('what was lost is recorded, and part of no conversation', () => {
+  test('records lost replies outside of any conversation', () => {
     const recorded = new Recorded()
     recorded.lose(recorded.say(user('a')), assistant('A'))
     recorded.say(user('a'), assistant('A'), user('b'))
@@ -315,7 +315,7 @@ describe('a session', () => {
     ])
   })
 
-  test('a reply is found by its name, the latest of one name', () => {
+  test('finds a reply by its id, the latest if several share it', () => {
     const recorded = new Recorded()
     const leaf = recorded.say(user('a'))
     recorded.reply(leaf, assistant('A'), 'chatcmpl-1')
@@ -326,7 +326,7 @@ describe('a session', () => {
     expect(recorded.tree.replyNamed('chatcmpl-2')).toBeUndefined()
   })
 
-  test('arguments that a client wrote in its own way are still those that were sampled', () => {
+  test('recognises sampled arguments that a client respelled', () => {
     const recorded = new Recorded()
     recorded.reply(recorded.say(user('a')), calling('{ "x": 1, "y": 2 }'))
     for (let turn = 0; turn < 3; turn += 1) recorded.say(user('a'), calling('{"y":2,"x":1}'), toolResult(false))
@@ -334,7 +334,7 @@ describe('a session', () => {
   })
 })
 
-test.each(Array.from({ length: 40 }, (_, seed) => seed))('random conversations, seed %i', (seed) => {
+test.each(Array.from({ length: 40 }, (_, seed) => seed))('random conversations are matched, seed %i', (seed) => {
   const random = seededRandom(seed)
   const pick = <Item>(items: readonly Item[]): Item => items[Math.floor(random() * items.length)] as Item
   const recorded = new Recorded()
@@ -449,7 +449,7 @@ function toolResult(failed: boolean): Message {
   return { role: 'tool', tool_call_id: 'c1', content: 'r', ...(failed && { is_error: true }) }
 }
 
-test('what clients call replies and their items is part of what a tree holds', () => {
+test('reply and item ids count in the size of a tree', () => {
   const holding = (names: Pick<CallRecord, 'replyId' | 'itemIds'>): number => {
     const recorded = new Recorded()
     recorded.tree.addSample(undefined, assistant('a'), { call: { ...call, ...names } })
@@ -464,7 +464,7 @@ test('what clients call replies and their items is part of what a tree holds', (
   expect(holding({ replyId: 'resp_1', itemIds: { rs: ['rs_1', 'rs_2'], fc: ['fc_1'] } })).toBe(unnamed + 4 * perName)
 })
 
-describe('a conversation whose beginning is known', () => {
+describe('a conversation with a known beginning', () => {
   const one = [system, user('a'), assistant('b')]
   const other = [{ ...system, content: 'be long' }, user('c'), assistant('d')]
 
@@ -481,7 +481,7 @@ describe('a conversation whose beginning is known', () => {
       },
     ],
   ]
-  test.each(situations)('goes on from it %s', (_, happen) => {
+  test.each(situations)('continues from it %s', (_, happen) => {
     const recorded = new Recorded()
     const node = recorded.say(...one) as TreeNode
     happen(recorded)

@@ -14,7 +14,7 @@ function find(options: Partial<FindModelsOptions>): ReturnType<typeof findModels
   return findModels({ backends: [], env: {}, signal: new AbortController().signal, ...options })
 }
 
-test('without a name every listed model is served, by all who list it', async () => {
+test('without --model every listed model is served, by all backends that list it', async () => {
   await using both = await SimulatorServer.start({ models: 'a,b' })
   await using one = await SimulatorServer.start({ models: 'b' })
   const { models, facts, probeResults } = await find({ backends: [both.url, one.url] })
@@ -26,14 +26,14 @@ test('without a name every listed model is served, by all who list it', async ()
   expect(probeResults).toHaveLength(2)
 })
 
-test('a name is that of all backends, also of one that cannot be reached now', async () => {
+test('with --model all backends serve that model, also one that is unreachable', async () => {
   await using simulator = await SimulatorServer.start({})
   const { models, probeResults } = await find({ backends: [nobody, simulator.url], model: 'policy' })
   expect(models).toMatchObject([{ name: 'policy', backends: [{ url: nobody }, { url: simulator.url }] }])
   expect(probeResults.map(({ problem }) => problem?.code)).toEqual(['model_connect', undefined])
 })
 
-test('one that cannot be reached now is awaited, also if nobody says what it serves', async () => {
+test('an unreachable backend is awaited, even if its models are unknown', async () => {
   await using simulator = await SimulatorServer.start({})
   const { models, directory } = await find({ backends: [nobody, simulator.url] })
   expect(models).toMatchObject([{ name: 'sim', backends: [{ url: simulator.url }] }])
@@ -46,10 +46,10 @@ test('one that cannot be reached now is awaited, also if nobody says what it ser
   })
 })
 
-describe('asked again', () => {
+describe('a repeated probe', () => {
   const never = new AbortController().signal
 
-  test('one that serves the named model and cannot be used gets no requests, unless there is no other', async () => {
+  test('excludes a backend that does not fit, unless it is the only one', async () => {
     await using late = await LateServer.start()
     await using good = await SimulatorServer.start({ models: 'm' })
     await using other = await SimulatorServer.start({ models: 'x' })
@@ -72,7 +72,7 @@ describe('asked again', () => {
     expect(beside).toMatchObject({ awaited: [], unusable: [] })
   })
 
-  test('a wrong key keeps one out, too', async () => {
+  test('excludes a backend that refuses the key', async () => {
     await using late = await LateServer.start()
     await using good = await SimulatorServer.start({})
     const { directory } = await find({ backends: [late.url, good.url], model: 'sim' })
@@ -90,7 +90,7 @@ describe('asked again', () => {
   test.each([
     ['named', (url: string) => ({ backends: [url], model: 'a' })],
     ['of a file', (url: string) => ({ backends: [], models: { a: { backends: [{ url }] } } })],
-  ])('one that has answered and comes back without its model, %s, cannot be used', async (_how, options) => {
+  ])('excludes a backend that no longer serves its model, %s', async (_how, options) => {
     await using late = await LateServer.start()
     await using first = await SimulatorServer.start({ models: 'a' })
     await using second = await SimulatorServer.start({ models: 'b' })
@@ -103,7 +103,7 @@ describe('asked again', () => {
     expect(directory.usable[0]?.backends).toEqual([])
   })
 
-  test('one that takes the key no more gets no requests beside another, and its models stay known', async () => {
+  test('excludes a backend that now refuses the key, and keeps its models', async () => {
     await using late = await LateServer.start()
     await using first = await SimulatorServer.start({ models: 'own,shared' })
     await using locked = await SimulatorServer.start({ models: 'own,shared', apiKey: 'another' })
@@ -129,7 +129,7 @@ describe('asked again', () => {
     expect([servers(directory.models), directory.awaited]).toEqual([before, []])
   })
 
-  test('one that has answered is asked for its list, and then for more if that is another', async () => {
+  test('asks for the model list only, and for more if the list changed', async () => {
     await using late = await LateServer.start()
     await using first = await SimulatorServer.start({ models: 'a,b' })
     await using second = await SimulatorServer.start({ models: 'b,c' })
@@ -149,7 +149,7 @@ describe('asked again', () => {
     expect(directory.models.map(({ name }) => name)).toEqual(['b', 'c'])
   })
 
-  test('a backend adds what it lists, to others who list the same, too', async () => {
+  test('adds the listed models, also to other backends of the same model', async () => {
     await using first = await SimulatorServer.start({ models: 'a' })
     await using late = await LateServer.start()
     const { directory } = await find({
@@ -170,7 +170,7 @@ describe('asked again', () => {
     expect(directory.facts['a']).toMatchObject({ capturesTokens: true })
   })
 
-  test('what would be a mistake at the start is a reason to wait on', async () => {
+  test('treats a configuration error of a late backend as a reason to wait', async () => {
     await using late = await LateServer.start()
     const { directory } = await find({ backends: ['sim', late.url] })
     const said = async (status: number, document: unknown): Promise<string | undefined> => {
@@ -191,7 +191,7 @@ describe('asked again', () => {
   })
 })
 
-test('one that refuses our key is refused, whoever else answers', async () => {
+test('a backend that refuses the key is refused at the start, whichever others answer', async () => {
   await using simulator = await SimulatorServer.start({})
   await using server = createServer((_request, response) => response.writeHead(401).end('{}'))
   await once(server.listen(0, '127.0.0.1'), 'listening')
@@ -214,7 +214,7 @@ test('Anthropic is asked in its own API, with its own key', async () => {
   })
 })
 
-test('one that knows Messages only is asked in that, with the key of that', async () => {
+test('a server that supports only Messages is asked in that API, with its key', async () => {
   await using server = await SimulatorServer.start({ imitate: 'anthropic', models: 'claude' })
   const env = { ANTHROPIC_API_KEY: 'a', OPENAI_API_KEY: 'o' }
   const served = { name: 'claude', api: 'messages', backends: [{ url: server.url, apiKeyEnv: 'ANTHROPIC_API_KEY' }] }
@@ -230,7 +230,7 @@ test('one that knows Messages only is asked in that, with the key of that', asyn
   await expect(find({ models: inChat, env })).rejects.toThrow('set api: messages')
 })
 
-test('one that answers with pages for people is refused, also if its model was named', async () => {
+test('a server that answers with HTML is refused, also if its model is named', async () => {
   await using server = createServer((_request, response) => response.end('<html>Welcome'))
   await once(server.listen(0, '127.0.0.1'), 'listening')
   const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/v1`
@@ -238,14 +238,14 @@ test('one that answers with pages for people is refused, also if its model was n
   await expect(find({ backends: [url], model: 'm' })).rejects.toThrow('it is not JSON')
 })
 
-test('one model does not speak for another of the same server', async () => {
+test('the token check of one model does not count for another of the same server', async () => {
   await using simulator = await SimulatorServer.start({ models: 'a,b' })
   const { facts } = await find({ backends: [simulator.url] })
   expect(facts['a']).toMatchObject({ capturesTokens: true })
   expect(facts['b']).not.toHaveProperty('capturesTokens')
 })
 
-test('the built-in simulator needs nothing, and is enough', async () => {
+test('the built-in simulator needs no configuration, and is sufficient', async () => {
   expect(await find({ backends: ['sim'], model: 'mine' })).toMatchObject({ models: [{ name: 'mine', simulator: {} }] })
   expect(await find({ backends: ['sim', nobody], model: 'mine' })).toMatchObject({
     models: [{ name: 'sim' }, { name: 'mine', backends: [{ url: nobody }] }],
@@ -253,14 +253,14 @@ test('the built-in simulator needs nothing, and is enough', async () => {
   })
 })
 
-test('a slip in the name of the built-in simulator is noticed', async () => {
+test('a misspelled name of the built-in simulator is reported', async () => {
   for (const word of ['smi', 'SIM', 'simulator']) {
     await expect(find({ backends: [word] })).rejects.toThrow(`"${word}" is not a valid backend URL; did you mean sim`)
   }
   await expect(find({ backends: ['nonsense'] })).rejects.toThrow('Write it like http://localhost:8000/v1')
 })
 
-test('models of the file keep what was said of them', async () => {
+test('models of the file keep their settings', async () => {
   await using simulator = await SimulatorServer.start({ models: 'up' })
   const policy = { upstreamName: 'up', backends: [{ url: simulator.url }], maxConcurrency: 7 }
   const { models, facts } = await find({ models: { policy } })
@@ -268,7 +268,7 @@ test('models of the file keep what was said of them', async () => {
   expect(facts['policy']).toMatchObject({ capturesTokens: true })
 })
 
-test('tokens are expected only where they are asked for', async () => {
+test('tokens are expected only in APIs that ask for them', async () => {
   await using simulator = await SimulatorServer.start({ models: 'up' })
   const inChat = { upstreamName: 'up', backends: [{ url: simulator.url }] }
   const { facts } = await find({ models: { inChat, inResponses: { ...inChat, api: 'responses' } } })
@@ -276,7 +276,7 @@ test('tokens are expected only where they are asked for', async () => {
   expect(facts['inResponses']).not.toHaveProperty('capturesTokens')
 })
 
-test('what serves a model is found out, unless its config says so', async () => {
+test('the engine of a backend is detected, unless it is configured', async () => {
   await using vllm = await SimulatorServer.start({ models: 'a' })
   await using sglang = await SimulatorServer.start({ models: 'b', imitate: 'sglang' })
   const backends = [{ url: sglang.url, engine: 'vllm' as const }, { url: sglang.url }]
@@ -290,7 +290,7 @@ test('what serves a model is found out, unless its config says so', async () => 
   expect(facts['b']).toMatchObject({ capturesTokens: true })
 })
 
-test('nothing to serve and two of one name are refused', async () => {
+test('no model at all, and two models with one name, are refused', async () => {
   await expect(find({})).rejects.toMatchObject({ code: 'usage' })
   await expect(find({ backends: ['sim'], models: { sim: { simulator: {} } } })).rejects.toMatchObject({
     code: 'config_invalid',
@@ -298,10 +298,10 @@ test('nothing to serve and two of one name are refused', async () => {
   })
 })
 
-describe('backends of one model that speak different APIs', () => {
+describe('backends of one model with different APIs', () => {
   const env = { ANTHROPIC_API_KEY: 'a', OPENAI_API_KEY: 'o' }
 
-  test('are refused, because a model is asked in one', async () => {
+  test('are refused, because a model has one API', async () => {
     await using inChat = await SimulatorServer.start({ models: 'm' })
     await using inMessages = await SimulatorServer.start({ imitate: 'anthropic', models: 'm' })
     const backends = [inChat.url, inMessages.url]
@@ -320,7 +320,7 @@ describe('backends of one model that speak different APIs', () => {
     })
   })
 
-  test('leave one that answers late out', async () => {
+  test('exclude the one that answers late', async () => {
     await using inChat = await SimulatorServer.start({ models: 'm' })
     await using late = await LateServer.start()
     const { directory } = await find({ backends: [late.url, inChat.url], env })
@@ -332,7 +332,7 @@ describe('backends of one model that speak different APIs', () => {
   })
 })
 
-test('a url that stops before the version is refused with the one that was meant', async () => {
+test('a url without the version is refused, with the correct url', async () => {
   await using simulator = await SimulatorServer.start({})
   const root = new URL(simulator.url).origin
   for (const options of [{ backends: [root] }, { backends: [root], model: 'sim' }]) {
@@ -343,7 +343,7 @@ test('a url that stops before the version is refused with the one that was meant
   }
 })
 
-test('a url where somebody else answers is refused, whether its model was named or not', async () => {
+test('a url of another kind of server is refused, whether its model is named or not', async () => {
   await using server = createServer((_request, response) => response.writeHead(404).end('<html>'))
   await once(server.listen(0, '127.0.0.1'), 'listening')
   const { port } = server.address() as AddressInfo
@@ -358,7 +358,7 @@ test('a url where somebody else answers is refused, whether its model was named 
   }
 })
 
-test('a key that is missing or refused is told of in words that a gateway has', async () => {
+test('the error for a missing or refused key names the settings of the gateway', async () => {
   await using server = createServer((_request, response) => response.writeHead(401).end('{}'))
   await once(server.listen(0, '127.0.0.1'), 'listening')
   const { port } = server.address() as AddressInfo

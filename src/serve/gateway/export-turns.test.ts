@@ -24,7 +24,7 @@ async function heldReplies() {
   }
 }
 
-test('one waits until another has ended, or its client has gone', async () => {
+test('an export waits until another has ended, or its client has left', async () => {
   await using replies = await heldReplies()
   const turns = new ExportTurns({ maxExports: 1, maxStallMs: Infinity })
   const order: string[] = []
@@ -49,7 +49,7 @@ test('one waits until another has ended, or its client has gone', async () => {
   expect(order).toEqual(['first', 'second', 'third'])
 })
 
-test('one that has waited too long is told to come again, and takes up no turn', async () => {
+test('an export that waited too long gets 503 with a delay, and takes no turn', async () => {
   await using replies = await heldReplies()
   const turns = new ExportTurns({ maxExports: 1, maxStallMs: 2 })
   const first = await replies.open()

@@ -12,7 +12,7 @@ test.each(['', 'gateway.example.com', 'gateway:8787', 'ftp://a', 'https://a:b@c'
   (text) => expect(() => checkedPublicUrl(text)).toThrow('is not a valid public URL'),
 )
 
-test('a password is not repeated', () => {
+test('the error for a public url does not repeat its password', () => {
   expect(() => checkedPublicUrl('https://me:hunter2@gateway.example.com')).toThrow(
     /the given value is not a valid public URL(?!.*hunter2)/,
   )

@@ -71,7 +71,7 @@ const nothing = (): void => {}
 /** Two sockets on one machine hold a few megabytes between them. */
 const moreThanBuffers = 'x'.repeat(32 * 1024 * 1024)
 
-test('a whole reply has its length, its type and its id, and only once', async () => {
+test('a whole reply has its length, its type and its id, and is sent once', async () => {
   await using server = await replyServer({ api: 'messages' })
   const { reply, client } = await server.ask()
   const response = answered(client)
@@ -91,7 +91,7 @@ test('a whole reply has its length, its type and its id, and only once', async (
   expect(reply.isGone).toBe(false)
 })
 
-test('the head of a stream leaves before anything else of it, and each piece when it is written', async () => {
+test('the head of a stream is sent first, and each piece when it is written', async () => {
   await using server = await replyServer()
   const { reply, client } = await server.ask()
   const response = answered(client)
@@ -113,7 +113,7 @@ test('the head of a stream leaves before anything else of it, and each piece whe
   expect((await body.next()).done).toBe(true)
 })
 
-test('a stream is chunks of as many bytes as they say, an empty piece is none, and the connection goes on', async () => {
+test('a stream has correct chunk lengths, skips empty pieces, and keeps the connection', async () => {
   await using server = await replyServer()
   await using socket = await rawClient(server.port)
   for (const round of [1, 2]) {
@@ -130,7 +130,7 @@ test('a stream is chunks of as many bytes as they say, an empty piece is none, a
   expect(await server.connections()).toBe(1)
 })
 
-test('a stream waits for that of an earlier request on its connection', async () => {
+test('a stream waits for the stream of an earlier request on its connection', async () => {
   await using server = await replyServer()
   await using socket = await rawClient(server.port)
   const asked = 'GET / HTTP/1.1\r\nhost: here\r\n\r\n'
@@ -155,7 +155,7 @@ test('a stream waits for that of an earlier request on its connection', async ()
   await expect.poll(() => JSON.stringify(socket.bodies()) === JSON.stringify(bodies)).toBe(true)
 })
 
-test('a client of HTTP/1.0 gets the stream as it is, and its end is the end of the connection', async () => {
+test('an HTTP/1.0 client gets the stream without chunks, ended by closing the connection', async () => {
   await using server = await replyServer()
   await using socket = await rawClient(server.port)
   socket.write('GET / HTTP/1.0\r\n\r\n')
@@ -168,7 +168,7 @@ test('a client of HTTP/1.0 gets the stream as it is, and its end is the end of t
   expect(socket.bodies()).toEqual(['data: 1\n\n'])
 })
 
-test('a client that goes away is noticed at once, also by those who ask later', async () => {
+test('a client that disconnects is noticed at once, also by late listeners', async () => {
   await using server = await replyServer()
   const early = await server.ask()
   let departures = 0
@@ -186,7 +186,7 @@ test('a client that goes away is noticed at once, also by those who ask later', 
   late.reply.whole(200, {}, '{}')
 })
 
-test('a client that does not read holds up whoever writes, until it reads', async () => {
+test('a client that does not read pauses the writer until it reads', async () => {
   await using server = await replyServer()
   const { reply, client } = await server.ask()
   const response = answered(client)
@@ -205,7 +205,7 @@ test('a client that does not read holds up whoever writes, until it reads', asyn
   await once(body, 'end')
 })
 
-test('a stream that ends while its client does not read resumes nobody', async () => {
+test('the end of a stream does not resume its writer', async () => {
   await using server = await replyServer()
   const { reply, client } = await server.ask()
   const response = answered(client)
@@ -217,7 +217,7 @@ test('a stream that ends while its client does not read resumes nobody', async (
   expect(resumed).toBe(0)
 })
 
-test('a client that has closed its own side still gets what was written before that', async () => {
+test('a half-closed client still gets the earlier output', async () => {
   await using server = await replyServer()
   const client = connect(server.port, '127.0.0.1')
   client.write('GET / HTTP/1.1\r\nhost: here\r\n\r\n')
@@ -244,7 +244,7 @@ test.each([
     },
   ],
   ['with a whole reply', (reply: GatewayReply) => reply.whole(200, {}, moreThanBuffers)],
-])('one that never reads again %s is given up, and leaves no timer behind', async (where, write) => {
+])('a client that stops reading %s is disconnected, and leaves no timer', async (where, write) => {
   const before = activeResources()
   {
     await using server = await replyServer({ maxStallMs: 20 })

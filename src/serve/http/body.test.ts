@@ -58,7 +58,7 @@ async function intakeServer(
   }
 }
 
-test('a body arrives whole, in one piece or in many, and counts until it is released', async () => {
+test('a body is complete, in one piece or many, and counts until it is released', async () => {
   await using server = await intakeServer({})
   expect(await server.post('{"a":1}')).toBe('7')
   const client = server.open({ 'transfer-encoding': 'chunked' })
@@ -73,7 +73,7 @@ test('a body arrives whole, in one piece or in many, and counts until it is rele
   expect(server.intake.bufferedBytes).toBe(0)
 })
 
-test('one that comes byte by byte is not kept byte by byte', async () => {
+test('a body sent byte by byte is stored in larger pieces', async () => {
   await using server = await intakeServer({ maxBodyBytes: 10_000, maxBodiesBytes: 10_000 })
   const text = Array.from({ length: 5_000 }, (_, index) => String(index % 10)).join('')
   const client = server.open({ 'transfer-encoding': 'chunked' })
@@ -88,14 +88,14 @@ test('one that comes byte by byte is not kept byte by byte', async () => {
 test.each([
   ['gzip', '415'],
   ['identity', '2'],
-])('one that says it is packed as %s', async (encoding, answer) => {
+])('a body with content encoding %s', async (encoding, answer) => {
   await using server = await intakeServer({})
   const client = server.open({ 'content-encoding': encoding })
   client.end('{}')
   expect(await server.answer(client)).toBe(answer)
 })
 
-test('one that is too large is refused, by what it says or by what it is', async () => {
+test('a body that is too large is refused, by its declared or its actual length', async () => {
   await using server = await intakeServer({})
   expect(await server.post('x'.repeat(1001))).toBe('413')
   const client = server.open({ 'transfer-encoding': 'chunked' })
@@ -105,7 +105,7 @@ test('one that is too large is refused, by what it says or by what it is', async
   expect(server.intake.bufferedBytes).toBe(0)
 })
 
-test('all together have a bound, and those that were refused take up none of it', async () => {
+test('all bodies share a limit, and refused bodies do not count', async () => {
   await using server = await intakeServer({})
   expect(await server.post('1'.repeat(1000))).toBe('1000')
   expect(await server.post('1'.repeat(1000))).toBe('1000')
@@ -115,7 +115,7 @@ test('all together have a bound, and those that were refused take up none of it'
   expect(await server.post('1')).toBe('1')
 })
 
-test('what was announced and did not come takes up nothing', async () => {
+test('a declared length does not count before its bytes arrive', async () => {
   await using server = await intakeServer({})
   const idle = [server.open({ 'content-length': '1000' }), server.open({ 'content-length': '1000' })]
   for (const client of idle) client.write('[')
@@ -130,7 +130,7 @@ test('what was announced and did not come takes up nothing', async () => {
   await expect.poll(() => server.intake.bufferedBytes).toBe(1900)
 })
 
-test('a client that leaves in the middle cancels its request', async () => {
+test('a client that leaves during the body cancels its request', async () => {
   await using server = await intakeServer({})
   const client = server.open({ 'content-length': '100' })
   client.write('half')
@@ -141,7 +141,7 @@ test('a client that leaves in the middle cancels its request', async () => {
   expect(server.intake.bufferedBytes).toBe(0)
 })
 
-test('a client that leaves when its whole body is there leaves a body, once', async () => {
+test('a client that leaves after its whole body still gives one body', async () => {
   const closed = Promise.withResolvers<number>()
   await using server = await intakeServer({}, (incoming) => {
     incoming.once('end', () => incoming.destroy())

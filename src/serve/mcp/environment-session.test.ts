@@ -14,7 +14,7 @@ const call = (session: EnvironmentSession, name: string, given = {}, until = sig
 const contentOf = async (result: ReturnType<typeof call>) => (await result).message.content
 
 describe('EnvironmentSession', () => {
-  it('has a state of its own, and tears it down once', async () => {
+  it('has its own state, and tears it down once', async () => {
     const { tools, log } = await counter()
     const one = await EnvironmentSession.open(tools, { id: 'one', signal })
     const other = await EnvironmentSession.open(tools, { id: 'other', signal })
@@ -28,13 +28,13 @@ describe('EnvironmentSession', () => {
     expect(log.tornDown).toEqual([12, 15])
   })
 
-  it('tears down after a setup that fails', async () => {
+  it('tears down after a failed setup', async () => {
     const { tools, log } = await counter({ setup: () => Promise.reject(new Error('no disk')) })
     await expect(EnvironmentSession.open(tools, { id: 'one', signal })).rejects.toMatchObject({ code: 'setup_failed' })
     expect(log.tornDown).toEqual([undefined])
   })
 
-  it('says of setup and teardown what they threw and where, as rollouts do', async () => {
+  it('reports errors of setup and teardown as rollouts do', async () => {
     const loaded = environmentOf(failing, {})
     const at = String.raw`at test/fixtures/failing\.ts:\d+`
     const noSetup = await ServedTools.open(loaded, { task: 0, env: {} })
@@ -50,7 +50,7 @@ describe('EnvironmentSession', () => {
     })
   })
 
-  it('tears down after a setup that is given up, and again what it comes to later', async () => {
+  it('tears down after an abandoned setup, and again after its late result', async () => {
     const { promise, resolve } = Promise.withResolvers<void>()
     const { tools, log } = await counter({ setup: () => promise })
     const given = new AbortController()
@@ -77,7 +77,7 @@ describe('EnvironmentSession', () => {
     await Promise.all(calls)
   })
 
-  it('goes on after an exclusive call that was cancelled while it waited', async () => {
+  it('continues after an exclusive call was cancelled while it waited', async () => {
     const { tools, log, release } = await counter()
     await using session = await EnvironmentSession.open(tools, { id: 'one', signal })
     const first = call(session, 'wait')
@@ -92,7 +92,7 @@ describe('EnvironmentSession', () => {
     expect(log.events).toEqual(['wait starts', 'wait ends'])
   })
 
-  it('refuses calls beyond those that run and wait, and stops the others when it closes', async () => {
+  it('refuses calls over the queue limit, and aborts the others when it closes', async () => {
     const { tools, log } = await counter()
     const session = await EnvironmentSession.open(tools, { id: 'one', signal })
     const calls = Array.from({ length: 129 }, () => call(session, 'wait').catch((error: unknown) => error))
@@ -103,7 +103,7 @@ describe('EnvironmentSession', () => {
     expect(log.stopped).toHaveLength(64)
   })
 
-  it('lets tools call the tool servers of the environment, for as long as it lasts', async () => {
+  it('lets tools call the tool servers of the environment until it closes', async () => {
     const { tools: far, log } = await counter()
     await using httpServer = await HttpToolServer.open({ tools: far, version: '1', port: 0, onFault: () => {} })
     const environment = defineEnvironment({
@@ -129,7 +129,7 @@ describe('EnvironmentSession', () => {
     await expect.poll(() => log.tornDown).toEqual([12])
   })
 
-  it('has no model for children', async () => {
+  it('has no model for child rollouts', async () => {
     const { tools } = await counter()
     await using session = await EnvironmentSession.open(tools, { id: 'one', signal })
     expect(await contentOf(call(session, 'delegate'))).toContain('a child rollout needs a model')
@@ -141,7 +141,7 @@ describe('ServedTools', () => {
     environmentOf({ name: 'small', task: z.number(), tasks: () => tasks, prompt: () => '', reward: () => 0, tools }, {})
   const tools = { stop: { parameters: z.object({}), run: () => '' } }
 
-  it('takes the task it is told', async () => {
+  it('uses the given task', async () => {
     expect((await ServedTools.open(environment(tools, [7, 8]), { task: 1, env: {} })).task).toEqual({
       id: '1',
       data: 8,
@@ -153,7 +153,7 @@ describe('ServedTools', () => {
     [tools, [], 0, 'small has no tasks, and its tools need one to work on'],
     [tools, [1, 2], 2, 'small has 2 tasks, so --task (task) is 0 to 1, not 2'],
     [tools, [1, 'two'], 1, 'expected number'],
-  ])('refuses what cannot be served: %#', async (given, tasks, task, message) => {
+  ])('refuses an environment that cannot be served: %#', async (given, tasks, task, message) => {
     await expect(ServedTools.open(environment(given, tasks), { task, env: {} })).rejects.toThrow(message)
   })
 })

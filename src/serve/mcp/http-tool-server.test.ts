@@ -60,7 +60,7 @@ function post(
 }
 
 describe('HttpToolServer', () => {
-  it('tears down what was set up for a client that could not be connected', async () => {
+  it('tears down the setup of a client that could not connect', async () => {
     const { tools, log } = await counter()
     await using httpServer = await open(tools)
     const transport = WebStandardStreamableHTTPServerTransport.prototype
@@ -80,7 +80,7 @@ describe('HttpToolServer', () => {
     })
   })
 
-  it('serves an environment to each client by itself', async () => {
+  it('gives each client an environment session of its own', async () => {
     const before = activeResources()
     const { tools, log } = await counter()
     {
@@ -113,7 +113,7 @@ describe('HttpToolServer', () => {
     expect(await leftSince(before)).toEqual([])
   })
 
-  it('serves our own sessions, each rollout its own', async () => {
+  it('serves the sessions of our own client, one per rollout', async () => {
     const { tools, log } = await counter()
     await using httpServer = await open(tools)
     await using servers = new ToolServers({ servers: { counter: { url: httpServer.url, sharing: 'session' } } })
@@ -131,7 +131,7 @@ describe('HttpToolServer', () => {
     await expect.poll(() => new Set(log.tornDown)).toEqual(new Set([12, 14]))
   })
 
-  it('shows what a tool does wrong as the model would see it', async () => {
+  it('returns tool errors as the model would see them', async () => {
     const { tools } = await counter()
     await using httpServer = await open(tools)
     await using one = await connect(httpServer)
@@ -154,7 +154,7 @@ describe('HttpToolServer', () => {
     })
   })
 
-  it('stops the tool whose call is cancelled, and the tools of a session that ends', async () => {
+  it('aborts a cancelled tool call, and the calls of an ended session', async () => {
     const { tools, log } = await counter()
     await using httpServer = await open(tools)
     await using one = await connect(httpServer)
@@ -172,7 +172,7 @@ describe('HttpToolServer', () => {
     expect(await left).toBe('rejected')
   })
 
-  it('lets in only this machine, under its own names', async () => {
+  it('accepts requests only from this machine, under its own host names', async () => {
     const { tools, log } = await counter()
     await using httpServer = await open(tools)
     expect(new URL(httpServer.url).hostname).toBe('127.0.0.1')
@@ -188,7 +188,7 @@ describe('HttpToolServer', () => {
     })
   })
 
-  it('has a limit to its sessions, and says so', async () => {
+  it('limits the number of sessions, and reports the limit', async () => {
     const { tools } = await counter()
     await using httpServer = await open(tools, { maxSessions: 1 })
     const one = await connect(httpServer)
@@ -200,7 +200,7 @@ describe('HttpToolServer', () => {
     await using _other = await connect(httpServer)
   })
 
-  it('ends a session that nobody uses, but none that somebody listens to', async () => {
+  it('ends an idle session, unless a client listens to it', async () => {
     const { tools, log } = await counter()
     vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
     using _time = { [Symbol.dispose]: () => void vi.useRealTimers() }
@@ -221,7 +221,7 @@ describe('HttpToolServer', () => {
     expect(await add()).toMatchObject({ content: [{ text: '12' }] })
   })
 
-  it('waits at its end for the session of a client that has gone while it was set up', async () => {
+  it('waits on close for the session of a client that left during setup', async () => {
     const settingUp = Promise.withResolvers<void>()
     const tidying = Promise.withResolvers<void>()
     const isTidy = Promise.withResolvers<void>()
@@ -251,7 +251,7 @@ describe('HttpToolServer', () => {
     await closing
   })
 
-  it('answers a failed setup, a session that is not there and a request without one', async () => {
+  it('answers a failed setup, an unknown session and a request without a session', async () => {
     let isBroken = true
     const { tools } = await counter({
       setup: () => {

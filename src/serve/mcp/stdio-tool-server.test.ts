@@ -44,7 +44,7 @@ const hello = {
 }
 
 describe('StdioToolServer', () => {
-  it('is one session, from the first message until the client goes', async () => {
+  it('is one session, from the first message until the client disconnects', async () => {
     await using line = await open()
     line.say(hello)
     line.say({ method: 'notifications/initialized' })
@@ -61,7 +61,7 @@ describe('StdioToolServer', () => {
     expect(line.log.tornDown).toEqual([17])
   })
 
-  it('stops what runs when the client goes, and tells of what is no message', async () => {
+  it('aborts running calls when the client disconnects, and reports invalid messages', async () => {
     await using line = await open()
     line.input.write('{"jsonrpc": 2}\n')
     await expect.poll(() => line.faults).toHaveLength(1)

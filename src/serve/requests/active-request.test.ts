@@ -18,7 +18,7 @@ function fakeTimers(): Disposable {
   return { [Symbol.dispose]: () => vi.useRealTimers() }
 }
 
-test('without its last owner a request goes on for as long as it was said, and be it for ever', async () => {
+test('without an owner a request continues for its grace period, even an infinite one', async () => {
   const abandoned: string[] = []
   const { promise, resolve } = Promise.withResolvers<void>()
   const open = (id: string, graceMs: number): ActiveRequest =>
@@ -33,7 +33,7 @@ test('without its last owner a request goes on for as long as it was said, and b
   expect(abandoned).toEqual(['short'])
 })
 
-test('an owner that comes back in time, or that was failed by the server, does not lose its request', async () => {
+test('an owner that returns in time, or was failed by the server, keeps its request', async () => {
   using _timers = fakeTimers()
   let abandoned = 0
   const request = requestWith('one', 100, () => (abandoned += 1))
@@ -47,7 +47,7 @@ test('an owner that comes back in time, or that was failed by the server, does n
   expect(abandoned, 'it was not the owner who left').toBe(0)
 })
 
-test('a request whose last rollout ends in the grace is not abandoned, and leaves no timer', async () => {
+test('a request whose last rollout ends in the grace period is not abandoned', async () => {
   using _timers = fakeTimers()
   const request = requestWith('one', 100, () => expect.unreachable('it has ended'))
   await request.read('owner').return()

@@ -10,7 +10,7 @@ function ids(index: RequestIndex): string[] {
   return index.newest().map(({ id }) => id)
 }
 
-it('forgets the oldest that has ended, and one that was active once it has', () => {
+it('the index forgets the oldest ended request, and an active one after its end', () => {
   const active = new Set(['r0'])
   const index = new RequestIndex(2, (id) => active.has(id))
   for (let task = 0; task < 4; task += 1) index.add(request(task))
@@ -21,7 +21,7 @@ it('forgets the oldest that has ended, and one that was active once it has', () 
   expect(ids(index)).toEqual(['r5', 'r4'])
 })
 
-it('one that was active when its turn came has the next one after those that came meanwhile', () => {
+it('a request that was kept while active is next after those added meanwhile', () => {
   const active = new Set(['r0'])
   const index = new RequestIndex(3, (id) => active.has(id))
   for (let task = 0; task < 4; task += 1) index.add(request(task))
@@ -32,13 +32,13 @@ it('one that was active when its turn came has the next one after those that cam
   expect(ids(index)).toEqual(['r6', 'r5', 'r4'])
 })
 
-it('keeps more than it should while all of them are active', () => {
+it('the index exceeds its limit while all requests are active', () => {
   const index = new RequestIndex(1, () => true)
   for (let task = 0; task < 3; task += 1) index.add(request(task))
   expect(ids(index)).toEqual(['r2', 'r1', 'r0'])
 })
 
-it('is not confused by one that was struck out and made again', () => {
+it('the index keeps a request that was removed and added again', () => {
   const index = new RequestIndex(2, () => false)
   index.add(request(0))
   index.remove('r0')

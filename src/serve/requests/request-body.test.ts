@@ -3,7 +3,7 @@ import { z } from 'zod'
 import { defineEnvironment } from '../../env/index.ts'
 import { checkTasks } from './request-body.ts'
 
-test('tasks are called what the environment calls them, also where that is a number', async () => {
+test('task ids come from the environment, also numbers', async () => {
   const environment = defineEnvironment({
     name: 'numbered',
     task: z.object({ id: z.any().optional() }),
@@ -17,7 +17,7 @@ test('tasks are called what the environment calls them, also where that is a num
   expect(checked.tasks.map(({ name }) => name)).toEqual(['7', 'seven', undefined, undefined])
 })
 
-test('a `taskId` that throws is told in the words that an evaluation has for it', async () => {
+test('a `taskId` that throws gives the same error as in an evaluation', async () => {
   const environment = defineEnvironment({
     name: 'unnamed',
     task: z.object({}),

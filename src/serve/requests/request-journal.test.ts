@@ -24,7 +24,7 @@ async function openStore(folder: string): Promise<RunStore> {
   return await RunStore.open({ folder, create: newRun() })
 }
 
-test('a request comes back as it was journalled, in however many parts', async () => {
+test('a request is read back as journalled, in any number of parts', async () => {
   using folder = temporaryFolder()
   await using store = await openStore(folder.path)
   const sampling = { temperature: 0.5 }
@@ -43,7 +43,7 @@ test.each([
   ['request', { id: 'many', tasks: 1 }],
   ['request-tasks', { firstTask: 0, upTo: 'all' }],
   ['request-detached', { request: 'many' }],
-])('a %s event that is none is said, not taken for one', async (name, data) => {
+])('an invalid %s event is reported', async (name, data) => {
   using folder = temporaryFolder()
   await using store = await openStore(folder.path)
   const event = { kind: 'event' as const, rollout: null, attempt: 0, name, at: 1, data: JSON.stringify(data) }

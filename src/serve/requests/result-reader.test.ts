@@ -18,7 +18,7 @@ const settled = (id: string): SettledRollout => ({
 })
 
 describe('ResultReader', () => {
-  it('hands out what had ended, then what ends, then ends', async () => {
+  it('yields the earlier results, then the new ones, then ends', async () => {
     const left: string[] = []
     const reader = new ResultReader(3, ['0-0'], (_reader, why) => left.push(why))
     reader.push(settled('1-0'))
@@ -31,7 +31,7 @@ describe('ResultReader', () => {
     expect(left).toEqual(['gone'])
   })
 
-  it('holds few records for a slow reader, and the ids of all', async () => {
+  it('keeps few records for a slow reader, but the ids of all', async () => {
     const reader = new ResultReader(1_000, [], () => {})
     for (let index = 0; index < 1_000; index += 1) reader.push(settled(`${index}-0`))
     const all = await Array.fromAsync(reader)
@@ -52,7 +52,7 @@ describe('ResultReader', () => {
     expect(left).toEqual(['gone'])
   })
 
-  it('says if it was left though its results are wanted', async () => {
+  it('reports a reader that leaves although its results are wanted', async () => {
     const left: string[] = []
     const reader = new ResultReader(1, [], (_reader, why) => left.push(why))
     reader.release()
@@ -60,7 +60,7 @@ describe('ResultReader', () => {
     expect(left).toEqual(['failed'])
   })
 
-  it('fails after what had come', async () => {
+  it('fails after the results received before', async () => {
     const reader = new ResultReader(2, [], () => {})
     reader.push(settled('0-0'))
     reader.fail(new MillraceError('closed', 'no more'))

@@ -11,7 +11,7 @@ const plan = (id: string): PlannedAttempt => ({
 })
 
 describe('PlanQueue', () => {
-  it('hands out in order what was not taken back', async () => {
+  it('yields plans in order, without the removed ones', async () => {
     const queue = new PlanQueue()
     for (const id of ['a', 'b', 'c', 'd']) queue.push(plan(id))
     expect(queue.remove('b')).toMatchObject({ id: 'b' })
@@ -20,7 +20,7 @@ describe('PlanQueue', () => {
     expect((await Array.fromAsync(queue)).map(planId)).toEqual(['a', 'c', 'd'])
   })
 
-  it('wakes its reader, again and again', async () => {
+  it('wakes its reader repeatedly', async () => {
     const queue = new PlanQueue()
     const reader = queue[Symbol.asyncIterator]()
     for (const id of ['a', 'b', 'c']) {
@@ -33,7 +33,7 @@ describe('PlanQueue', () => {
     expect(await last).toEqual({ done: true, value: undefined })
   })
 
-  it('hands out nothing of what was taken back while nobody read', async () => {
+  it('does not yield plans that were removed while there was no reader', async () => {
     const queue = new PlanQueue()
     for (let round = 0; round < 1_000; round += 1) {
       queue.push(plan(String(round)))

@@ -42,8 +42,8 @@ async function until(condition: () => boolean): Promise<void> {
   while (!condition()) await new Promise((resolve) => setImmediate(resolve))
 }
 
-describe('millrace eval: what it asks for', () => {
-  it('is little when little was said', async () => {
+describe('millrace eval: options', () => {
+  it('have defaults for few flags', async () => {
     expect(await optionsFor('arithmetic', '-m', 'sim')).toEqual({
       environment: 'arithmetic',
       model: 'sim',
@@ -56,7 +56,7 @@ describe('millrace eval: what it asks for', () => {
     })
   })
 
-  it('is everything the flags say', async () => {
+  it('hold everything that the flags set', async () => {
     const line =
       './env.ts -m sim --judge sim -n 4 -c 8 --judge-concurrency 2 --limit 9 --max-turns 3 --max-rollout-tokens 1000 ' +
       '--timeout 90 --wall-timeout 1h --max-cost 5 --max-rollout-cost 0.5 --seed 7 --run nightly --runs out ' +
@@ -103,7 +103,7 @@ describe('millrace eval: what it asks for', () => {
     })
   })
 
-  it('reads every flag that it declares', async () => {
+  it('use every declared flag', async () => {
     const { flags, ...invocation } = parseCommandLine(evalCommand, ['arithmetic', '-m', 'sim'])
     const read = new Set<string>()
     const watched = new Proxy(flags, {
@@ -116,7 +116,7 @@ describe('millrace eval: what it asks for', () => {
     expect([...read].toSorted()).toEqual(Object.keys(evalFlags).toSorted())
   })
 
-  it('counts workers', async () => {
+  it('count workers', async () => {
     expect(await optionsFor('x', '-m', 'sim', '--workers', '3')).toMatchObject({ workers: 3 })
     for (const wrong of ['0', '2.5', 'many']) {
       await expect(optionsFor('x', '-m', 'sim', '--workers', wrong)).rejects.toMatchObject({
@@ -126,14 +126,14 @@ describe('millrace eval: what it asks for', () => {
     }
   })
 
-  it('is an endpoint where one was named', async () => {
+  it('name an endpoint if one is given', async () => {
     const args = ['x', '-m', 'qwen', '--base-url', 'http://localhost:8000/v1', '--api-key-env', 'KEY']
     const { ended, asked } = start({ args, env: { KEY: 'secret' } })
     await ended
     expect(asked[0]?.model).toEqual({ name: 'qwen', backends: [{ url: 'http://localhost:8000/v1', apiKeyEnv: 'KEY' }] })
   })
 
-  it('takes models from a file, with the flags on top', async () => {
+  it('read models from a file, with flags in precedence', async () => {
     await using folder = await temporaryRuns()
     const cwd = folder.root
     const judge = { backends: [{ url: 'http://judge/v1' }], maxTries: 2 }
@@ -163,11 +163,11 @@ describe('millrace eval: what it asks for', () => {
     [['x', '-m', 'sim', '--new', '--resume'], 'give only one of them'],
     [['x', '-m', 'sim', '--resume=a', '--run', 'b'], 'give one name'],
     [['x', '-m', 'sim', '--models', 'missing.json'], 'cannot read missing.json'],
-  ])('is refused: %j', async (args, message) => {
+  ])('are refused: %j', async (args, message) => {
     await expect(start({ args }).ended).rejects.toThrow(message)
   })
 
-  it('names the place of a mistake in the models file', async () => {
+  it('are refused with the place of an error in the models file', async () => {
     await using folder = await temporaryRuns()
     const cwd = folder.root
     writeFileSync(join(cwd, 'models.json'), JSON.stringify({ a: { maxTries: 'six' } }))
@@ -177,8 +177,8 @@ describe('millrace eval: what it asks for', () => {
   })
 })
 
-describe('millrace eval: what it shows', () => {
-  it('on a terminal is a live view, then the results, and the cursor comes back', async () => {
+describe('millrace eval: output', () => {
+  it('on a terminal is a live view, then the results, and the cursor is restored', async () => {
     const evaluation = new FakeEvaluation({ info: { notices: ['continues brisk-otter'] } })
     const { ended, stdout, stderr } = start({ columns: 80, evaluation })
     expect(await ended).toBe(0)
@@ -189,7 +189,7 @@ describe('millrace eval: what it shows', () => {
     expect(stderr.text).toBe('')
   })
 
-  it('elsewhere is plain lines without colours', async () => {
+  it('without a terminal is plain lines without colours', async () => {
     const { ended, stdout } = start({ evaluation: new FakeEvaluation({ info: { resumed: 12 } }) })
     expect(await ended).toBe(0)
     expect(stdout.text).toBe(stdout.plain)
@@ -198,14 +198,14 @@ describe('millrace eval: what it shows', () => {
     expect(stdout.text).toContain('95% interval')
   })
 
-  it('with --quiet is the results alone', async () => {
+  it('with --quiet is only the results', async () => {
     const { ended, stdout } = start({ args: ['x', '-m', 'sim', '--quiet'], columns: 80 })
     await ended
     expect(stdout.plain).not.toContain('158/300')
     expect(stdout.lines[0]).toContain('arithmetic · sim')
   })
 
-  it('with --json is one object a line: start, rollouts without messages, the summary last', async () => {
+  it('with --json is one object per line: start, rollouts without messages, summary', async () => {
     const evaluation = new FakeEvaluation({
       records: [sampleRecord(), sampleRecord({ id: '0-1' })],
       info: { notices: ['continues brisk-otter'] },
@@ -224,13 +224,13 @@ describe('millrace eval: what it shows', () => {
   })
 })
 
-describe('millrace eval: how it ends', () => {
+describe('millrace eval: end', () => {
   it.each([
     ['every rollout is scored', sampleSummary(), 0],
     ['some have no score', sampleSummary({ scored: 298 }), 3],
     ['tasks are gone', sampleSummary({ state: 'unfinished', missingTasks: 1 }), 3],
     ['the money is spent', sampleSummary({ end: 'max_cost', rollouts: 100, scored: 100 }), 3],
-  ])('when %s', async (_, summary, code) => {
+  ])('sets the exit code when %s', async (_, summary, code) => {
     expect(await start({ evaluation: new FakeEvaluation({ summary }) }).ended).toBe(code)
   })
 
@@ -238,7 +238,7 @@ describe('millrace eval: how it ends', () => {
     ['SIGINT', 130, 'Ctrl-C again'],
     ['SIGTERM', 143, 'Ctrl-C again'],
     ['SIGHUP', 129, 'SIGTERM'],
-  ])('drains on %s and says how to continue', async (signal, code, again) => {
+  ])('drains on %s and names the command to continue', async (signal, code, again) => {
     const evaluation = new FakeEvaluation({ waits: true })
     const args = ['./my env.ts', '-m', 'sim', '--new', '-n', '4']
     const { ended, events, stderr, stdout } = start({ args, evaluation })
@@ -265,14 +265,14 @@ describe('millrace eval: how it ends', () => {
     expect(await ended).toBe(130)
   })
 
-  it('fails with the error of a run that could not start, once', async () => {
+  it('fails once with the error of a run that could not start', async () => {
     const startError = new MillraceError('model_auth', 'the key was refused; check OPENAI_API_KEY')
     const { ended, stdout, stderr } = start({ evaluation: new FakeEvaluation({ startError }) })
     await expect(ended).rejects.toBe(startError)
     expect(stdout.text + stderr.text).toBe('')
   })
 
-  it('says how to continue when a run breaks off', async () => {
+  it('names the command to continue when a run breaks off', async () => {
     const error = new MillraceError('disk_full', 'the disk is full; free some room')
     const { ended, stderr, stdout } = start({ evaluation: new FakeEvaluation({ error }), columns: 80 })
     await expect(ended).rejects.toBe(error)
@@ -282,7 +282,7 @@ describe('millrace eval: how it ends', () => {
     expect(stdout.text.lastIndexOf('\u001b[?25h')).toBeGreaterThan(stdout.text.lastIndexOf('\u001b[?25l'))
   })
 
-  it('stops when nobody reads its output any more', async () => {
+  it('stops when its output is closed', async () => {
     const evaluation = new FakeEvaluation({ waits: true })
     const { ended, stdout } = start({ evaluation })
     await until(() => stdout.text.includes('run brisk-otter'))

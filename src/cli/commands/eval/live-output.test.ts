@@ -8,7 +8,7 @@ const show = '\u001b[?25h'
 const clear = '\u001b[K'
 
 describe('LiveView', () => {
-  it('draws over what it drew, and clears only what is left below', () => {
+  it('overwrites its own lines, and clears only the rest below', () => {
     const parts = fakeProcess({ columns: 40 })
     using io = openIo(parts)
     using view = new LiveView(io.stdout, io.events)
@@ -21,7 +21,7 @@ describe('LiveView', () => {
     )
   })
 
-  it('keeps what is printed above its lines', () => {
+  it('keeps output that is printed above its lines', () => {
     const parts = fakeProcess({ columns: 40 })
     using io = openIo(parts)
     using view = new LiveView(io.stdout, io.events)
@@ -31,7 +31,7 @@ describe('LiveView', () => {
     expect(parts.stdout.text.endsWith(`\u001b[2A\rnote${clear}\n\u001b[J${hide}one${clear}\ntwo${clear}\n`)).toBe(true)
   })
 
-  it('leaves alone what is printed after it was closed', () => {
+  it('does not change output printed after it was closed', () => {
     const parts = fakeProcess({ columns: 40 })
     using io = openIo(parts)
     const view = new LiveView(io.stdout, io.events)
@@ -42,7 +42,7 @@ describe('LiveView', () => {
     expect(parts.stdout.text.endsWith('the results\nnote\n')).toBe(true)
   })
 
-  it('finds its first line again in a terminal that has become narrower', () => {
+  it('finds its first line again after the terminal became narrower', () => {
     const parts = fakeProcess({ columns: 40 })
     using io = openIo(parts)
     using view = new LiveView(io.stdout, io.events)
@@ -52,7 +52,7 @@ describe('LiveView', () => {
     expect(parts.stdout.text.endsWith(`${hide}\u001b[3A\rz${clear}\n\u001b[J`)).toBe(true)
   })
 
-  it('never draws more than the terminal holds', () => {
+  it('never draws more lines than the terminal has', () => {
     const parts = fakeProcess({ columns: 10 })
     using io = openIo(parts)
     using view = new LiveView(io.stdout, io.events)
@@ -61,7 +61,7 @@ describe('LiveView', () => {
     expect(new Set(parts.stdout.lines.map((line) => line.length))).toEqual(new Set([9]))
   })
 
-  it('gives the cursor back when it is closed, and leaves no listener', () => {
+  it('restores the cursor when it is closed, and leaves no listener', () => {
     const parts = fakeProcess({ columns: 40 })
     using io = openIo(parts)
     const view = new LiveView(io.stdout, io.events)
@@ -74,7 +74,7 @@ describe('LiveView', () => {
     expect(parts.events.listenerCount('exit')).toBe(0)
   })
 
-  it('gives the cursor back when the process exits under it', () => {
+  it('restores the cursor when the process exits', () => {
     const parts = fakeProcess({ columns: 40 })
     using io = openIo(parts)
     using view = new LiveView(io.stdout, io.events)
@@ -83,7 +83,7 @@ describe('LiveView', () => {
     expect(parts.stdout.text.endsWith(show)).toBe(true)
   })
 
-  it('touches nothing if it never drew', () => {
+  it('writes nothing if it never drew', () => {
     const parts = fakeProcess({ columns: 40 })
     using io = openIo(parts)
     new LiveView(io.stdout, io.events)[Symbol.dispose]()

@@ -29,21 +29,21 @@ describe('progressLines', () => {
     }
   })
 
-  it('has no time left for the whole of a run that drains', () => {
+  it('shows no time left for a draining run', () => {
     const draining = sampleProgress({ state: 'draining' })
     expect(progressLines(draining, { columns: 80, style }).join('\n')).not.toContain(' left')
     expect(progressLine(draining)).not.toContain(' left')
     expect(progressLine(sampleProgress())).toContain('11s left')
   })
 
-  it('has no time left while requests wait for a backend that may stay away', () => {
+  it('shows no time left while requests wait for a failed backend', () => {
     const [model] = sampleProgress().models
     const parked = sampleProgress({ models: model ? [{ ...model, parked: 12 }] : [] })
     expect(progressLines(parked, { columns: 80, style }).join('\n')).not.toContain(' left')
     expect(progressLine(parked)).not.toContain(' left')
   })
 
-  it('has a word for one task', () => {
+  it('uses the singular for one task', () => {
     const score = { mean: 1, low: Number.NaN, high: Number.NaN, standardError: Number.NaN, rollouts: 4, tasks: 1 }
     const [, , reward] = progressLines(sampleProgress({ score, ended: 4 }), { columns: 80, style })
     expect(reward).toBe('reward    1.000 · 4 of 4 scored, 1 task')
@@ -71,7 +71,7 @@ describe('progressLines', () => {
     }
   })
 
-  it('does without a total, a score and a price', () => {
+  it('works without a total, a score and a price', () => {
     const lines = progressLines(
       sampleProgress({ total: undefined, etaMs: undefined, score: undefined, cost: null, outcomes: {}, ended: 0 }),
       { columns: 80, style },
@@ -83,7 +83,7 @@ describe('progressLines', () => {
     expect(text).not.toMatch(/NaN|undefined|left/)
   })
 
-  it('says when requests are parked, and what state the run is in', () => {
+  it('shows that requests wait, and the state of the run', () => {
     const [model] = sampleProgress().models
     const parked = sampleProgress({ state: 'draining', models: model ? [{ ...model, parked: 12 }] : [] })
     const text = progressLines(parked, { columns: 80, style }).join('\n')
@@ -91,7 +91,7 @@ describe('progressLines', () => {
     expect(text).toContain('draining: 64 still running')
   })
 
-  it('says why requests are parked, as far as that is known', () => {
+  it('shows why requests wait, if known', () => {
     const parkedBecause = 'http://127.0.0.1:9/v1 cannot be reached:\nconnect ECONNREFUSED'
     const [model] = sampleProgress().models
     const parked = sampleProgress({ models: model ? [{ ...model, parked: 12, parkedBecause }] : [] })
@@ -100,7 +100,7 @@ describe('progressLines', () => {
     expect(progressLine(parked)).toContain(`12 waiting: backend overloaded or unreachable (${reason})`)
   })
 
-  it('says which tool server rollouts wait for, and why', () => {
+  it('shows which tool server rollouts wait for, and why', () => {
     const awayBecause = "server 'search' could not be opened:\nconnect ECONNREFUSED"
     const away = { server: 'search', state: 'away', waiting: 12, awayMs: 11_000, awayBecause } as const
     const calm = { server: 'files', state: 'open', waiting: 0, awayMs: 0 } as const
@@ -116,7 +116,7 @@ describe('progressLines', () => {
     expect(progressLine(progress)).not.toContain(' left')
   })
 
-  it('shows each worker: its lag, its memory, and what blocks it', () => {
+  it('shows each worker with its lag, its memory and its blocking function', () => {
     const lag = { p99Ms: 3, maxMs: 70, meanMs: 1, utilization: 0.5 }
     const well = { id: 1, kind: 'thread', state: 'ready', running: 32, lag, memoryBytes: 81e6, restarts: 0 } as const
     const stuck = { ...well, id: 2, state: 'silent', blockedBy: 'grade (env.ts:12)', restarts: 1 } as const
@@ -133,14 +133,14 @@ describe('progressLines', () => {
     expect(progressLines(apart, { columns: 120, style }).join('\n')).toContain('suspect 1 silent in grade (env.ts:12)')
   })
 
-  it('does not let a name take over the terminal', () => {
+  it('removes terminal control codes from names', () => {
     const text = progressLines(sampleProgress({ model: 'x\u001b[2J\ny' }), { columns: 80, style }).join('\n')
     expect(text).toContain('arithmetic · x y')
   })
 })
 
 describe('progressLine', () => {
-  it('has it all on one line', () => {
+  it('holds everything on one line', () => {
     expect(progressLine(sampleProgress())).toBe(
       '[12.4s] 158/300 rollouts  12.7/s  64 active  reward 0.812 [0.778, 0.847]  completed 152  max_turns 4  model_error 2  ' +
         '1.23M+210k tokens  $0.4212  lag p99 1.2ms  11s left',
@@ -165,7 +165,7 @@ describe('startupLine', () => {
       'arithmetic · sim reading earlier results: 12,000 of 90,000… 2.6s · Ctrl-C stops',
     ],
     [{ outcomes: { completed: 0 } }, 'arithmetic · sim asking the environment for its tasks… 2.6s · Ctrl-C stops'],
-  ])('says what a run that has not started is busy with: %j', (more, expected) => {
+  ])('shows what a starting run is doing: %j', (more, expected) => {
     expect(startupLine(sampleProgress({ ...waiting, ...more }), { columns: 80, style })).toBe(expected)
   })
 })
@@ -184,29 +184,29 @@ const seconds = (count: number, endedAt: (second: number) => number) =>
   Array.from({ length: count }, (_, second) => endedAt(second))
 
 describe('RecentRate', () => {
-  it('is the rate itself where that is steady', () => {
+  it('is the actual rate if that is steady', () => {
     expect(after(seconds(60, (second) => 5 * second))).toMatchObject({
       perSecond: expect.closeTo(5),
       etaMs: expect.closeTo(((10_000 - 295) / 5) * 1000),
     })
   })
 
-  it('does not count what an earlier launch had ended, nor the time before the first look', () => {
+  it('does not count results of an earlier launch, or the time before the first update', () => {
     expect(after(seconds(5, (second) => 9000 + 3 * second)).perSecond).toBeCloseTo(3)
   })
 
-  it('forgets a standstill soon', () => {
+  it('soon ignores a standstill', () => {
     const stood = after(seconds(130, (second) => (second < 100 ? 0 : 10 * (second - 100))))
     expect(stood.perSecond).toBeGreaterThan(9)
   })
 
-  it('falls back to the average while long rollouts run', () => {
+  it('uses the average while long rollouts run', () => {
     const shown = after(seconds(100, (second) => (second < 50 ? second : 50)))
     expect(shown.perSecond).toBeCloseTo(50 / 99)
     expect(after([0, 0, 0])).toMatchObject({ perSecond: 0, etaMs: undefined })
   })
 
-  it('knows no time left without a total', () => {
+  it('has no time left without a total', () => {
     const rate = new RecentRate()
     for (const elapsedMs of [0, 1000]) {
       const shown = rate.apply(sampleProgress({ elapsedMs, ended: elapsedMs, total: undefined }))

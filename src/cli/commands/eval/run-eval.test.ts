@@ -2,7 +2,7 @@ import { expect, test } from 'vitest'
 import { loopLag } from '../../../rollout/index.ts'
 import { reportBlockedLoops } from './run-eval.ts'
 
-test('each function is told of once, with where and for how long, and only so many of them', () => {
+test('each blocking function is reported once, with its place and duration, up to a limit', () => {
   const reported: string[] = []
   {
     using _reporting = reportBlockedLoops((text) => reported.push(text))

@@ -71,7 +71,7 @@ describe('summaryText', () => {
     expect(summaryText(summary, frame)).not.toMatch(/NaN|undefined|Infinity/)
   })
 
-  it('keeps its right edge and every word where names and reasons are in wide characters', () => {
+  it('keeps its right edge and every word with wide characters', () => {
     const reason = '连接被拒绝：后端没有在规定的时间内回答，请检查地址和密钥是否正确，然后再试一次✅'
     const summary = sampleSummary({
       environment: '算术题🧮',
@@ -91,14 +91,14 @@ describe('summaryText', () => {
     expect(why.replaceAll(/[│\s]/g, '')).toContain(reason)
   })
 
-  it('says that all calls were answered at the first try only if all of them are known', () => {
+  it('reports that all calls succeeded at the first try only if all of them are known', () => {
     const { calls } = sampleSummary().usage
     const shown = (made: number) => summaryText(sampleSummary({ tries: { calls: made, tries: made } }), frame)
     expect(shown(calls)).toMatch(/calls +600, all at the first try/)
     expect(shown(calls - 1)).toMatch(/calls +600 +│/)
   })
 
-  it('does not take known calls of attempts that did not count for unknown calls of those that did', () => {
+  it('does not mix calls of discarded attempts with those of accepted ones', () => {
     const { usage, discarded, unfinished } = sampleSummary()
     const spent = { ...discarded, attempts: 1, usage: { ...usage, calls: 7 } }
     const made = usage.calls + 7
@@ -109,14 +109,14 @@ describe('summaryText', () => {
     expect(shown({ tries: { calls: made - 1, tries: made - 1 }, unfinished: open })).toMatch(/calls +600 +│/)
   })
 
-  it('does not say of members of a voided group that they were scored', () => {
+  it('does not report members of a voided group as scored', () => {
     const text = summaryText(sampleSummary({ scored: 296, voided: 4 }), frame)
     expect(text).toContain('296 of 300 rollouts scored · 75 tasks · 4 voided')
     expect(text).toMatch(/completed +296 +98\.7% +scored unless voided/)
     expect(text).toMatch(/max_turns +4 +1\.3% +scored unless voided, truncated/)
   })
 
-  it('points at what went wrong first', () => {
+  it('names the most important failure first', () => {
     const summary = sampleSummary({ scored: 298, outcomes: { ...sampleSummary().outcomes, model_error: 2 } })
     const text = summaryText(summary, frame)
     expect(text).toContain('298 of 300 rollouts scored')
@@ -124,11 +124,11 @@ describe('summaryText', () => {
     expect(text).toContain('next    npx millrace show brisk-otter --outcome model_error')
   })
 
-  it('has nothing to look at where nothing has ended', () => {
+  it('suggests no next step if no rollout has ended', () => {
     expect(summaryText(sampleSummary({ rollouts: 0, scored: 0, tasks: 0 }), frame)).not.toContain('next')
   })
 
-  it('says why rollouts have no score, by the first of each outcome', () => {
+  it('shows why rollouts have no score, with the first reason of each outcome', () => {
     const summary = sampleSummary({
       outcomes: { ...sampleSummary().outcomes, model_error: 2, env_error: 1 },
       reasons: { model_error: `the backend answered 500: ${'<p>oops</p> '.repeat(40)}`, env_error: 'no such image' },
@@ -141,7 +141,7 @@ describe('summaryText', () => {
     expect(text).toMatch(/│ env_error +│\n│ {3}no such image +│/)
   })
 
-  it('keeps the lines of a traceback, and its last one', () => {
+  it('keeps the lines of a traceback, including the last one', () => {
     const traceback = [
       'Traceback (most recent call last):',
       '  File "score.py", line 7',
@@ -156,7 +156,7 @@ describe('summaryText', () => {
     expect(summaryText(summary, frame)).toMatch(/Traceback.*\n│.*\n│ {3}… +│\n│ {3}KeyError: 1 +│/)
   })
 
-  it('shows the advice of a reason whole', () => {
+  it('shows the advice of a reason in full', () => {
     const lastSent = {
       backend: 'inference.internal.example.org:8000',
       sentAt: 0,
@@ -177,7 +177,7 @@ describe('summaryText', () => {
     expect(args).toContain(rawMessage)
   })
 
-  it('names what tools threw, the first of each kind', () => {
+  it('names the errors of tools, the first of each kind', () => {
     const fault = (tool: string) => ({
       tool,
       kind: 'TypeError at shop.ts:41',
@@ -193,7 +193,7 @@ describe('summaryText', () => {
     expect(text).not.toContain('\u001b[31m')
   })
 
-  it('names tool servers that were missing, a few of them', () => {
+  it('names missing tool servers, up to a limit', () => {
     const missing = (server: string) => ({ server, rollouts: 40, cause: `exited\nwith 3 ${'at line 1 '.repeat(90)}` })
     const text = summaryText(sampleSummary({ missingServers: ['a', 'b', 'c', 'd', 'e'].map(missing) }), frame)
     const notices = text.split('\n').filter((line) => line.startsWith('  notice'))
@@ -204,7 +204,7 @@ describe('summaryText', () => {
     expect(summaryText(sampleSummary(), frame)).not.toContain('notice')
   })
 
-  it('cuts no figure in a narrow terminal', () => {
+  it('truncates no number in a narrow terminal', () => {
     const text = summaryText(sampleSummary(), { ...frame, columns: 44 })
     for (const part of [
       /wall +1\.2s +2\.3s/,
@@ -222,17 +222,17 @@ describe('summaryText', () => {
     [null, 0, /cost +unknown: no price is known for sim/],
     [1.2, 3, /cost +\$1\.20 \+ 3 rollouts of unknown price/],
     [1.2, 0, /cost +\$1\.20 +│/],
-  ])('says what is not known of the cost: %j, %i unknown', (cost, costUnknown, expected) => {
+  ])('shows the unknown part of the cost: %j, %i unknown', (cost, costUnknown, expected) => {
     expect(summaryText(sampleSummary({ cost, costUnknown }), frame)).toMatch(expected)
   })
 
-  it('names the models of judges beside their tokens', () => {
+  it('names the judge models beside their tokens', () => {
     const judgeUsage = { calls: 3, input: 100, cachedInput: 0, output: 20, reasoning: 0 }
     const text = summaryText(sampleSummary({ judgeUsage, judgeModels: ['gpt-5-mini', 'judge\u001b[31m'] }), frame)
     expect(text).toMatch(/│ judge +gpt-5-mini, judge · 100 in · 20 out +│/)
   })
 
-  it('names no model as the one without a price where others were asked as well', () => {
+  it('names no model without a price if several models were used', () => {
     const judgeUsage = { calls: 3, input: 100, cachedInput: 0, output: 20, reasoning: 0 }
     const text = summaryText(sampleSummary({ cost: null, costUnknown: 300, judgeUsage }), frame)
     expect(text).toMatch(/cost +unknown: a model in use has no known price +│/)
@@ -242,7 +242,7 @@ describe('summaryText', () => {
     [0, 2, /open +2 attempts not ended yet: .* out · cost unknown +│/],
     [1.2, 1, /open +2 attempts not ended yet: .* out · \$1\.20 \+ 1 attempt of +│\n│ +unknown price +│/],
     [0, 0, /open +2 attempts not ended yet: .* out · \$0 +│/],
-  ])('says what is not known of the cost of attempts: %j, %i unknown', (costUsd, costUnknown, expected) => {
+  ])('shows the unknown cost of attempts: %j, %i unknown', (costUsd, costUnknown, expected) => {
     const usage = { calls: 4, input: 100, cachedInput: 0, output: 20, reasoning: 0 }
     const unfinished = { attempts: 2, waitForGroup: 0, usage, costUsd, costUnknown }
     expect(summaryText(sampleSummary({ unfinished }), frame)).toMatch(expected)
@@ -251,7 +251,7 @@ describe('summaryText', () => {
   it.each([
     [1, /open +2 attempts not ended yet \(1 only waiting for the group\): /],
     [2, /open +2 attempts waiting for the rest of the group: /],
-  ])('says of open attempts which wait for their group: %i of 2', (waitForGroup, expected) => {
+  ])('counts the open attempts that wait for their group: %i of 2', (waitForGroup, expected) => {
     const usage = { calls: 4, input: 100, cachedInput: 0, output: 20, reasoning: 0 }
     const unfinished = { attempts: 2, waitForGroup, usage, costUsd: 1, costUnknown: 0 }
     expect(summaryText(sampleSummary({ unfinished }), frame)).toMatch(expected)
@@ -261,13 +261,13 @@ describe('summaryText', () => {
     [undefined, /tokens +1k in · 200 out +│/],
     [10, /tokens +1k in · 200 out · estimated +│/],
     [3, /tokens +1k in · 200 out · 30% of calls estimated +│/],
-  ])('says which tokens are an estimate: %j of 10 calls', (estimated, expected) => {
+  ])('shows which tokens are estimated: %j of 10 calls', (estimated, expected) => {
     const usage = { calls: 10, input: 1000, cachedInput: 0, output: 200, reasoning: 0 }
     const shown = sampleSummary({ usage: estimated === undefined ? usage : { ...usage, estimated } })
     expect(summaryText(shown, frame)).toMatch(expected)
   })
 
-  it('says how many replies have their tokens, if tokens were asked for', () => {
+  it('counts the replies with tokens, if tokens were requested', () => {
     const usage = { calls: 10, input: 1000, cachedInput: 0, output: 200, reasoning: 0 }
     expect(summaryText(sampleSummary({ usage: { ...usage, captured: 7 } }), frame)).toMatch(
       /captured +token ids and log-probabilities of 7 of 10 replies +│/,
@@ -275,7 +275,7 @@ describe('summaryText', () => {
     expect(summaryText(sampleSummary({ usage }), frame)).not.toContain('captured')
   })
 
-  it('lists components where there is more than the reward itself', () => {
+  it('lists components if there are more than the reward itself', () => {
     const components = {
       exact: { mean: 0.75, rollouts: 300, weight: 0.5 },
       retries: { mean: 1.5, rollouts: 20, weight: 0 },
@@ -286,7 +286,7 @@ describe('summaryText', () => {
     expect(summaryText(sampleSummary(), frame)).not.toContain('components')
   })
 
-  it('does not call a run complete that is of more tasks than this launch did', () => {
+  it('does not report a run as complete if it has more tasks than this launch', () => {
     const open = summaryText(sampleSummary({ state: 'unfinished' }), frame)
     expect(open).toContain('unfinished, can be continued')
     const gone = sampleSummary({ state: 'unfinished', missingTasks: 2 })

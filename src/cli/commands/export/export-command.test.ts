@@ -25,7 +25,7 @@ function writeGatewayRun(root: string, sessions = 12): void {
   writeStoredRun(join(root, 'gateway'), created, seeds.flatMap(entriesOf))
 }
 
-test('a run of a gateway is exported as rows, to stdout or to a file, in either format', async () => {
+test('a gateway run is exported as rows, to stdout or a file, in either format', async () => {
   await using runs = await temporaryRuns()
   writeGatewayRun(runs.root)
   const { code, stdout } = await run(runs.root, 'gateway', '--include-discarded')
@@ -46,7 +46,7 @@ test('a run of a gateway is exported as rows, to stdout or to a file, in either 
   expect(merged.slice(0, -1).every((row) => row['group'] === 'group-3' && row.kind === 'merged')).toBe(true)
 })
 
-test('rows of side calls can be left out, and the main tree can be another one', async () => {
+test('rows of side calls can be left out, and another main tree can be chosen', async () => {
   await using runs = await temporaryRuns()
   writeGatewayRun(runs.root)
   const rootsOf = async (...args: string[]) => {
@@ -63,7 +63,7 @@ test('rows of side calls can be left out, and the main tree can be another one',
   expect(await rootsOf('--trees', 'main', '--main-tree', 'all')).toEqual(all)
 })
 
-test('tenants are exported apart, also where they have used the same name for a group', async () => {
+test('tenants are exported separately, also with equal group names', async () => {
   await using runs = await temporaryRuns()
   writeGatewayRun(runs.root)
   const blue = randomSession({ seed: 17, samples: 2, group: 'group-3', tenant: 'blue' })
@@ -83,7 +83,7 @@ test('tenants are exported apart, also where they have used the same name for a 
   })
 })
 
-test('an export that is refused says why, and leaves the file alone', async () => {
+test('a refused export gives the reason, and does not change the file', async () => {
   await using runs = await temporaryRuns()
   writeGatewayRun(runs.root)
   const file = join(runs.root, 'train.rows')
@@ -104,7 +104,7 @@ test('an export that is refused says why, and leaves the file alone', async () =
   expect(stderr).toContain(`, ${String(end?.['withoutTokens'])} replies without tokens left out, `)
 })
 
-test('of many damaged sessions twenty are named', async () => {
+test('at most twenty damaged sessions are named', async () => {
   await using runs = await temporaryRuns()
   writeGatewayRun(runs.root, 21)
   using database = new DatabaseSync(join(runs.root, 'gateway', 'journal.sqlite'))
@@ -117,7 +117,7 @@ test('of many damaged sessions twenty are named', async () => {
   expect(await named()).toEqual([...twenty, 'further damage is not shown: see the rows of kind "damaged"'])
 })
 
-test('a damaged session costs itself only, and the end of the command says so', async () => {
+test('a damaged session affects only itself, and is reported at the end', async () => {
   await using runs = await temporaryRuns()
   writeGatewayRun(runs.root)
   {
@@ -142,7 +142,7 @@ test('a damaged session costs itself only, and the end of the command says so', 
   })
 })
 
-test('a damaged rollout costs itself only, and the end of the command says so', async () => {
+test('a damaged rollout affects only itself, and is reported at the end', async () => {
   await using runs = await temporaryRuns()
   const rollouts = [0, 1, 2].map((index) => ({ record: { id: `${index}-0`, task: { index, id: `task-${index}` } } }))
   writeRun({ root: runs.root, name: 'nightly', rollouts })
@@ -165,7 +165,7 @@ test('a damaged rollout costs itself only, and the end of the command says so', 
   expect(readFileSync(file, 'utf8')).toBe(stdout)
 })
 
-test('flags that do not fit what the run holds are refused', async () => {
+test('flags that do not apply to the run are refused', async () => {
   await using runs = await temporaryRuns()
   writeGatewayRun(runs.root)
   writeRun({ root: runs.root, name: 'nightly', rollouts: [{ record: { id: '0-0' } }] })
@@ -177,7 +177,7 @@ test('flags that do not fit what the run holds are refused', async () => {
   expect(await run(runs.root, 'nightly', '--format', 'jsonl')).toMatchObject({ code: 0 })
 })
 
-test('tokens of a run that has none are said to be missing, and how to have them', async () => {
+test('--tokens for a run without tokens gives a notice about how to record them', async () => {
   await using runs = await temporaryRuns()
   writeRun({ root: runs.root, name: 'nightly', rollouts: [{ record: {} }] })
   const asked = await run(runs.root, 'nightly', '--tokens')
@@ -186,7 +186,7 @@ test('tokens of a run that has none are said to be missing, and how to have them
   expect(await run(runs.root, 'nightly')).toMatchObject({ code: 0, stderr: '' })
 })
 
-test('what was written to a file is counted, and said to have replaced what was there', async () => {
+test('the rows written to a file are counted, and a replaced file is reported', async () => {
   await using runs = await temporaryRuns()
   writeRun({ root: runs.root, name: 'nightly', rollouts: [{ record: { id: '0-0' } }] })
   const file = join(runs.root, 'out.jsonl')

@@ -9,7 +9,7 @@ async function linesFor(options: Partial<FindModelsOptions>): Promise<string> {
   return backendLines(found, { style: createStyle(false) }).join('\n')
 }
 
-test('a backend without token ids is said to be of no use for training', async () => {
+test('a backend without token ids is marked as not usable for training', async () => {
   await using vllm = await SimulatorServer.start({ models: 'a' })
   await using openai = await SimulatorServer.start({ models: 'b', imitate: 'openai' })
   const lines = await linesFor({ backends: [vllm.url, openai.url] })
@@ -17,7 +17,7 @@ test('a backend without token ids is said to be of no use for training', async (
   expect(lines).toMatch(/ b +\S+ +(none|only \w+): cannot be trained on/)
 })
 
-test('a model of the file is shown by its own name, whole, and told of when its backend does not list it', async () => {
+test('a model of the file has its own name, and a notice if its backend does not list it', async () => {
   await using simulator = await SimulatorServer.start({ models: 'one-with-a-long-name,two,three,four' })
   const backends = [{ url: simulator.url }]
   const models = {

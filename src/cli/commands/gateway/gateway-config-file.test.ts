@@ -39,7 +39,7 @@ test.each([
     'publicUrl: gateway.example.com',
     'gateway.yaml: "gateway.example.com" is not a valid public',
   ],
-])('%s is a mistake in the file', async (_what, text, message) => {
+])('%s is reported as an error in the file', async (_what, text, message) => {
   using folder = mkdtempDisposableSync(join(tmpdir(), 'millrace-config-'))
   writeFileSync(join(folder.path, 'gateway.yaml'), text)
   const reading = readGatewayConfig('gateway.yaml', { cwd: folder.path, env: {} }, { hasOtherBackends: false })
@@ -47,7 +47,7 @@ test.each([
 })
 
 test.each(['missing.yaml', 'missing.ts', '.'])(
-  '%s cannot be read, and that is a mistake in the command',
+  'an unreadable %s is reported as an error in the command',
   async (path) => {
     using folder = mkdtempDisposableSync(join(tmpdir(), 'millrace-config-'))
     const reading = readGatewayConfig(path, { cwd: folder.path, env: {} }, { hasOtherBackends: false })

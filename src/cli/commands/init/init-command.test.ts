@@ -12,7 +12,7 @@ async function init(cwd: string, ...args: string[]) {
 }
 
 describe('millrace init', () => {
-  it('writes an environment and says how to run it', async () => {
+  it('writes an environment and names the command to run it', async () => {
     await using folder = await temporaryRuns()
     const { code, stdout } = await init(folder.root, 'my-environment')
     expect(code).toBe(0)
@@ -30,7 +30,7 @@ describe('millrace init', () => {
     })
   })
 
-  it('leaves the package and the .gitignore of a folder alone', async () => {
+  it('does not change the package.json and .gitignore of a folder', async () => {
     await using folder = await temporaryRuns()
     writeFileSync(join(folder.root, 'package.json'), '{}')
     writeFileSync(join(folder.root, '.gitignore'), 'mine')
@@ -39,7 +39,7 @@ describe('millrace init', () => {
     expect(readFileSync(join(folder.root, '.gitignore'), 'utf8')).toBe('mine')
   })
 
-  it('says why a folder cannot be written', async () => {
+  it('reports why a folder cannot be written', async () => {
     await using folder = await temporaryRuns()
     writeFileSync(join(folder.root, 'file'), '')
     const { code, stderr } = await init(folder.root, 'file/below')
@@ -55,7 +55,7 @@ describe('millrace init', () => {
     expect(stderr).toContain('cannot write to /proc/below (ENOENT')
   })
 
-  it('overwrites nothing, and then writes nothing', async () => {
+  it('writes nothing if it would overwrite a file', async () => {
     await using folder = await temporaryRuns()
     writeFileSync(join(folder.root, 'README.md'), 'mine')
     const { code, stderr } = await init(folder.root)

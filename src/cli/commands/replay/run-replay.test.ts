@@ -6,7 +6,7 @@ import { messageDiff } from './run-replay.ts'
 const style = createStyle(false)
 const said = (content: string): Message => ({ role: 'user', content })
 
-test('shows the lines that differ between those around them', () => {
+test('a message diff shows the changed lines with the lines around them', () => {
   const lines = Array.from({ length: 12 }, (_, line) => `line ${line}`)
   const changed = lines.with(6, 'another line').toSpliced(7, 0, 'and one more')
   const diff = messageDiff(
@@ -27,7 +27,7 @@ test('shows the lines that differ between those around them', () => {
   ])
 })
 
-test('shows what is only there once, calls in words, and nothing that a terminal would obey', () => {
+test('a message on one side only is shown with its calls and without control codes', () => {
   const call: Message = {
     role: 'assistant',
     content: '\u001b[2Jhidden',
@@ -43,7 +43,7 @@ test('shows what is only there once, calls in words, and nothing that a terminal
   ])
 })
 
-test('is short, however long the messages are', () => {
+test('a message diff is short for messages of any length', () => {
   const [recorded, replayed] = ['a', 'b'].map((letter) =>
     said(Array.from({ length: 9_000 }, () => letter.repeat(900)).join('\n')),
   )

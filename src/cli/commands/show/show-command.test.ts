@@ -73,7 +73,7 @@ describe('millrace show <run>', () => {
     expect(stdout).toContain('millrace show nightly --outcome model_error')
   })
 
-  it('takes latest for the newest run, unless a run has that name; prune does not', async () => {
+  it('uses the newest run for latest, unless a run has that name; prune does not', async () => {
     await using runs = await temporaryRuns()
     const none = await show(runs.root, 'latest')
     expect(none).toMatchObject({ code: 1, stderr: expect.stringContaining(`there is no run in ${runs.root}`) })
@@ -143,7 +143,7 @@ describe('millrace show <run>', () => {
     })
   })
 
-  it('names ids that several tasks have, unless a server was asked for them', async () => {
+  it('names ids shared by several tasks, except in a served run', async () => {
     await using runs = await temporaryRuns()
     const rollouts = [0, 1].map((index) => ({ record: { id: `${index}-0`, task: { index, id: 'same' } } }))
     writeRun({ root: runs.root, name: 'twice', rollouts })
@@ -155,7 +155,7 @@ describe('millrace show <run>', () => {
     expect((await show(runs.root, 'served')).stdout).not.toContain('notice')
   })
 
-  it('counts the tasks of a server, whose requests say how many attempts they want', async () => {
+  it('counts the tasks of a served run, whose requests set the number of attempts', async () => {
     await using runs = await temporaryRuns()
     const rollouts = ['0-0', '1-0', '1-1'].map((id) => {
       const [index, sample] = id.split('-').map(Number) as [number, number]
@@ -167,7 +167,7 @@ describe('millrace show <run>', () => {
     expect(stdout).toContain('2 of 2 tasks scored')
   })
 
-  it('tells how an unfinished run ended, and gives JSON', async () => {
+  it('shows how an unfinished run ended, and gives JSON', async () => {
     await using runs = await temporaryRuns()
     writeRun({ root: runs.root, name: 'cut', rollouts: [talk], end: 'drained', attempts: 2 })
     expect((await show(runs.root, 'cut')).stdout).toContain('drained, can be continued')
@@ -181,7 +181,7 @@ describe('millrace show <run>', () => {
     })
   })
 
-  it('tells of tool servers that were missing, of the run and of a rollout', async () => {
+  it('shows the missing tool servers of the run and of a rollout', async () => {
     await using runs = await temporaryRuns()
     const missingServers = [{ server: 'other', cause: 'it exited with code 3' }]
     const without = { ...talk, record: { ...talk.record, missingServers } }
@@ -199,13 +199,13 @@ describe('millrace show <run>', () => {
     expect((await show(runs.root, 'nightly', '1-0')).stdout).not.toContain('missing')
   })
 
-  it('takes the path of a folder too', async () => {
+  it('accepts the path of a folder', async () => {
     await using runs = await temporaryRuns()
     writeRun({ root: runs.root, name: 'nightly', rollouts: [talk] })
     expect((await show('/nowhere', `${runs.root}/nightly`)).code).toBe(0)
   })
 
-  it('says which run was meant', async () => {
+  it('suggests the nearest run name', async () => {
     await using runs = await temporaryRuns()
     writeRun({ root: runs.root, name: 'nightly', rollouts: [] })
     const { code, stderr } = await show(runs.root, 'nigthly')
@@ -214,7 +214,7 @@ describe('millrace show <run>', () => {
     expect((await show(runs.root, 'other')).stderr).toContain('npx millrace list shows all runs')
   })
 
-  it('looks for a path where it leads, not for a run of that name', async () => {
+  it('treats a path as a path, not as a run name', async () => {
     await using runs = await temporaryRuns()
     writeRun({ root: runs.root, name: 'nightly', rollouts: [] })
     const { code, stderr } = await show('/nowhere', `${runs.root}/nigthly`)
@@ -243,7 +243,7 @@ describe('millrace show of a rollout that failed', () => {
 })
 
 describe('millrace show of a run without its database', () => {
-  it('says which file is gone, and not that there is no run', async () => {
+  it('names the missing file instead of a missing run', async () => {
     await using runs = await temporaryRuns()
     writeRun({ root: runs.root, name: 'nightly', rollouts: [talk] })
     rmSync(join(runs.root, 'nightly', 'journal.sqlite'))
@@ -257,7 +257,7 @@ describe('millrace show of a run without its database', () => {
 })
 
 describe('millrace show <run> --outcome', () => {
-  it('lists rollouts up to the limit and says how many more there are', async () => {
+  it('lists rollouts up to the limit, with the number of the others', async () => {
     await using runs = await temporaryRuns()
     writeRun({ root: runs.root, name: 'nightly', rollouts: [talk, failed(1), failed(2), failed(3)] })
     const { stdout } = await show(runs.root, 'nightly', '--outcome', 'model_error', '--limit', '2')
@@ -275,7 +275,7 @@ describe('millrace show <run> --outcome', () => {
 })
 
 describe('millrace show <run> <rollout>', () => {
-  it('says of no child that it waits: nobody accepts what it came to but its parent', async () => {
+  it('does not show a child as waiting, because only its parent accepts its result', async () => {
     await using runs = await temporaryRuns()
     const child = { record: { id: '0-0/c', reward: null, rewards: {} }, parent: '0-0' }
     writeRun({ root: runs.root, name: 'nightly', rollouts: [talk, child] })
@@ -306,7 +306,7 @@ describe('millrace show <run> <rollout>', () => {
     }
   })
 
-  it('has what judges said and what was noted, in short', async () => {
+  it('has shortened judge replies and rollout information', async () => {
     await using runs = await temporaryRuns()
     const long = `It is right.\n${'x'.repeat(1000)}`
     const info = { seed: 7, where: 'here', list: [1, 2] }
@@ -324,7 +324,7 @@ describe('millrace show <run> <rollout>', () => {
     expect(verdicts[0]).toEqual({ model: 'the-judge', said: long })
   })
 
-  it('says what the task was, in short; as JSON all of it', async () => {
+  it('shows the task in short, and in full as JSON', async () => {
     await using runs = await temporaryRuns()
     const taskRow = { question: `What is 2+2?\n${'x'.repeat(400)}`, target: 4, tags: ['sum'] }
     const child = { record: { id: '0-0.a' }, parent: '0-0', taskRow }
@@ -355,7 +355,7 @@ describe('millrace show <run> <rollout>', () => {
     expect(stdout).toContain('          2 completed')
   })
 
-  it('is JSON for a program', async () => {
+  it('is JSON with --json', async () => {
     await using runs = await temporaryRuns()
     writeRun({ root: runs.root, name: 'nightly', rollouts: [talk] })
     const rollout = JSON.parse((await show(runs.root, 'nightly', '0-0', '--json')).stdout) as Record<string, unknown>
@@ -363,7 +363,7 @@ describe('millrace show <run> <rollout>', () => {
     expect(rollout['messages']).toHaveLength(5)
   })
 
-  it('says what there is when there is no such rollout', async () => {
+  it('lists the rollouts if the given one does not exist', async () => {
     await using runs = await temporaryRuns()
     writeRun({ root: runs.root, name: 'nightly', rollouts: [talk] })
     const { code, stderr } = await show(runs.root, 'nightly', '7-0')
@@ -371,7 +371,7 @@ describe('millrace show <run> <rollout>', () => {
     expect(stderr).toContain('run nightly has no rollout 7-0; the first that ended is 0-0')
   })
 
-  it('takes no rollout whose task is gone for one that was named', async () => {
+  it('does not match a rollout whose task is missing', async () => {
     await using runs = await temporaryRuns()
     writeRun({ root: runs.root, name: 'nightly', rollouts: [talk] })
     const database = new DatabaseSync(join(runs.root, 'nightly', 'journal.sqlite'))
@@ -381,7 +381,7 @@ describe('millrace show <run> <rollout>', () => {
     expect((await show(runs.root, 'nightly', '0')).stdout).toContain('0-0  task')
   })
 
-  it('takes the index or the id of a task for its only rollout, and says which there are of several', async () => {
+  it('accepts the index or id of a task for its only rollout, and lists several', async () => {
     await using runs = await temporaryRuns()
     const second = { record: { ...failed(2).record, id: '2-1', sample: 1 } }
     writeRun({ root: runs.root, name: 'nightly', rollouts: [talk, failed(1), failed(2), second] })
@@ -398,7 +398,7 @@ describe('millrace show <run> <rollout>', () => {
     )
   })
 
-  it('takes a number for that of a task, and says what it would be as an id', async () => {
+  it('reads a number as a task index, and mentions the task with that id', async () => {
     await using runs = await temporaryRuns()
     // The task at index 0 has the id 1, as in a file whose rows are counted from 1.
     const rollouts = ['0-0', '1-0', '2-0', '2-1'].map((id) => {
@@ -425,7 +425,7 @@ describe('millrace show <run> <rollout>', () => {
     expect((await show(runs.root, 'rows', '3')).stderr).toContain('several rollouts of run rows; name one: 2-0, 2-1 [')
   })
 
-  it('names the rollouts of tasks that have the same id', async () => {
+  it('lists the rollouts of tasks with the same id', async () => {
     await using runs = await temporaryRuns()
     const rollouts = [0, 1].map((index) => ({ record: { id: `${index}-0`, sample: 0, task: { index, id: 'same' } } }))
     writeRun({ root: runs.root, name: 'twice', rollouts })
@@ -433,7 +433,7 @@ describe('millrace show <run> <rollout>', () => {
     expect(stderr).toContain('same-0 matches several rollouts of run twice; name one: 0-0, 1-0')
   })
 
-  it('leaves out rollouts that cannot be read, and names them', async () => {
+  it('skips unreadable rollouts, and names them', async () => {
     await using runs = await temporaryRuns()
     const rollouts = [0, 1, 2].map((index) => ({ record: { id: `${index}-0`, task: { index, id: `task-${index}` } } }))
     writeRun({ root: runs.root, name: 'nightly', rollouts })
@@ -460,7 +460,7 @@ describe('millrace show <run> <rollout>', () => {
     expect((await show(runs.root, 'nightly')).stdout).toContain('1-0 and 1 other cannot be read and are left out here;')
   })
 
-  it('says in what a rollout was when its time was up', async () => {
+  it('shows what a rollout was doing at its time limit', async () => {
     await using runs = await temporaryRuns()
     const record = { outcome: 'agent_timeout', truncated: true, cutOffIn: 'tool search' } as const
     writeRun({ root: runs.root, name: 'nightly', rollouts: [{ record: { id: '0-0', ...record } }] })

@@ -68,7 +68,7 @@ function writeGatewayRun(
   writeStoredRun(join(root, 'gateway'), created, entries)
 }
 
-test('a list tells a gateway from an evaluation, and how many sessions it has', async () => {
+test('the list distinguishes a gateway from an evaluation, and counts its sessions', async () => {
   await using runs = await temporaryRuns()
   writeGatewayRun(runs.root, 3)
   expect((await run(runs.root, 'list')).stdout).toMatch(/gateway +unfinished +gateway +policy, claude +1 \(2 open\)/)
@@ -76,7 +76,7 @@ test('a list tells a gateway from an evaluation, and how many sessions it has', 
   expect(listed).toMatchObject({ run: 'gateway', environment: 'gateway', model: 'policy, claude', ended: 1, open: 2 })
 })
 
-test('a gateway that was drained is told from one that was cut off', async () => {
+test('a drained gateway is distinguished from one that was cut off', async () => {
   await using runs = await temporaryRuns()
   writeGatewayRun(runs.root, 1)
   expect((await run(runs.root, 'show', 'gateway')).stdout).toContain('gateway · unfinished ·')
@@ -92,7 +92,7 @@ test('a gateway that was drained is told from one that was cut off', async () =>
   }
 })
 
-test('whose sessions they are is shown where they are of several', async () => {
+test('the tenant of each session is shown if there are several', async () => {
   await using runs = await temporaryRuns()
   writeGatewayRun(runs.root, 2, { tenants: ['default', 'acme'] })
   const { stdout } = await run(runs.root, 'show', 'gateway')
@@ -100,7 +100,7 @@ test('whose sessions they are is shown where they are of several', async () => {
   expect(stdout).toMatch(/ses-0 +default +grp-1 +sums +ended/)
 })
 
-test('the run of a gateway is shown by its newest sessions', async () => {
+test('show lists the newest sessions of a gateway run', async () => {
   await using runs = await temporaryRuns()
   writeGatewayRun(runs.root, 3)
   const all = await run(runs.root, 'show', 'gateway')
@@ -123,7 +123,7 @@ test('the run of a gateway is shown by its newest sessions', async () => {
 test.each([
   ['is no alarm where they were not asked for', {}, []],
   ['is one where they were', { tokensMissing: true }, ['tokens_missing']],
-] as const)('that a session lacks token ids %s', async (_name, more, alarms) => {
+] as const)('a session without token ids %s', async (_name, more, alarms) => {
   await using runs = await temporaryRuns()
   const nodes = [node(0, null, 'Hello?'), node(1, 0, 'Hello.', { call: { ...call('reply-a'), ...more } })]
   writeGatewayRun(runs.root, 1, { nodes })
@@ -137,7 +137,7 @@ test.each([
   expect(session.stdout).toContain('1 complete one · no token ids')
 })
 
-test('a session is shown branch by branch, with what was lost marked as such', async () => {
+test('a session is shown branch by branch, with lost replies marked', async () => {
   await using runs = await temporaryRuns()
   writeGatewayRun(runs.root, 1)
   const { stdout } = await run(runs.root, 'show', 'gateway', 'ses-0')
@@ -162,7 +162,7 @@ test('a session is shown branch by branch, with what was lost marked as such', a
   expect(document.messages).toMatchObject([{ seq: 0 }, { discarded: { why: 'client_gone' } }, {}, { reward: 0.25 }, {}])
 })
 
-test('a session shows what was left out of its requests, each name once', async () => {
+test('a session shows the fields left out of its requests, each name once', async () => {
   await using runs = await temporaryRuns()
   const reply = { ...call('reply-a'), dropped: ['tools[0].type web_search', 'metadata'] }
   const nodes = [node(0, null, 'Hello?'), node(1, 0, 'Hello.', { call: reply }), node(2, 0, 'Hi.', { call: reply })]
@@ -171,7 +171,7 @@ test('a session shows what was left out of its requests, each name once', async 
   expect(stdout).toMatch(/left out +tools\[0\]\.type web_search, metadata\n/)
 })
 
-test('what a gateway has none of is refused with a next step', async () => {
+test('an unknown session id is refused with a next step', async () => {
   await using runs = await temporaryRuns()
   writeGatewayRun(runs.root, 2)
   expect(await run(runs.root, 'show', 'gateway', '0-0')).toMatchObject({
@@ -190,7 +190,7 @@ test('what a gateway has none of is refused with a next step', async () => {
   })
 })
 
-test('what only rollouts can be asked for says that there are sessions', async () => {
+test('a command for rollouts explains that the run has sessions', async () => {
   await using runs = await temporaryRuns()
   writeGatewayRun(runs.root, 1)
   for (const args of [
@@ -206,7 +206,7 @@ test('what only rollouts can be asked for says that there are sessions', async (
   }
 })
 
-test('a session whose record is damaged costs its own row', async () => {
+test('a session with a damaged record affects only its own row', async () => {
   await using runs = await temporaryRuns()
   writeGatewayRun(runs.root, 3)
   {

@@ -5,11 +5,11 @@ import { main } from '../../main.ts'
 import { command as simCommand } from './sim-command.ts'
 
 describe('millrace sim', () => {
-  it('imitates every server that the simulator can', () => {
+  it('imitates every server that the simulator supports', () => {
     expect(simCommand.flags.imitate.choices).toEqual(imitationNames)
   })
 
-  it('serves until it is interrupted, with the options it was given', async () => {
+  it('serves with the given options until it is interrupted', async () => {
     const parts = fakeProcess()
     const ended = main(['sim', '--port', '0', '--skill=0.5', '--faults.cut=0.1', '--reasoning'], parts)
     while (!parts.stdout.text.includes('Ctrl-C')) await new Promise((resolve) => setImmediate(resolve))
@@ -26,7 +26,7 @@ describe('millrace sim', () => {
   it.each([
     [[], 'random'],
     [['--seed=5'], 5],
-  ])('with %j has the seed %j, so that attempts at one task vary unless asked not to', async (args, seed) => {
+  ])('with %j uses the seed %j, so that attempts vary unless a seed is given', async (args, seed) => {
     const parts = fakeProcess()
     const ended = main(['sim', '--port', '0', ...args], parts)
     while (!parts.stdout.text.includes('Ctrl-C')) await new Promise((resolve) => setImmediate(resolve))

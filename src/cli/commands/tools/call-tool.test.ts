@@ -11,7 +11,7 @@ const tools = [
 const here = { failures: [], program: 'npx millrace' }
 
 describe('findTool', () => {
-  it('finds by name and by server and name', () => {
+  it('finds a tool by name, and by server and name', () => {
     expect(findTool('read.file', tools, here)).toBe(tools[2])
     expect(findTool('files.search', tools, here)).toBe(tools[1])
     expect(findTool('files.read.file', tools, here)).toBe(tools[2])
@@ -26,7 +26,7 @@ describe('findTool', () => {
     expect(() => findTool(wanted, tools, here)).toThrow(message)
   })
 
-  it('takes a server that did not open for the one that has it, unless another has nearly that', () => {
+  it('reports a failed server for an unknown tool, unless another name is near', () => {
     const failure = new MillraceError('tool_infra', 'it is down')
     expect(() => findTool('fly', tools, { ...here, failures: [failure] })).toThrow(failure)
     expect(() => findTool('serch', tools, { ...here, failures: [failure] })).toThrow('did you mean search?')
@@ -34,7 +34,7 @@ describe('findTool', () => {
 })
 
 describe('serverIn', () => {
-  it('knows a server by the beginning of a name', () => {
+  it('recognises a server by the prefix of a name', () => {
     expect(serverIn('web.search', ['we', 'web'])).toBe('web')
     expect(serverIn('search', ['web'])).toBeUndefined()
     expect(serverIn('read.file', ['web'])).toBeUndefined()
@@ -48,7 +48,7 @@ describe('callArguments', () => {
     expect(callArguments({ json: '{"size": 2, "tags": ["a"]}', pairs: [] }, schema)).toEqual({ size: 2, tags: ['a'] })
   })
 
-  it('takes a value for text where the tool wants text, and for JSON elsewhere', () => {
+  it('reads a value as text if the tool expects text, otherwise as JSON', () => {
     const pairs = ['code=007', 'id=9007199254740992', 'size=7', 'tags=["a"]', 'name=Ann', 'query=a=b', 'empty=']
     expect(callArguments({ json: undefined, pairs }, schema)).toEqual({
       code: '007',
@@ -61,7 +61,7 @@ describe('callArguments', () => {
     })
   })
 
-  it('is an empty object without any', () => {
+  it('gives an empty object without arguments', () => {
     expect(callArguments({ json: undefined, pairs: [] }, schema)).toEqual({})
   })
 
@@ -79,11 +79,11 @@ describe('callArguments', () => {
 })
 
 describe('answerText', () => {
-  it('shows text, without what moves the cursor', () => {
+  it('shows text without control codes', () => {
     expect(answerText('a\nb\u001b[2J\u0007')).toBe('a\nb�')
   })
 
-  it('describes what is not text', () => {
+  it('describes content that is not text', () => {
     const png = Buffer.alloc(3_000).toString('base64')
     const parts = [
       { type: 'text', text: 'two pictures' },
