@@ -101,7 +101,9 @@ function optional<Value extends Json>(
 }
 
 export function definedFields<Fields extends object>(fields: Fields): Given<Fields> {
-  return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined)) as Given<Fields>
+  const defined: Partial<Fields> = {}
+  for (const name in fields) if (fields[name] !== undefined) defined[name] = fields[name]
+  return defined as Given<Fields>
 }
 
 type Given<Fields> = { [Name in keyof Fields]?: Exclude<Fields[Name], undefined> }

@@ -184,11 +184,23 @@ class TokenScan {
   }
 
   readonly #logprobList: MemberReader = (keyAt, start) => {
-    if (this.#bytes[start] !== openBracket) return valueEnd(this.#bytes, start)
+    const bytes = this.#bytes
+    if (bytes[start] !== openBracket) return valueEnd(bytes, start)
+    const text = bufferOf(bytes)
     const values: number[] = []
     let areNumbers = true
-    const end = elementsEnd(this.#bytes, start, (at) => {
-      const { end: entryEnd, value } = this.#logprob(at)
+    // One reader for all members of all entries: this runs for every sampled token.
+    let value: number | undefined
+    const readMember: MemberReader = (memberAt, at) => {
+      const end = valueEnd(bytes, at)
+      if (!isKey(bytes, memberAt, keys.logprob)) requirePlainKey(bytes, memberAt, at)
+      // If the key comes twice, the last one counts.
+      else value = isNumber(bytes[at]) ? Number(text.toString('latin1', at, end)) : undefined
+      return end
+    }
+    const end = elementsEnd(bytes, start, (at) => {
+      value = undefined
+      const entryEnd = bytes[at] === openBrace ? membersEnd(bytes, at, readMember) : valueEnd(bytes, at)
       if (value === undefined) areNumbers = false
       else values.push(value)
       return entryEnd
@@ -198,21 +210,6 @@ class TokenScan {
       this.#cutMember(keyAt, end)
     }
     return end
-  }
-
-  /** Reads one entry of the list of log-probabilities; no value if it has no number. */
-  #logprob(start: number): { readonly end: number; readonly value: number | undefined } {
-    const bytes = this.#bytes
-    let value: number | undefined
-    if (bytes[start] !== openBrace) return { end: valueEnd(bytes, start), value }
-    const end = membersEnd(bytes, start, (keyAt, at) => {
-      const memberEnd = valueEnd(bytes, at)
-      if (!isKey(bytes, keyAt, keys.logprob)) requirePlainKey(bytes, keyAt, at)
-      // If the key comes twice, the last one counts.
-      else value = isNumber(bytes[at]) ? Number(textWithout([], bytes.subarray(at, memberEnd))) : undefined
-      return memberEnd
-    })
-    return { end, value }
   }
 
   readonly #experts: MemberReader = (keyAt, start) => {
@@ -280,8 +277,12 @@ function spaceStart(bytes: Uint8Array, end: number): number {
   return at
 }
 
+function bufferOf(bytes: Uint8Array): Buffer {
+  return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length)
+}
+
 function textWithout(cuts: readonly Cut[], bytes: Uint8Array): string {
-  const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length)
+  const buffer = bufferOf(bytes)
   let text = ''
   let from = 0
   for (const { start, end, instead } of cuts) {
