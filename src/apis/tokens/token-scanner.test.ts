@@ -214,3 +214,23 @@ describe('a scan', () => {
     expect(scanReply(Buffer.from(json))).toEqual({ tokens: {}, rest: json })
   })
 })
+
+test('a log-probability is the 32-bit float nearest to its text', () => {
+  const random = seededRandom(7)
+  const texts = times(20_000, () => {
+    const value = -random() * 10 ** (random() * 12 - 9)
+    const float = Math.fround(value)
+    return pick(random, [
+      String(value),
+      String(float),
+      value.toFixed(upTo(random, 24)),
+      value.toPrecision(1 + upTo(random, 19)),
+      // Halfway between two floats, where rounding is decided by the last digit.
+      String((float + Math.fround(float * (1 + 2 ** -23))) / 2),
+      '-0.0',
+    ])
+  })
+  const entries = texts.map((written) => `{"token":"a","logprob":${written}}`)
+  const { tokens } = scanReply(Buffer.from(`{"choices":[{"logprobs":{"content":[${entries.join(',')}]}}]}`))
+  expect(tokens.logprobs).toEqual(Float32Array.from(texts, Number))
+})

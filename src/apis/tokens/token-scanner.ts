@@ -195,7 +195,10 @@ class TokenScan {
       const end = valueEnd(bytes, at)
       if (!isKey(bytes, memberAt, keys.logprob)) requirePlainKey(bytes, memberAt, at)
       // If the key comes twice, the last one counts.
-      else value = isNumber(bytes[at]) ? Number(text.toString('latin1', at, end)) : undefined
+      else if (isNumber(bytes[at])) {
+        const float = floatAt(bytes, at, end)
+        value = Number.isNaN(float) ? Number(text.toString('latin1', at, end)) : float
+      } else value = undefined
       return end
     }
     const end = elementsEnd(bytes, start, (at) => {
@@ -265,6 +268,46 @@ function idsEnd(bytes: Uint8Array, start: number, list: number[], isRest = false
     if (bytes[at] !== comma) return -1
     at = nonSpace(bytes, at + 1)
   }
+}
+
+/** The largest relative error of a value that `floatAt` computes: three roundings, and a power that may be rounded too. */
+const maxError = 2 ** -48
+/** Smaller values come near the subnormal 32-bit floats, whose relative distance is larger. */
+const smallest = 2 ** -120
+const maxDecimals = 38
+const powers = Float64Array.from({ length: maxDecimals + 1 }, (_, power) => Number(`1e${power}`))
+
+/**
+ * A JSON number as a 32-bit float, exactly `Math.fround(Number(text))`, without making a text: half the time that a list of
+ * log-probabilities takes. It is computed in doubles, and taken if all values within the error round to one float. NaN if not,
+ * and for exponents and long numbers.
+ */
+function floatAt(bytes: Uint8Array, start: number, end: number): number {
+  const isNegative = bytes[start] === 0x2d
+  /** The first nine significant digits, and those after them: both are exact. */
+  let high = 0
+  let low = 0
+  let digits = 0
+  let pointAt = end - 1
+  for (let at = isNegative ? start + 1 : start; at < end; at += 1) {
+    const digit = (bytes[at] as number) - 0x30
+    if (digit >= 0 && digit <= 9) {
+      // Leading zeros are not significant.
+      if (digits === 0 && digit === 0) continue
+      if (digits < 9) high = high * 10 + digit
+      else low = low * 10 + digit
+      digits += 1
+    } else if (bytes[at] === 0x2e) pointAt = at
+    else return Number.NaN
+  }
+  const decimals = end - 1 - pointAt
+  if (digits > 18 || decimals > maxDecimals) return Number.NaN
+  const mantissa = digits > 9 ? high * (powers[digits - 9] as number) + low : high
+  const value = mantissa / (powers[decimals] as number)
+  const float = Math.fround(value * (1 - maxError))
+  const isCertain = value === 0 || (value > smallest && float === Math.fround(value * (1 + maxError)))
+  if (!isCertain) return Number.NaN
+  return isNegative ? -float : float
 }
 
 function isNumber(byte: number | undefined): boolean {
