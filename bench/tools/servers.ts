@@ -11,7 +11,7 @@ export interface CommandEntry {
   readonly args: readonly string[]
 }
 
-const installed = (path: string): string => fileURLToPath(new URL(`../node_modules/${path}`, import.meta.url))
+const installed = (path: string): string => fileURLToPath(new URL(`../../node_modules/${path}`, import.meta.url))
 
 /** Servers from npm, each started as its package's own file. */
 export const npmServers = {
