@@ -386,10 +386,10 @@ class TokenDraft {
   #recordOf(count: { readonly ids: number; readonly logprobs: number }, version: string | undefined): TokenRecord {
     const spans = this.#spans.filter(({ from }) => from < count.ids)
     const first = spans[0]?.version ?? version
-    const logprobs = Float32Array.from(this.#logprobs.slice(0, count.logprobs))
+    const logprobs = new Float32Array(this.#logprobs.slice(0, count.logprobs))
     return {
       ...(this.#promptIds && { promptIds: this.#promptIds }),
-      ids: Int32Array.from(this.#ids.slice(0, count.ids)),
+      ids: new Int32Array(this.#ids.slice(0, count.ids)),
       logprobs: logprobs.every(Number.isNaN) ? new Float32Array() : logprobs,
       ...(first !== undefined && { version: first }),
       ...(spans.length > 1 && { versionSpans: spans }),

@@ -152,9 +152,9 @@ class TokenScan {
     const end = known ? idsEnd(bytes, known.end, list, true) : idsEnd(bytes, first, list)
     if (end === -1) return valueEnd(bytes, start)
     if (known) {
-      this.tokens.promptIds = known.prompt.extend(bytes.subarray(known.end, end), Int32Array.from(list))
+      this.tokens.promptIds = known.prompt.extend(bytes.subarray(known.end, end), new Int32Array(list))
     } else {
-      const ids = Int32Array.from(list)
+      const ids = new Int32Array(list)
       this.tokens.promptIds = ids
       this.#prompts?.add(bytes.subarray(first, end), ids)
     }
@@ -168,7 +168,7 @@ class TokenScan {
     const list: number[] = []
     const end = idsEnd(bytes, start + 1, list)
     if (end === -1) return valueEnd(bytes, start)
-    this.tokens.ids = Int32Array.from(list)
+    this.tokens.ids = new Int32Array(list)
     this.#cutMember(keyAt, end + 1)
     return end + 1
   }
@@ -209,7 +209,7 @@ class TokenScan {
       return entryEnd
     })
     if (areNumbers) {
-      this.tokens.logprobs = Float32Array.from(values)
+      this.tokens.logprobs = new Float32Array(values)
       this.#cutMember(keyAt, end)
     }
     return end
