@@ -230,7 +230,7 @@ test('a log-probability is the 32-bit float nearest to its text', () => {
       '-0.0',
     ])
   })
-  const entries = texts.map((written) => `{"token":"a","logprob":${written}}`)
+  const entries = texts.map((each) => `{"token":"a","logprob":${each}}`)
   const { tokens } = scanReply(Buffer.from(`{"choices":[{"logprobs":{"content":[${entries.join(',')}]}}]}`))
   expect(tokens.logprobs).toEqual(Float32Array.from(texts, Number))
 })
