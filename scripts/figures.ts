@@ -21,7 +21,7 @@ interface Figure {
 const all = folders.flatMap((folder) => globSync(`${folder}/**/*`, { cwd: root, withFileTypes: true }))
 const files = all.filter((entry) => entry.isFile()).map(({ parentPath, name }) => join(parentPath, name))
 const paths = files.map((file) => file.slice(root.length + 1)).toSorted()
-const isTest = (path: string): boolean => path.endsWith('.test.ts') || path.includes(`${sep}_testing${sep}`)
+const isTest = (path: string): boolean => path.endsWith('.test.ts')
 const sources = paths.filter((path) => path.startsWith(`src${sep}`) && path.endsWith('.ts') && !isTest(path))
 const texts = new Map(sources.map((path) => [path, readFileSync(join(root, path), 'utf8')]))
 
