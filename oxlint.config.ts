@@ -8,6 +8,7 @@ export const layers = [
   'process',
   'http',
   'apis',
+  'tokenizer',
   'inference',
   'simulator',
   'tools',

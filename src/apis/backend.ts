@@ -1,3 +1,4 @@
+import type { TokenPrompt } from './tokens/token-prompt.ts'
 import type {
   AssistantMessage,
   FinishReason,
@@ -56,6 +57,13 @@ export interface ModelRequest {
   readonly bodyApi?: 'generate'
   /** The client's headers that concern the body (the version of the API, betas), by lower-case name. */
   readonly bodyHeaders?: Readonly<Record<string, string>>
+  /**
+   * The prompt as token ids, sent in place of the messages. The reply then has the engine's own text as its content, or none: it is
+   * read from its ids by the code that wrote the prompt.
+   */
+  readonly prompt?: TokenPrompt
+  /** The beginning of the conversation as tokens. A model that owns its tokens goes on from there; other models ignore it. */
+  readonly continues?: ContinuedTokens
   /** Takes the reply while it arrives. Once the sink has taken an event, the call is not tried again. */
   readonly sink?: ReplySink
   readonly captureTokens: boolean
@@ -65,6 +73,14 @@ export interface ModelRequest {
   readonly trace?: object
   /** The W3C trace context of this call: sent along as a header. */
   readonly traceparent?: string
+}
+
+/** The tokens of the first messages of a conversation. The last of these messages was sampled. */
+export interface ContinuedTokens {
+  /** The number of messages, the sampled one included. */
+  readonly count: number
+  readonly promptIds: Int32Array
+  readonly ids: Int32Array
 }
 
 export interface BackendRequest extends ModelRequest {
@@ -156,4 +172,23 @@ export interface Backend extends AsyncDisposable {
   readonly countTokens?: ((request: BackendRequest) => Promise<number>) | undefined
   /** The session is over: what the backend kept for it may go. */
   endSession?(sessionId: string): void
+  /** Only of backends that take prompts as token ids. */
+  readonly tokenAccess?: TokenAccess
+}
+
+/** What a model that owns its tokens asks its backend when it is opened. */
+export interface TokenAccess {
+  /** Rejects with `config_invalid` if the server takes no prompts of token ids, and says what to do. */
+  facts(signal: AbortSignal): Promise<TokenServerFacts>
+  /** The ids of a text as the server's own tokenizer makes them, without a token at its beginning. Undefined if it cannot be asked. */
+  tokenize(text: string, signal: AbortSignal): Promise<Int32Array | undefined>
+}
+
+export interface TokenServerFacts {
+  /** Shown to people: the path that takes ids, such as `/inference/v1/generate`. */
+  readonly path: string
+  /** The longest prompt and reply together, in tokens. */
+  readonly contextLength: number | undefined
+  /** The folder that the server names for its tokenizer. It may be on another machine. */
+  readonly tokenizerFolder: string | undefined
 }

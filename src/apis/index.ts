@@ -25,12 +25,15 @@ export type {
   LaterVersion,
   ModelRequest,
   ClientBodyParts,
+  ContinuedTokens,
   PartialReply,
   RawReply,
   ReplyDelta,
   ReplyEvent,
   ReplySink,
   ResponseFormat,
+  TokenAccess,
+  TokenServerFacts,
   ToolChoice,
 } from './backend.ts'
 export {
@@ -54,6 +57,7 @@ export {
   minScannedBytes,
   type TokenArrays,
 } from './tokens/token-scanner.ts'
+export { TokenPrompt } from './tokens/token-prompt.ts'
 export { isOutputLimitTooLow, readReportedError, reportedError } from './errors/reported-error.ts'
 export {
   type Source,
