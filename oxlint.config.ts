@@ -8,6 +8,7 @@ export const layers = [
   'process',
   'http',
   'apis',
+  'tool-formats',
   'tokenizer',
   'inference',
   'simulator',

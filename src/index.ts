@@ -244,8 +244,7 @@ export type {
   ServerOptions,
   StdioServerConfig,
   Tool,
-  ToolFormatName,
   ToolOutput,
   ToolServerStatus,
-  ParsedToolCall,
 } from './tools/index.ts'
+export type { ParsedToolCall, ToolFormatName } from './tool-formats/index.ts'

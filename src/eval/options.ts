@@ -11,11 +11,11 @@ import {
   safeParse,
   type Sampling,
 } from '../schema/index.ts'
-import type { ToolFormatName } from '../tools/index.ts'
 import type { Supervision } from '../worker/index.ts'
 import type { Progress } from './progress.ts'
 import { type Fork, isFork } from './replay/fork.ts'
 import type { Summary } from './summary.ts'
+import type { ToolFormatName } from '../tool-formats/index.ts'
 
 export interface EvaluateOptions {
   /** A module (path or package), or an environment itself; an object runs on this thread only. */

@@ -7,11 +7,11 @@ import type { Variables } from '../kit/index.ts'
 import type { RunSettings } from '../rollout/index.ts'
 import { defaultLimits, describeIssues, type Limits, limitsSchema, safeParse, samplingSchema } from '../schema/index.ts'
 import { parseSimulatorOptions } from '../simulator/index.ts'
-import { toolFormatNames } from '../tools/index.ts'
 import { maxWorkers, resolveSupervision, type Supervision } from '../worker/index.ts'
 import { experimentDigest, moduleName } from './experiment.ts'
 import type { EvaluateOptions } from './options.ts'
 import { type RunConfig, runSettings } from './run-config.ts'
+import { toolFormatNames } from '../tool-formats/index.ts'
 
 export interface ResolvedRun {
   /** The variables of the process, read once by the caller; everything that is opened uses these. */

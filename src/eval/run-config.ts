@@ -1,8 +1,8 @@
 import type { ModelConfig } from '../inference/index.ts'
 import type { GroupRules, RunSettings } from '../rollout/index.ts'
 import type { Limits, Sampling } from '../schema/index.ts'
-import type { ToolFormatName } from '../tools/index.ts'
 import type { Fork } from './replay/fork.ts'
+import type { ToolFormatName } from '../tool-formats/index.ts'
 
 /** Everything that was asked for, with defaults filled in: stored with the run, without secrets. */
 export interface RunConfig {

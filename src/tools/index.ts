@@ -3,15 +3,7 @@ export { describeParameters, type JsonSchema, jsonSchemaOf } from './json-schema
 export { jsonSchemaParameters } from './json-schema-parameters.ts'
 export { maxKeptChars, readOutputTool, readOutputToolName, shortenResults, ToolOutputs } from './tool-output.ts'
 export { ToolBox, type ToolBoxOptions } from './tool-box.ts'
-export {
-  type CallingToolCall,
-  type ParsedToolCall,
-  type ToolCallEvent,
-  type ToolCallOptions,
-  toolCalls,
-} from './tool-turn.ts'
-export { type ToolFormat, type ToolFormatName, toolFormatNames } from './formats/tool-format.ts'
-export { toolFormatOf } from './formats/tool-formats.ts'
+export { type CallingToolCall, type ToolCallEvent, type ToolCallOptions, toolCalls } from './tool-turn.ts'
 export { createRepairer } from './repair/repairer.ts'
 export { miroThinkerRepairs, type RepairRules, repairRulesSchema, standardRepairs } from './repair/repair-rules.ts'
 export { McpSession } from './mcp/session/mcp-session.ts'

@@ -9,13 +9,12 @@ import {
   type ToolDefinition,
   validate,
 } from '../schema/index.ts'
-import type { DescribedTool } from './formats/tool-format.ts'
+import type { DescribedTool } from '../tool-formats/index.ts'
 import { badArguments, type JsonSchema, jsonSchemaOf } from './json-schema.ts'
 import type { CallRepairer, RepairedCall, RepairTarget } from './repair/call-repair.ts'
 import {
   type CallPlan,
   nameIn,
-  type ParsedToolCall,
   readArguments,
   type ToolCallOptions,
   ToolNames,
@@ -31,6 +30,7 @@ import {
   type ToolOutput,
   type ToolResult,
 } from './tool.ts'
+import type { ParsedToolCall } from '../tool-formats/index.ts'
 
 export interface ToolBoxOptions {
   /** Repairs calls before tools are looked up; if not given, calls are made as the model wrote them. */

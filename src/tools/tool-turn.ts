@@ -21,11 +21,7 @@ import {
   type ToolStatus,
 } from '../schema/index.ts'
 import type { Tool, ToolResult } from './tool.ts'
-
-/** A call as a model wrote it: natively, or in its text, where a format may name the server too. */
-export interface ParsedToolCall extends ToolCall {
-  readonly server?: string
-}
+import type { ParsedToolCall } from '../tool-formats/index.ts'
 
 export interface QualifiedToolName {
   readonly server?: string | undefined

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest'
-import { toolFormatNames } from '../../src/tools/formats/tool-format.ts'
-import { toolFormats } from '../../src/tools/formats/tool-formats.ts'
+import { toolFormatNames } from '../../src/tool-formats/tool-format.ts'
+import { toolFormats } from '../../src/tool-formats/tool-formats.ts'
 
 /** Replies made to be read again and again: what is repeated, and what stands before it. */
 const hostile: readonly [repeated: string, before?: string][] = [

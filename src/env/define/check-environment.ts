@@ -2,9 +2,10 @@ import { z } from 'zod'
 import { MillraceError } from '../../errors/index.ts'
 import { nearestName, pathText, unknownField } from '../../kit/index.ts'
 import { describeIssues, limitsSchema, safeParse, samplingSchema } from '../../schema/index.ts'
-import { repairRulesSchema, ToolBox, toolFormatNames, type Tool } from '../../tools/index.ts'
+import { repairRulesSchema, ToolBox, type Tool } from '../../tools/index.ts'
 import { shortValue, isFunction, mustBe, timeoutSchema } from './check-options.ts'
 import type { Environment } from './define-environment.ts'
+import { toolFormatNames } from '../../tool-formats/index.ts'
 
 type Fields = Readonly<Record<string, unknown>>
 

@@ -8,7 +8,8 @@ import type {
   ToolDefinition,
   Usage,
 } from '../../schema/index.ts'
-import type { ServerCalls, ParsedToolCall } from '../../tools/index.ts'
+import type { ServerCalls } from '../../tools/index.ts'
+import type { ParsedToolCall } from '../../tool-formats/index.ts'
 
 /** The context that all functions of an environment get. */
 export interface RolloutContext<Task, State, Options> {

@@ -1,7 +1,8 @@
 import type { Limits, Message, OutputOf, Sampling, StandardSchema } from '../../schema/index.ts'
-import type { RepairRules, ServerConfig, Tool, ToolFormatName } from '../../tools/index.ts'
+import type { RepairRules, ServerConfig, Tool } from '../../tools/index.ts'
 import type { Agent, ContextPolicy, RolloutContext, SetupContext, Update, UpdateContext } from './context.ts'
 import type { GroupPolicy, Reward, RewardFunction } from '../rewards/reward.ts'
+import type { ToolFormatName } from '../../tool-formats/index.ts'
 
 /**
  * A source of tasks. It is read once, in order, and never held: it may be endless. `total` is only for progress: exact,

@@ -15,7 +15,6 @@ import {
 } from '../../rollout/index.ts'
 import { closedObject, outcomes } from '../../schema/index.ts'
 import type { RunReader } from '../../store/index.ts'
-import type { ParsedToolCall } from '../../tools/index.ts'
 import { evaluate } from '../evaluate.ts'
 import { type Evaluation, requireOptions, type RunOptions, sharedOptions } from '../options.ts'
 import type { Fork } from './fork.ts'
@@ -28,6 +27,7 @@ import {
   type StoredRunConfig,
 } from './stored-config.ts'
 import { knownTask } from './stored-tasks.ts'
+import type { ParsedToolCall } from '../../tool-formats/index.ts'
 
 export interface ForkOptions {
   readonly rollout: string

@@ -8,7 +8,7 @@ import { derivedSeed } from '../../kit/index.ts'
 import type { PromptOverride } from '../../rollout/index.ts'
 import { describeIssues, limitsSchema, safeParse, samplingSchema } from '../../schema/index.ts'
 import { isRedacted, readRunFile, type RunReader } from '../../store/index.ts'
-import { toolFormatNames } from '../../tools/index.ts'
+import { toolFormatNames } from '../../tool-formats/index.ts'
 
 const storedConfigSchema = z.object({
   environment: z.object({

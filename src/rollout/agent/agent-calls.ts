@@ -14,15 +14,7 @@ import {
   type ToolRepair,
 } from '../../schema/index.ts'
 import { AttemptRecorder } from '../../store/index.ts'
-import {
-  shortenResults,
-  type ToolCallOptions,
-  type ToolFormat,
-  type ToolFormatName,
-  toolFormatOf,
-  type ToolResult,
-  type ParsedToolCall,
-} from '../../tools/index.ts'
+import { shortenResults, type ToolCallOptions, type ToolResult } from '../../tools/index.ts'
 import type { LiveRollout, RunServices } from '../environment/live-rollout.ts'
 import type { RolloutTools } from '../environment/toolkit.ts'
 import { childrenAt } from '../recording/recording.ts'
@@ -30,6 +22,7 @@ import type { RolloutJob, RunSettings } from '../schedule/executor.ts'
 import { attemptStart } from '../schedule/journal-entries.ts'
 import { agentEndedError, type BudgetMeter, type Tally } from './budget.ts'
 import type { LiveContext } from './live-context.ts'
+import { toolFormatOf, type ParsedToolCall, type ToolFormat, type ToolFormatName } from '../../tool-formats/index.ts'
 
 /** How each answer to tool calls came to be. Tool messages of the agent's own making are not in here. */
 export const toolAnswers = new WeakMap<Message, ToolAnswers>()

@@ -1,8 +1,9 @@
 import type { ModelStatus } from '../../inference/index.ts'
 import type { LoopLagWindow } from '../../kit/index.ts'
 import type { Limits, RewardComponent, RolloutRecord, Sampling } from '../../schema/index.ts'
-import type { ToolFormatName, ToolServerStatus } from '../../tools/index.ts'
+import type { ToolServerStatus } from '../../tools/index.ts'
 import type { Recording } from '../recording/recording.ts'
+import type { ToolFormatName } from '../../tool-formats/index.ts'
 
 /** Scores by rollout id, then by component. */
 export type GroupScores = Readonly<Record<string, Readonly<Record<string, RewardComponent>>>>

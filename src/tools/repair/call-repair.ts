@@ -1,5 +1,6 @@
 import { isJsonList, type Json, type JsonObject, type ToolRepair } from '../../schema/index.ts'
-import type { NamedTool, ParsedToolCall } from '../tool-turn.ts'
+import type { NamedTool } from '../tool-turn.ts'
+import type { ParsedToolCall } from '../../tool-formats/index.ts'
 
 export interface RepairTarget extends NamedTool {
   readonly parameters: Readonly<Record<string, unknown>>

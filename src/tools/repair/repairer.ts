@@ -1,18 +1,12 @@
 import type { JsonObject, ToolRepair } from '../../schema/index.ts'
 import { badArguments } from '../json-schema.ts'
-import {
-  nameIn,
-  readArguments,
-  type ReadArguments,
-  ToolNames,
-  type ParsedToolCall,
-  type QualifiedToolName,
-} from '../tool-turn.ts'
+import { nameIn, readArguments, type ReadArguments, ToolNames, type QualifiedToolName } from '../tool-turn.ts'
 import { type CallRepairer, clipped, recorded, type RepairedCall, type RepairTarget } from './call-repair.ts'
 import { readLoosely } from './loose-json.ts'
 import { ParameterRepairs, type RepairedArguments } from './parameter-repairs.ts'
 import type { RepairRules } from './repair-rules.ts'
 import { ValueRepairs } from './value-repairs.ts'
+import type { ParsedToolCall } from '../../tool-formats/index.ts'
 
 /** Repairs calls to these tools, and to no others. The rules were validated where they came in. */
 export function createRepairer(rules: RepairRules, targets: readonly RepairTarget[]): CallRepairer {

@@ -1,4 +1,4 @@
-import type { ToolFormat } from '../../../src/tools/formats/tool-format.ts'
+import type { ToolFormat } from '../../../src/tool-formats/tool-format.ts'
 
 /** The calls of a reply as `[name, arguments]`, with the server in front where one is named. */
 export function briefCalls(format: ToolFormat, text: string): readonly (readonly string[])[] {

@@ -1,10 +1,10 @@
 import { Ajv2020 } from 'ajv/dist/2020.js'
 import { describe, expect, test } from 'vitest'
 import type { JsonObject, RepairRule } from '../../../src/schema/index.ts'
-import type { ParsedToolCall } from '../../../src/tools/tool-turn.ts'
 import type { RepairedCall, RepairTarget } from '../../../src/tools/repair/call-repair.ts'
 import { createRepairer } from '../../../src/tools/repair/repairer.ts'
 import type { RepairRules } from '../../../src/tools/repair/repair-rules.ts'
+import type { ParsedToolCall } from '../../../src/tool-formats/index.ts'
 
 /** What the model wrote: [server, tool, arguments] or [tool, arguments]. */
 type Written = readonly [string, string, string] | readonly [string, string]

@@ -1,5 +1,5 @@
 import type { Json } from '../../../src/schema/index.ts'
-import type { ToolFormatName } from '../../../src/tools/formats/tool-format.ts'
+import type { ToolFormatName } from '../../../src/tool-formats/tool-format.ts'
 
 /** A call to be written down. */
 export interface PlannedCall {

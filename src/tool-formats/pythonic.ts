@@ -1,13 +1,13 @@
 import { endOf, skipFence, skipSpace } from './json-calls.ts'
 import { type PythonValue, quoteAt, readPythonString, readPythonValue } from './python-values.ts'
 import { readReply, type Reply } from './read-reply.ts'
-import { type FoundCall, numbered, type ToolFormat, toolLines } from './tool-format.ts'
+import { type FoundCall, toolFormat, toolLines } from './tool-format.ts'
 
 /** Tags that Llama 4 and others put around their lists. */
 const tagNames = ['|python_start|', '|python_end|', '|python_tag|', '|eom_id|', '|eot_id|', '|eot|']
 
 /** Calls as a list in Python: `[search(query="x"), now()]`. Their arguments are read as Python and passed on as JSON. */
-export const pythonic: ToolFormat = {
+export const pythonic = toolFormat({
   name: 'pythonic',
   describe: (tools) => `# Tools
 
@@ -20,9 +20,9 @@ To call some, reply with nothing but a list of calls in Python, with keyword arg
 [function(parameter="value"), other_function(first=1, second=[True, None])]
 
 A parameter whose name is no Python name goes into a dict: function(**{"the-name": "value"}). The results come with the next message. A reply that is no such list ends the task.`,
-  parse: (text, idBase) => numbered(readReply(text, tagNames, { atLine }), idBase),
+  find: (text) => readReply(text, tagNames, { atLine }),
   result: ({ function: { name } }, text, isError) => `${name} ${isError ? 'failed' : 'returned'}:\n${text}`,
-}
+})
 
 /** Lists count only at the beginning of a line: elsewhere a bracket is more likely part of a sentence. */
 function atLine(at: number, { text, tags, found }: Reply): number {

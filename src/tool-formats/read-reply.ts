@@ -1,5 +1,5 @@
 import { jsonEnd, skipSpace } from './json-calls.ts'
-import type { FoundCall } from './tool-format.ts'
+import type { FoundCall, FoundCalls } from './tool-format.ts'
 
 const reasoningTags: ReadonlySet<string> = new Set(['think', 'thinking'])
 
@@ -22,17 +22,22 @@ export interface Reply {
  * of the prompt, nor after the beginning of a thought that never ends. The reader steps over whole calls, so a tag within an
  * argument that looks like the end of a thought is not taken for one.
  */
-export function readReply(text: string, tagNames: readonly string[], reader: ReplyReader): readonly FoundCall[] {
+export function readReply(text: string, tagNames: readonly string[], reader: ReplyReader): FoundCalls {
   const tags = new TagCursor(text, [...reasoningTags, ...tagNames])
   const reply: Reply = { text, tags, found: [] }
   let isThinking = false
   /** Whether there was only white space since the beginning, or since the last thought. */
   let isOpening = true
   let at = 0
+  let start = text.length
+  const noteCall = (place: number): void => {
+    if (start === text.length && reply.found.length > 0) start = place
+  }
   while (at < text.length) {
     if (reader.atLine && !isThinking) {
       at = skipSpace(text, at)
       const end = reader.atLine(at, reply, isOpening)
+      noteCall(at)
       isOpening = false
       at = end > at ? end : endOfLine(text, at, tags.limit(at))
     }
@@ -44,12 +49,16 @@ export function readReply(text: string, tagNames: readonly string[], reader: Rep
     if (reasoningTags.has(tag.name)) {
       isThinking = !tag.isClosing
       isOpening = true
-      if (tag.isClosing) reply.found.length = 0
+      if (tag.isClosing) {
+        reply.found.length = 0
+        start = text.length
+      }
     } else if (!isThinking && reader.atTag) {
       at = reader.atTag(tag, reply)
+      noteCall(tag.start)
     }
   }
-  return reply.found
+  return { calls: reply.found, start }
 }
 
 function endOfLine(text: string, at: number, limit: number): number {

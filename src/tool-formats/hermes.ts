@@ -1,11 +1,11 @@
 import { callOf, objectStart, readCallObject, skipFence, skipSeparators, skipSpace } from './json-calls.ts'
-import { type FoundCall, numbered, type ToolFormat, toolLines } from './tool-format.ts'
+import { type FoundCall, toolFormat, toolLines } from './tool-format.ts'
 import { readReply, type Reply, type Tag, taggedBody } from './read-reply.ts'
 
 const block = 'tool_call'
 
 /** Calls as `<tool_call>` blocks with a JSON object, as Hermes, Qwen and many others write them. */
-export const hermes: ToolFormat = {
+export const hermes = toolFormat({
   name: 'hermes',
   describe: (tools) => `# Tools
 
@@ -22,9 +22,9 @@ To call one, write its name and its arguments as a JSON object between these tag
 </tool_call>
 
 Several calls are several blocks. Stop after them: the results come with the next message, between <tool_response> tags. A reply without a call ends the task.`,
-  parse: (text, idBase) => numbered(readReply(text, [block], { atTag: readBlock }), idBase),
+  find: (text) => readReply(text, [block], { atTag: readBlock }),
   result: (_call, text) => `<tool_response>\n${text}\n</tool_response>`,
-}
+})
 
 function readBlock(opening: Tag, reply: Reply): number {
   if (opening.isClosing) return opening.end

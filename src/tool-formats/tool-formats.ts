@@ -1,4 +1,4 @@
-import { MillraceError } from '../../errors/index.ts'
+import { MillraceError } from '../errors/index.ts'
 import { hermes } from './hermes.ts'
 import { llama } from './llama.ts'
 import { mcpXml } from './mcp-xml.ts'

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest'
-import { seededRandom } from '../../kit/index.ts'
-import type { Json } from '../../schema/index.ts'
-import { writeCalls, type PlannedCall } from '../../../test/support/tools/write-calls.ts'
+import { seededRandom } from '../kit/index.ts'
+import type { Json } from '../schema/index.ts'
+import { writeCalls, type PlannedCall } from '../../test/support/tools/write-calls.ts'
 import { toolFormatNames } from './tool-format.ts'
 import { toolFormatOf, toolFormats } from './tool-formats.ts'
 

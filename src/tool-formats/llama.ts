@@ -1,12 +1,12 @@
 import { callOf, isFence, jsonEnd, objectStart, readCallObject, skipSeparators, skipSpace } from './json-calls.ts'
-import { numbered, type ToolFormat, toolLines } from './tool-format.ts'
+import { toolFormat, toolLines } from './tool-format.ts'
 import { readReply, type Reply, type Tag, taggedBody } from './read-reply.ts'
 
 const pythonTag = '|python_tag|'
 const tagNames = ['function', pythonTag, '|eom_id|', '|eot_id|']
 
 /** Calls as Llama 3 writes them: JSON objects, bare or behind `<|python_tag|>`, and `<function=name>` blocks. */
-export const llama: ToolFormat = {
+export const llama = toolFormat({
   name: 'llama',
   describe: (tools) => `# Tools
 
@@ -19,9 +19,9 @@ To call one, reply with nothing but a JSON object of this form:
 {"name": "the tool", "parameters": {"parameter": "value"}}
 
 Several calls are several objects with ";" between them. The results come with the next message. A reply that is no call ends the task.`,
-  parse: (text, idBase) => numbered(readReply(text, tagNames, { atTag, atLine }), idBase),
+  find: (text) => readReply(text, tagNames, { atTag, atLine }),
   result: ({ function: { name } }, text, isError) => JSON.stringify({ name, [isError ? 'error' : 'output']: text }),
-}
+})
 
 function atTag(tag: Tag, reply: Reply): number {
   if (tag.isClosing) return tag.end

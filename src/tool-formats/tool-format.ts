@@ -1,5 +1,9 @@
-import type { ToolDefinition } from '../../schema/index.ts'
-import type { ParsedToolCall } from '../tool-turn.ts'
+import type { ToolCall, ToolDefinition } from '../schema/index.ts'
+
+/** A call as a model wrote it: natively, or in its text, where a format may name the server too. */
+export interface ParsedToolCall extends ToolCall {
+  readonly server?: string
+}
 
 export const toolFormatNames = ['mcp-xml', 'hermes', 'llama', 'pythonic'] as const
 
@@ -17,7 +21,9 @@ export interface ToolFormat {
   readonly name: ToolFormatName
   /** The text for the system prompt: which tools there are, and how to call them. */
   describe(tools: readonly DescribedTool[]): string
-  /** The calls in a reply, outside of its reasoning. A broken block is a call too, so that the model is told. */
+  /** Finds the calls in a reply, outside of its reasoning. A broken block is a call too, so that the model is told. */
+  find(text: string): FoundCalls
+  /** The calls that `find` finds, with ids. */
   parse(text: string, idBase: string): readonly ParsedToolCall[]
   /** The result of one call, as a part of the user message that answers the reply. */
   result(call: ParsedToolCall, text: string, isError: boolean): string
@@ -30,13 +36,22 @@ export interface FoundCall {
   readonly server?: string
 }
 
-export function numbered(found: readonly FoundCall[], idBase: string): readonly ParsedToolCall[] {
-  return found.map(({ name, arguments: args, server }, index) => ({
-    id: `${idBase}_${index}`,
-    type: 'function',
-    function: { name, arguments: args },
-    ...(server !== undefined && { server }),
-  }))
+export interface FoundCalls {
+  readonly calls: readonly FoundCall[]
+  /** Where the first call begins; the length of the text if there is none. */
+  readonly start: number
+}
+
+export function toolFormat(format: Omit<ToolFormat, 'parse'>): ToolFormat {
+  return {
+    ...format,
+    parse: (text, idBase) => format.find(text).calls.map((call, index) => numbered(call, `${idBase}_${index}`)),
+  }
+}
+
+function numbered({ name, arguments: args, server }: FoundCall, id: string): ParsedToolCall {
+  const call = { id, type: 'function', function: { name, arguments: args } } as const
+  return server === undefined ? call : { ...call, server }
 }
 
 /** Compact JSON, with the same keys in the same order whoever made the definition. */

@@ -1,19 +1,19 @@
-import { type DescribedTool, numbered, type ToolFormat } from './tool-format.ts'
+import { type DescribedTool, toolFormat } from './tool-format.ts'
 import { readReply, type Reply, type Tag, taggedBody } from './read-reply.ts'
 
 const block = 'use_mcp_tool'
 const tagNames = [block, 'server_name', 'tool_name', 'arguments']
 
 /** Calls as XML blocks that name a server, as MiroThinker's models write them. */
-export const mcpXml: ToolFormat = {
+export const mcpXml = toolFormat({
   name: 'mcp-xml',
   describe,
-  parse: (text, idBase) => numbered(readReply(text, tagNames, { atTag: readBlock }), idBase),
+  find: (text) => readReply(text, tagNames, { atTag: readBlock }),
   result: ({ function: { name }, server }, text, isError) => {
     const tool = server === undefined ? name : `${name} on ${server}`
     return `${isError ? 'Failed call' : 'Result'} of ${tool}:\n${text}`
   },
-}
+})
 
 /** Reads the three parts in any order, each at most once. A block ends at its closing tag, or where it cannot go on. */
 function readBlock(opening: Tag, reply: Reply): number {

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { briefCalls } from '../../../test/support/tools/brief-calls.ts'
+import { briefCalls } from '../../test/support/tools/brief-calls.ts'
 import { pythonic } from './pythonic.ts'
 
 const calls = (text: string) => briefCalls(pythonic, text)
