@@ -179,7 +179,7 @@ export interface Backend extends AsyncDisposable {
 /** What a model that owns its tokens asks its backend when it is opened. */
 export interface TokenAccess {
   /** Rejects with `config_invalid` if the server takes no prompts of token ids, and says what to do. */
-  facts(signal: AbortSignal): Promise<TokenServerFacts>
+  facts(): Promise<TokenServerFacts>
   /** The ids of a text as the server's own tokenizer makes them, without a token at its beginning. Undefined if it cannot be asked. */
   tokenize(text: string, signal: AbortSignal): Promise<Int32Array | undefined>
 }

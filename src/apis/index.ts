@@ -43,11 +43,13 @@ export {
   type EngineName,
   EventDraft,
   isSigned,
+  jsonCache,
   keepSignedReply,
   messageJson,
   type StreamAssembler,
   tokenRequestOf,
 } from './client-side.ts'
+export { SyntheticIds } from './reply-draft.ts'
 export { parseBody } from './request-fields.ts'
 export {
   growingIds,
@@ -58,6 +60,15 @@ export {
   type TokenArrays,
 } from './tokens/token-scanner.ts'
 export { TokenPrompt } from './tokens/token-prompt.ts'
+export {
+  completionsEndpoint,
+  idsInCompletion,
+  noTokenInput,
+  sglangGenerateEndpoint,
+  templateFields,
+  type TokenEndpoint,
+  vllmGenerateEndpoint,
+} from './token-input/token-endpoints.ts'
 export { isOutputLimitTooLow, readReportedError, reportedError } from './errors/reported-error.ts'
 export {
   type Source,

@@ -248,7 +248,7 @@ export class Unsupported {
   readonly dropped: string[] = []
   readonly hosted: string[] = []
 
-  constructor(api: ApiName, backendApi: ApiName = api) {
+  constructor(api: ApiName, backendApi: ApiName | 'ids' = api) {
     this.isTranslated = backendApi !== api
   }
 

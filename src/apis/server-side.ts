@@ -41,9 +41,10 @@ export interface CountingServerDialect extends ServerDialect {
 export interface ReadContext {
   /**
    * The API of the model's backend. If it is another one than the client's, the request is read for translation: what has a
-   * counterpart there is turned into it, and hints are left out. Without it, the request is read for its own API.
+   * counterpart there is turned into it, and hints are left out. Without it, the request is read for its own API. `ids`: the
+   * backend takes token ids, in no API of a client's.
    */
-  readonly backendApi?: ApiName | undefined
+  readonly backendApi?: ApiName | 'ids' | undefined
   /** Responses: earlier replies, which clients may refer to instead of sending them. Unknown ones are `unsupported`. */
   readonly replies?: ReplyMemory | undefined
   /** Chat: messages that were read before, which come before those of the body. */

@@ -28,6 +28,8 @@ export interface GatewayModel {
   /** Whether it is asked in Chat over HTTP, so that its backends can be asked for several choices at once. */
   readonly takesChoices: boolean
   readonly isSglang: boolean
+  /** Whether its prompts are written as token ids here: then no client's body is passed on to it. */
+  readonly isExact: boolean
   readonly tokenRequest: LearnedTokenRequest
   readonly contextLength?: number
   readonly client: ModelClient
@@ -237,17 +239,21 @@ function modelOf(
   const { name, upstreamName = name } = config
   // The built-in simulator runs in process and answers in Chat's words, whichever API the config names.
   const api = config.simulator ? 'chat' : config.api
+  const isExact = config.tokens === 'exact'
   const { capturesTokens = api === 'chat', contextLength } = facts
   const engines = config.backends.map(({ engine }) => engine)
+  const tokenRequest = tokenRequestOf(engines)
   const isSglang = engines.length > 0 && engines.every((engine) => engine === 'sglang')
   const model = {
     name,
     api,
     upstreamName,
-    capturesTokens,
-    takesChoices: api === 'chat' && config.backends.length > 0 && !isInProcess,
+    capturesTokens: isExact || capturesTokens,
+    takesChoices: !isExact && api === 'chat' && config.backends.length > 0 && !isInProcess,
     isSglang,
-    tokenRequest: { ...tokenRequestOf(engines), isAccepted: false },
+    isExact,
+    // Replies are read from all of their ids, so they come whole.
+    tokenRequest: { ...tokenRequest, inStreams: tokenRequest.inStreams && !isExact, isAccepted: false },
     client,
   }
   return { ...model, ...(contextLength !== undefined && { contextLength }) }

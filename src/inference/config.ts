@@ -41,6 +41,13 @@ export const modelConfigSchema = closedObject({
   simulator: jsonObjectSchema.exactOptional(),
   api: z.enum(['chat', 'responses', 'messages']).default('chat'),
   stream: z.boolean().default(false),
+  /**
+   * `exact`: prompts are written as token ids here, from the model's chat template, and replies are read from their ids. The
+   * backends must take ids. Default: backends render the conversation, and report its tokens if they are asked to.
+   */
+  tokens: z.enum(['exact']).exactOptional(),
+  /** The folder of the model's tokenizer and chat template. Default: the folder that the backend names, if it is on this machine. */
+  tokenizer: z.string().exactOptional(),
   /** Whether earlier reasoning goes back to the backend with the history. */
   sendReasoning: z.boolean().default(true),
   price: priceSchema.exactOptional(),

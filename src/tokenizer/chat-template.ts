@@ -7,6 +7,8 @@ export interface TemplateInput {
   readonly tools: readonly ToolDefinition[]
   /** Whether the text ends where the next reply begins. */
   readonly addGenerationPrompt: boolean
+  /** More variables of this rendering, such as `enable_thinking`. */
+  readonly variables?: Readonly<Record<string, Json>> | undefined
 }
 
 export interface ChatTemplateOptions {
@@ -31,14 +33,14 @@ export class ChatTemplate {
     }
   }
 
-  render({ messages, tools, addGenerationPrompt }: TemplateInput): string {
+  render({ messages, tools, addGenerationPrompt, variables }: TemplateInput): string {
     try {
       return this.#template.render({
         ...this.#variables,
+        ...variables,
         messages: messages.map(templateMessage),
         ...(tools.length > 0 && { tools }),
         add_generation_prompt: addGenerationPrompt,
-        strftime_now: formattedNow,
       })
     } catch (error) {
       throw refusal('it refuses this conversation', error)
@@ -94,36 +96,4 @@ function argumentsObject(text: string): Json {
   } catch {
     return text
   }
-}
-
-const twoDigits = (value: number): string => String(value).padStart(2, '0')
-const monthNames = [
-  'January',
-  'February',
-  'March',
-  'April',
-  'May',
-  'June',
-  'July',
-  'August',
-  'September',
-  'October',
-  'November',
-  'December',
-]
-
-/** Python's `strftime` of now, for the directives that templates use. */
-function formattedNow(format: string): string {
-  const now = new Date()
-  const month = monthNames[now.getMonth()] ?? ''
-  const directives: Readonly<Record<string, string>> = {
-    '%d': twoDigits(now.getDate()),
-    '%m': twoDigits(now.getMonth() + 1),
-    '%Y': String(now.getFullYear()),
-    '%b': month.slice(0, 3),
-    '%B': month,
-    '%H': twoDigits(now.getHours()),
-    '%M': twoDigits(now.getMinutes()),
-  }
-  return format.replaceAll(/%[a-zA-Z]/g, (directive) => directives[directive] ?? directive)
 }

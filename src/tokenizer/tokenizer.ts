@@ -1,20 +1,58 @@
 import { Tokenizer as HuggingFaceTokenizer } from '@huggingface/tokenizers'
-import type { JsonObject } from '../schema/index.ts'
+import { isJsonList, isJsonObject, type JsonObject } from '../schema/index.ts'
+
+/** The longest text whose ids are remembered, and how many characters are remembered in all. */
+const maxKeptText = 64 * 1024
+const maxKeptCharacters = 2 * 1024 * 1024
 
 /** The tokenizer of a model, from its `tokenizer.json`. Encodes and decodes exactly what it is given: nothing is added or cleaned up. */
 export class Tokenizer {
   readonly #tokenizer: HuggingFaceTokenizer
   readonly #special: ReadonlySet<number>
+  readonly #specialPattern: RegExp | undefined
+  /** Ids of the texts between special tokens, the latest last: system prompts and tools occur in every conversation. */
+  readonly #kept = new Map<string, Int32Array<ArrayBuffer>>()
+  #keptCharacters = 0
 
   constructor(tokenizer: JsonObject, config: JsonObject) {
     this.#tokenizer = new HuggingFaceTokenizer(tokenizer, { ...config, clean_up_tokenization_spaces: false })
     this.#special = new Set(this.#tokenizer.get_added_tokens_decoder().keys())
+    const texts = separators(tokenizer).toSorted((one, other) => other.length - one.length)
+    this.#specialPattern = texts.length > 0 ? new RegExp(`(${texts.map(RegExp.escape).join('|')})`) : undefined
   }
 
   /** The ids of a text. A special token that is written in the text becomes its id, as in every chat template. */
   encode(text: string): Int32Array<ArrayBuffer> {
-    if (text === '') return new Int32Array()
-    return Int32Array.from(this.#tokenizer.encode(text, { add_special_tokens: false }).ids)
+    return text === '' ? new Int32Array() : Int32Array.from(this.#encode(text))
+  }
+
+  /** The same for a text of many parts between special tokens, some of which occurred before. */
+  encodeParts(text: string): readonly Int32Array<ArrayBuffer>[] {
+    const parts = this.#specialPattern ? text.split(this.#specialPattern) : [text]
+    return parts.filter((part) => part !== '').map((part) => this.#part(part))
+  }
+
+  #part(text: string): Int32Array<ArrayBuffer> {
+    const known = this.#kept.get(text)
+    if (known) {
+      this.#kept.delete(text)
+      this.#kept.set(text, known)
+      return known
+    }
+    const ids = Int32Array.from(this.#encode(text))
+    if (text.length > maxKeptText) return ids
+    this.#kept.set(text, ids)
+    this.#keptCharacters += text.length
+    for (const oldest of this.#kept.keys()) {
+      if (this.#keptCharacters <= maxKeptCharacters) break
+      this.#kept.delete(oldest)
+      this.#keptCharacters -= oldest.length
+    }
+    return ids
+  }
+
+  #encode(text: string): number[] {
+    return this.#tokenizer.encode(text, { add_special_tokens: false }).ids
   }
 
   /** The text of ids, special tokens included. Bytes that are not UTF-8 become U+FFFD. */
@@ -30,9 +68,13 @@ export class Tokenizer {
   idOf(token: string): number | undefined {
     return this.#tokenizer.token_to_id(token)
   }
+}
 
-  /** Every token with its id. */
-  vocabulary(): ReadonlyMap<string, number> {
-    return this.#tokenizer.get_vocab(true)
-  }
+/** The special tokens that take no white space with them, so that the texts between them can be encoded one by one. */
+function separators({ added_tokens: added }: JsonObject): string[] {
+  return (isJsonList(added) ? added : []).flatMap((token) => {
+    if (!isJsonObject(token)) return []
+    const { content, special, lstrip, rstrip } = token
+    return typeof content === 'string' && special === true && !lstrip && !rstrip ? [content] : []
+  })
 }

@@ -26,7 +26,7 @@ function wholeChatReply(head: ReplyHead, reply: BackendReply): Record<string, un
       ...(message.reasoning_content !== undefined && { reasoning_content: message.reasoning_content }),
       ...(message.tool_calls && { tool_calls: message.tool_calls }),
     },
-    logprobs: null,
+    logprobs: head.request.wantsLogprobs ? logprobsIn(reply) : null,
     finish_reason: finishReason,
     ...sampledIds(head, reply),
   }
@@ -120,10 +120,14 @@ function sampledIds({ request }: ReplyHead, { tokens }: BackendReply): Record<st
   return request.wantsTokenIds && tokens ? { token_ids: Array.from(tokens.ids) } : {}
 }
 
-/** The log-probabilities as the backend wrote them, if it speaks this API. */
-function logprobsIn({ raw }: BackendReply): unknown {
+/** The log-probabilities as the backend wrote them, if it speaks this API; else those of the ids, which are named as vLLM names them. */
+function logprobsIn({ raw, tokens }: BackendReply): unknown {
   const { choices }: { choices?: readonly { readonly logprobs?: unknown }[] } = raw?.document ?? {}
-  return choices?.[0]?.logprobs ?? null
+  if (raw || !tokens || tokens.logprobs.length < tokens.ids.length) return choices?.[0]?.logprobs ?? null
+  const content = Array.from(tokens.ids, (id, index) => {
+    return { token: `token_id:${id}`, logprob: tokens.logprobs[index], bytes: null, top_logprobs: [] }
+  })
+  return { content, refusal: null }
 }
 
 function promptIds({ request }: ReplyHead, { tokens }: BackendReply): Record<string, unknown> {

@@ -117,7 +117,8 @@ export class IncomingRequest {
     const { api, countsOnly } = this.call
     const { replies, isRecorded, hostedTools } = aids
     const { model: name } = members
-    const backendApi = typeof name === 'string' ? models.known(name)?.api : undefined
+    const known = typeof name === 'string' ? models.known(name) : undefined
+    const backendApi = known?.isExact ? 'ids' : known?.api
     const dialect = countsOnly ? this.counting : this.dialect
     const request = dialect.read(members, { replies, messages: continued?.known, backendApi })
     this.request = request
@@ -154,16 +155,23 @@ export function parsedMembers(api: ClientApi, text: string): JsonObject {
   throw new MillraceError('model_rejected', 'the body must be a JSON object', { data: { status: 400 } })
 }
 
+/** Whether a client's body can be passed on to the model. */
+export function speaks({ api, isExact }: Pick<GatewayModel, 'api' | 'isExact'>, clientApi: ClientApi): boolean {
+  return !isExact && api === clientApi
+}
+
 /** Refuses, by name, what the model's API cannot say, if the model would be asked something else without it. */
 function refuseUnsupported(
   request: DialectRequest,
   model: GatewayModel,
   { api, hostedTools }: { readonly api: ApiName; readonly hostedTools: HostedTools },
 ): void {
-  if (model.api === api) return
+  if (speaks(model, api)) return
   const { unsupported, hosted = [] } = request
   const refusedTools = hostedTools === 'refuse' ? hosted : []
-  refuse([...unsupported, ...refusedTools, ...unsupportedBy(model.api, request)], model, api)
+  // The log-probabilities of exact tokens are here anyway.
+  const lost = model.isExact ? unsupported.filter((name) => name !== 'logprobs') : unsupported
+  refuse([...lost, ...refusedTools, ...unsupportedBy(model.api, request)], model, api)
 }
 
 export function droppedFields({ dropped = [], hosted = [], sampling }: DialectRequest, model: GatewayModel): string[] {
@@ -172,7 +180,7 @@ export function droppedFields({ dropped = [], hosted = [], sampling }: DialectRe
 
 /** Like `refuseUnsupported`, for earlier messages, if a request only names the reply that it continues. */
 export function refuseUnsupportedEarlier(earlier: readonly Message[], model: GatewayModel, api: ApiName): void {
-  if (model.api === api) return
+  if (speaks(model, api)) return
   const lost = new Set<string>()
   for (const message of earlier) {
     const { content } = message

@@ -213,5 +213,5 @@ function modelOver(client: ModelClient, capturesTokens: boolean): GatewayModel {
   const fields = { return_token_ids: true }
   const tokenRequest = { fields, inStreams: !capturesTokens, isAccepted: false }
   const names = { name: 'm', upstreamName: 'm', api: 'chat' } as const
-  return { ...names, capturesTokens, takesChoices: false, isSglang: false, tokenRequest, client }
+  return { ...names, capturesTokens, takesChoices: false, isSglang: false, isExact: false, tokenRequest, client }
 }

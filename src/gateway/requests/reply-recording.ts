@@ -23,6 +23,7 @@ import {
 } from '../../schema/index.ts'
 import type { Journal } from '../../store/index.ts'
 import type { OpenSession, RunningRequest, SessionMemory } from '../sessions/session-memory.ts'
+import type { ReplyTokens } from '../sessions/reply-tokens.ts'
 import { type ReplyFacts, summedTurn, type TreeNode, type TurnTokens } from '../sessions/session-tree.ts'
 import type { UpstreamRequest } from './upstream-request.ts'
 
@@ -32,6 +33,8 @@ interface RecordingOptions {
   readonly journal: Journal
   readonly leaf: TreeNode | undefined
   readonly key: string
+  /** Where the tokens of the reply are kept for the next turn; undefined if its model does not go on from them. */
+  readonly tokens: ReplyTokens | undefined
 }
 
 interface ReceivedPart {
@@ -90,6 +93,7 @@ export class ReplyRecording {
     const node = memory.tree.addSample(leaf, reply.message, { call, ...(reply.tokens && { tokens: reply.tokens }) })
     node.sum = summed?.sum ?? leaf?.sum
     this.#turn = summed?.turn
+    if (tokens) this.#options.tokens?.keep(this.#options.session.id, node.seq, { tokens, after: leaf?.reply?.seq })
     this.#reply = { ...facts, node }
     memory.tally.add(facts)
     if (reply.laterVersion) this.#recordLater(node.seq, reply.laterVersion)

@@ -1,5 +1,5 @@
 import { isDeepStrictEqual } from 'node:util'
-import type { DialectRequest } from '../../apis/index.ts'
+import type { ContinuedTokens, DialectRequest } from '../../apis/index.ts'
 import { MillraceError } from '../../errors/index.ts'
 import { ArraySet } from '../../kit/index.ts'
 import type { Message, ToolCall } from '../../schema/index.ts'
@@ -21,6 +21,7 @@ import type { OpenSessions } from '../sessions/open-sessions.ts'
 import {
   conversationTo,
   discardedNamed,
+  nodeWithTokens,
   RecalledReplies,
   refersToItems,
   replayReply,
@@ -35,7 +36,9 @@ import {
   type ParsedBody,
   refuseUnsupportedEarlier,
   requestKey,
+  speaks,
 } from './incoming-request.ts'
+import { ReplyTokens } from '../sessions/reply-tokens.ts'
 import type { SessionBounds } from '../sessions/session-options.ts'
 import type { KnownPrefix, Match, TreeNode } from '../sessions/session-tree.ts'
 import { type ClientReply, clientClosedStatus, type RequestEnd, sendError } from './client-reply.ts'
@@ -81,6 +84,7 @@ export class Requests {
   #end: { readonly reason: MillraceError } | undefined
   #proxied = 0
   readonly #waitRules: WaitRules
+  readonly #replyTokens = new ReplyTokens()
 
   constructor(parts: RequestsOptions) {
     this.#parts = parts
@@ -159,7 +163,7 @@ export class Requests {
     })
     const { previousReplyId, messages } = request
     // Only a backend that speaks the client's API can know the earlier reply.
-    if (previousReplyId !== undefined && model.api !== incoming.call.api) throw replyOutside(previousReplyId)
+    if (previousReplyId !== undefined && !speaks(model, incoming.call.api)) throw replyOutside(previousReplyId)
     this.#proxied += 1
     // Each request has a session id of its own, so that they spread over the backends.
     const sessionId = `proxy-${this.#proxied}`
@@ -208,13 +212,19 @@ export class Requests {
     const messages = earlier?.messages ?? request.messages
     const before = earlier ? earlier.known : continued?.end
     const calls = new Map<number, readonly ToolCall[]>()
+    const tokensRead = new Map<number, ContinuedTokens | undefined>()
     let match: Match
+    let continues: ContinuedTokens | undefined
     for (;;) {
       // Nothing is awaited from the last match on until the request is recorded, so that the tree is as it was found.
       match = memory.tree.match(messages, before, request.replyNames)
       const unread = Array.from(match.respelled.values(), ({ seq }) => seq).filter((seq) => !calls.has(seq))
-      if (unread.length === 0) break
-      await this.#readCalls(unread, calls, opened)
+      const reply = model.isExact ? match.end.reply : undefined
+      continues = reply && (this.#keptTokens(session.id, reply) ?? tokensRead.get(reply.seq))
+      const isRead = !reply || continues !== undefined || tokensRead.has(reply.seq)
+      if (unread.length === 0 && isRead) break
+      if (unread.length > 0) await this.#readCalls(unread, calls, opened)
+      if (reply && !isRead) tokensRead.set(reply.seq, await this.#readTokens(reply, opened))
     }
     // Checked only now, because the session may have ended while something was read.
     if (session.ending) throw sessionEnded(session.id, session.ending)
@@ -240,7 +250,8 @@ export class Requests {
         memory.lastBody.keep(call.body, { request, end, continued })
       }
       const key = requestKey(call, leaf?.seq ?? noLeaf, request.body)
-      return new ReplyRecording({ session, memory, journal: this.#parts.store.journal, leaf, key })
+      const tokens = model.isExact ? this.#replyTokens : undefined
+      return new ReplyRecording({ session, memory, journal: this.#parts.store.journal, leaf, key, tokens })
     }
     const asked = memory.tree.inRecordedSpelling(messages, match, calls)
     const upstream = new UpstreamRequest(incoming, {
@@ -251,6 +262,7 @@ export class Requests {
       isRespelled: asked !== messages,
       filledIn: filledInto(request, replies),
       isRecorded: true,
+      continues,
     })
     await this.#ask(incoming, new LiveRequest({ upstream, client, record, waitRules: this.#waitRules }))
   }
@@ -261,6 +273,18 @@ export class Requests {
     // The first of several choices is refused already if there is no room for all of them.
     const refusal = limitReached(limits, memory.tally, session.running.size + choicesAfter(call))
     if (refusal) throw refusal
+  }
+
+  #keptTokens(session: string, { seq, depth }: TreeNode): ContinuedTokens | undefined {
+    const kept = this.#replyTokens.find(session, seq)
+    return kept && { ...kept, count: depth }
+  }
+
+  /** The tokens of a reply that is not remembered. Undefined if it has none. */
+  async #readTokens({ seq, depth }: TreeNode, { session, memory }: ReadSession): Promise<ContinuedTokens | undefined> {
+    await this.#parts.openSessions.readable(session, memory)
+    const { promptIds, ids } = (await nodeWithTokens(this.#parts.store.reader.sessions, session.id, seq))?.tokens ?? {}
+    return promptIds && ids && { count: depth, promptIds, ids }
   }
 
   async #readCalls(

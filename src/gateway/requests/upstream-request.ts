@@ -1,4 +1,11 @@
-import type { DialectRequest, ModelRequest, ClientBodyParts, ReplySink, ServerDialect } from '../../apis/index.ts'
+import type {
+  ContinuedTokens,
+  DialectRequest,
+  ModelRequest,
+  ClientBodyParts,
+  ReplySink,
+  ServerDialect,
+} from '../../apis/index.ts'
 import type { MillraceError } from '../../errors/index.ts'
 import { membersEnd, nonSpace, quote, valueEnd } from '../../kit/index.ts'
 import {
@@ -20,7 +27,7 @@ import {
   generateTokenFields,
   generateView,
 } from './client-reply.ts'
-import { type IncomingRequest, droppedFields, samplingIn } from './incoming-request.ts'
+import { type IncomingRequest, droppedFields, samplingIn, speaks } from './incoming-request.ts'
 import { bodyInRecordedSpelling } from './recorded-spelling.ts'
 
 export interface UpstreamRequestParts {
@@ -32,6 +39,8 @@ export interface UpstreamRequestParts {
   readonly filledIn: 'nothing' | 'beginning' | 'items'
   readonly isRecorded: boolean
   readonly isRespelled?: boolean
+  /** For a model with exact tokens: the reply that the prompt goes on from. */
+  readonly continues?: ContinuedTokens | undefined
 }
 
 /**
@@ -83,6 +92,7 @@ export class UpstreamRequest {
         ? undefined
         : new UpstreamRequest(this.#incoming, { ...this.#parts, request }, this.#way)
     }
+    if (this.model.isExact && !this.#isGenerate) return undefined
     if (refusal.code !== 'model_rejected' || this.#way === 'plain' || !this.#isAdding) return undefined
     const refusalText = `${refusal.message} ${String(refusal.data['said'])} ${String(refusal.data['param'])}`
     const { body, stream } = this.request
@@ -114,7 +124,7 @@ export class UpstreamRequest {
 
   toModel(sink?: ReplySink): ModelRequest {
     const { body, messages, request } = this
-    const { sessionId } = this.#parts
+    const { sessionId, continues } = this.#parts
     const { traceparent, bodyHeaders } = this.#incoming.call
     const { tools, toolChoice, responseFormat, parallelToolCalls, choices } = request
     const stream = this.#isStream
@@ -138,12 +148,15 @@ export class UpstreamRequest {
       ...(this.#isGenerate && { bodyApi: 'generate' as const }),
       ...(stream && sink && { sink }),
       ...(traceparent !== undefined && { traceparent }),
+      ...(continues && {
+        continues: { ...continues, count: templateRoles(messages.slice(0, continues.count)).length },
+      }),
     }
   }
 
   /** Whether the model speaks the client's API: its reply is then passed on as it comes. */
   get isSameApi(): boolean {
-    return this.#isGenerate || this.model.api === this.dialect.api
+    return this.#isGenerate || speaks(this.model, this.dialect.api)
   }
 
   get isAskedWhole(): boolean {

@@ -218,7 +218,11 @@ async function sendRecorded(options: ReplayOptions): Promise<RequestEnd> {
 }
 
 /** A node with its tokens. Prompts build on each other, so all nodes before it are read. Other work has its turns meanwhile. */
-async function nodeWithTokens(sessions: SessionReader, session: string, seq: number): Promise<MessageNode | undefined> {
+export async function nodeWithTokens(
+  sessions: SessionReader,
+  session: string,
+  seq: number,
+): Promise<MessageNode | undefined> {
   const slice = new TimeSlice()
   for (const node of sessions.nodesOf(session)) {
     if (node.seq === seq) return node

@@ -14,6 +14,8 @@ import {
   reportedError,
   ResponsesDialect,
   type Source,
+  type TokenEndpoint,
+  TokenPrompt,
 } from '../../apis/index.ts'
 import {
   type BackendConfig,
@@ -35,6 +37,7 @@ import { Connections, descriptorBudget, retryAfterMs } from '../../http/index.ts
 import { BackendExchange, type EndpointContext } from './exchange.ts'
 import { isMissing, type ShortAnswer, shortRequest } from './short-request.ts'
 import { PromptMemory } from './prompt-memory.ts'
+import { TokenServer } from './token-server.ts'
 import { WeightWatch, type VersionAnswer } from './weight-watch.ts'
 
 export interface HttpBackendOptions {
@@ -49,6 +52,7 @@ export interface HttpBackendOptions {
   readonly secrets?: readonly string[] | undefined
 }
 
+const noPrompt = TokenPrompt.of()
 const shortAnswerTimeoutMs = 10_000
 
 const dialects = { chat: ChatDialect, responses: ResponsesDialect, messages: MessagesDialect }
@@ -56,7 +60,7 @@ const dialects = { chat: ChatDialect, responses: ResponsesDialect, messages: Mes
 interface Endpoint {
   readonly path: string
   readonly wire: EndpointContext
-  readonly render: (request: BackendRequest) => string
+  readonly render: (request: BackendRequest) => string | Buffer
 }
 
 /** One server with an OpenAI-compatible or an Anthropic API, over connections that live as long as the backend. */
@@ -81,6 +85,10 @@ export class HttpBackend extends Resource implements Backend {
   readonly #lastByte = { at: -Infinity }
   /** Only of vLLM in Chat: other servers say the version in their replies, or nowhere. */
   readonly #weights: WeightWatch | undefined
+  readonly tokenAccess: TokenServer
+  /** The endpoints for prompts of ids, once one was needed. */
+  readonly #idEndpoints = new Map<TokenEndpoint, Endpoint>()
+  readonly #endpointFor: (endpoint: TokenEndpoint) => Endpoint
 
   constructor(model: ModelConfig, backend: BackendConfig, env: Variables, options: HttpBackendOptions = {}) {
     super()
@@ -135,6 +143,22 @@ export class HttpBackend extends Resource implements Backend {
         return this.#count(request, { path: counter, body, source: countSource, timeoutMs: requestTimeoutMs })
       }
     }
+    this.tokenAccess = new TokenServer({
+      ask: (asked, signal, body) => this.ask(asked, signal, { body }),
+      base: this.base,
+      root,
+      source,
+      signal: this.closedSignal,
+    })
+    this.#endpointFor = (endpoint) => {
+      const idsPath = this.tokenAccess.pathOf(endpoint)
+      const idsSource = { ...source, url: shown(idsPath) }
+      return {
+        path: idsPath + this.#query,
+        wire: { source: idsSource, dialect: endpoint.reader(idsSource), ...shared },
+        render: ({ prompt = noPrompt, ...request }) => endpoint.render(request, { prompt, model: upstreamName }),
+      }
+    }
     this.#connections = new Connections({ url, connections, connectTimeoutMs, caFile: backend.caFile, env })
     this.#decoding = decodePool.hold()
     const isWatched = options.watchesWeights && backend.engine === 'vllm' && model.api === 'chat'
@@ -151,13 +175,24 @@ export class HttpBackend extends Resource implements Backend {
   }
 
   async send(request: BackendRequest): Promise<BackendReply> {
-    const endpoint = request.bodyApi === 'generate' ? this.#generate : this.#main
+    const endpoint = request.prompt ? await this.#idsEndpoint() : this.#textEndpoint(request)
     if (request.captureTokens && endpoint.wire.dialect.hasTokens) decodePool.warm()
     const weights = request.captureTokens ? this.#weights : undefined
     const before = weights?.seen
     const reply = await this.#exchange(endpoint, request)
     if (!weights || !reply.tokens || reply.tokens.version !== undefined) return reply
     return { ...reply, laterVersion: { find: () => weights.versionOf(before), look: () => weights.look() } }
+  }
+
+  #textEndpoint({ bodyApi }: BackendRequest): Endpoint {
+    return bodyApi === 'generate' ? this.#generate : this.#main
+  }
+
+  async #idsEndpoint(): Promise<Endpoint> {
+    const endpoint = await this.tokenAccess.endpoint()
+    const known = this.#idEndpoints.get(endpoint) ?? this.#endpointFor(endpoint)
+    this.#idEndpoints.set(endpoint, known)
+    return known
   }
 
   /** vLLM says the version only if it was started with its development mode. */

@@ -6,6 +6,7 @@ import { countTokens } from './count-tokens.ts'
 import type { Backend, BackendReply, ModelRequest } from '../../apis/index.ts'
 import type { Message, Usage } from '../../schema/index.ts'
 import { AdaptiveLimit } from '../limits/circuit-breaker.ts'
+import { ExactTokens } from '../exact/exact-tokens.ts'
 import type { LeasedLimit } from '../limits/worker-limits.ts'
 import {
   type CallFacts,
@@ -44,6 +45,8 @@ export class Model extends Resource implements ModelClient {
   #tries = 0
   #pausing = 0
   #counting = 0
+  /** Only of a model whose prompts are written as token ids. */
+  readonly exactTokens: ExactTokens | undefined
 
   constructor(config: ModelConfig, backends: readonly Backend[], options: ModelOptions = {}) {
     super()
@@ -69,6 +72,7 @@ export class Model extends Resource implements ModelClient {
       },
     }
     this.#routes.all = backends.map((backend) => routeTo(backend, this.#routes, this.#routeOptions))
+    this.exactTokens = config.tokens && new ExactTokens(config, () => this.backends, this.closedSignal)
     limits?.attach(this.#routes.all.map(({ breaker }) => breaker))
     const onChange = (from: number, to: number, why: string) => this.#report('concurrency', { from, to, why })
     this.#admission = new CallAdmission({
@@ -97,6 +101,7 @@ export class Model extends Resource implements ModelClient {
     this.#routes.all = backends.map(
       (backend) => known.get(backend) ?? routeTo(backend, this.#routes, this.#routeOptions),
     )
+    this.exactTokens?.reset()
     const retired = before.filter((route) => !this.#routes.all.includes(route))
     await Promise.all(retired.map((route) => route.retire()))
   }
@@ -109,6 +114,7 @@ export class Model extends Resource implements ModelClient {
   async countTokens(request: ModelRequest, hooks: CallHooks): Promise<number> {
     this.#counting += 1
     try {
+      if (this.exactTokens) return (await this.exactTokens.prepare(request, hooks.signal)).request.prompt.length
       return await countTokens(request, hooks, { config: this.#config, routes: this.#routes, random: this.#random })
     } finally {
       this.#counting -= 1
@@ -129,7 +135,30 @@ export class Model extends Resource implements ModelClient {
     return reply
   }
 
-  async #run(request: ModelRequest, hooks: CallHooks): Promise<ModelReply> {
+  #run(request: ModelRequest, hooks: CallHooks): Promise<ModelReply> {
+    // A request in SGLang's own API has its prompt in its body.
+    return this.exactTokens && !request.bodyApi
+      ? this.#runExact(this.exactTokens, request, hooks)
+      : this.#ask(request, hooks)
+  }
+
+  async #runExact(exact: ExactTokens, request: ModelRequest, hooks: CallHooks): Promise<ModelReply> {
+    let facts: CallFacts = { model: this.name, backend: '', tries: 0, ms: 0, waitMs: 0 }
+    try {
+      const prepared = await exact.prepare(request, hooks.signal)
+      const reply = await this.#ask(prepared.request, hooks)
+      if (reply.status !== 'complete') return reply
+      facts = reply
+      return exact.read(reply, prepared)
+    } catch (thrown) {
+      const { model, backend, tries, ms, waitMs } = facts
+      const status = hooks.signal.aborted ? 'aborted' : 'failed'
+      return { status, model, backend, tries, ms, waitMs, error: MillraceError.from(thrown, 'internal') }
+    }
+  }
+
+  /** Asks backends until one has answered, or the call may not be tried again. */
+  async #ask(request: ModelRequest, hooks: CallHooks): Promise<ModelReply> {
     const call = new OngoingCall(request, hooks, this.#config)
     this.#calls += 1
     for (;;) {

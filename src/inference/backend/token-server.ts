@@ -1,0 +1,129 @@
+import {
+  completionsEndpoint,
+  idsInCompletion,
+  noTokenInput,
+  readReportedError,
+  reportedError,
+  sglangGenerateEndpoint,
+  type Source,
+  type TokenAccess,
+  type TokenEndpoint,
+  TokenPrompt,
+  type TokenServerFacts,
+  vllmGenerateEndpoint,
+} from '../../apis/index.ts'
+import { MillraceError } from '../../errors/index.ts'
+import { isJsonList, isJsonObject, type JsonObject } from '../../schema/index.ts'
+import { isMissing, type ShortAnswer } from './short-request.ts'
+
+type Ask = (path: string, signal: AbortSignal, body?: string | Buffer) => Promise<ShortAnswer>
+
+interface TokenServerOptions {
+  readonly ask: Ask
+  /** The path that those of OpenAI's API begin with, and that of the server's own paths. */
+  readonly base: string
+  readonly root: string
+  readonly source: Source
+  readonly signal: AbortSignal
+}
+
+interface Found {
+  readonly endpoint: TokenEndpoint
+  readonly facts: TokenServerFacts
+}
+
+/** Finds out how a server takes prompts as token ids, once, by sending it a tiny one. A failure is not remembered. */
+export class TokenServer implements TokenAccess {
+  readonly #options: TokenServerOptions
+  #found: Promise<Found> | undefined
+
+  constructor(options: TokenServerOptions) {
+    this.#options = options
+  }
+
+  async facts(): Promise<TokenServerFacts> {
+    const { facts } = await this.#find()
+    return facts
+  }
+
+  async endpoint(): Promise<TokenEndpoint> {
+    const { endpoint } = await this.#find()
+    return endpoint
+  }
+
+  pathOf({ path, isBelowRoot }: TokenEndpoint): string {
+    return (isBelowRoot ? this.#options.root : this.#options.base) + path
+  }
+
+  async tokenize(text: string, signal: AbortSignal): Promise<Int32Array | undefined> {
+    const { ask, root, source } = this.#options
+    const body = JSON.stringify({ model: source.model, prompt: text, add_special_tokens: false })
+    const { status, document } = await ask(`${root}/tokenize`, signal, body)
+    const ids = status < 300 && isJsonObject(document) ? document['tokens'] : undefined
+    return isJsonList(ids) && ids.every((id) => Number.isInteger(id)) ? Int32Array.from(ids, Number) : undefined
+  }
+
+  #find(): Promise<Found> {
+    this.#found ??= this.#search().catch((error: unknown) => {
+      this.#found = undefined
+      throw error
+    })
+    return this.#found
+  }
+
+  async #search(): Promise<Found> {
+    const { source } = this.#options
+    const [listing, info] = await Promise.all([this.#get('base', '/models'), this.#get('root', '/get_model_info')])
+    const entry = entryOf(listing, source.model)
+    const contextLength = firstNumber(entry['max_model_len'], entry['context_length'])
+    const sglangFolder = firstText(info['tokenizer_path'], info['model_path'])
+    if (sglangFolder !== undefined && (await this.#answers(sglangGenerateEndpoint))) {
+      const length = contextLength ?? firstNumber((await this.#get('root', '/get_server_info'))['context_length'])
+      return this.#as(sglangGenerateEndpoint, { contextLength: length, tokenizerFolder: sglangFolder })
+    }
+    const facts = { contextLength, tokenizerFolder: firstText(entry['root']) }
+    if (await this.#answers(vllmGenerateEndpoint)) return this.#as(vllmGenerateEndpoint, facts)
+    const completions = completionsEndpoint('names')
+    const place = idsInCompletion(await this.#answers(completions))
+    if (place === 'names') return this.#as(completions, facts)
+    const withField = completionsEndpoint('field')
+    if (idsInCompletion(await this.#answers(withField)) === 'field') return this.#as(withField, facts)
+    throw noTokenInput(source)
+  }
+
+  #as(endpoint: TokenEndpoint, facts: Omit<TokenServerFacts, 'path'>): Found {
+    return { endpoint, facts: { path: this.pathOf(endpoint), ...facts } }
+  }
+
+  /** The answer to a prompt of one token; undefined if the server has no such path, or refuses such a request. */
+  async #answers(endpoint: TokenEndpoint): Promise<unknown> {
+    const { ask, source, signal } = this.#options
+    const prompt = TokenPrompt.of(Int32Array.of(1))
+    const request = { messages: [], tools: [], sampling: { maxTokens: 1 }, captureTokens: true, sessionId: 'probe' }
+    const body = endpoint.render(request, { prompt, model: source.model })
+    const { status, document } = await ask(this.pathOf(endpoint), signal, body)
+    if (status < 300) return isJsonObject(document) ? document : undefined
+    const failure = reportedError(source, { status, reported: readReportedError(document) })
+    if (isMissing(status) || status === 403 || !(failure.retryable || failure.code === 'model_auth')) return undefined
+    throw failure
+  }
+
+  async #get(from: 'base' | 'root', path: string): Promise<JsonObject> {
+    const { ask, signal, base, root } = this.#options
+    const { status, document } = await ask((from === 'base' ? base : root) + path, signal)
+    return status < 300 && isJsonObject(document) ? document : {}
+  }
+}
+
+function entryOf({ data }: JsonObject, model: string): JsonObject {
+  const entries = isJsonList(data) ? data.filter((each) => isJsonObject(each)) : []
+  return entries.find(({ id }) => id === model) ?? entries[0] ?? {}
+}
+
+function firstNumber(...values: readonly unknown[]): number | undefined {
+  return values.find((value): value is number => typeof value === 'number' && value > 0)
+}
+
+function firstText(...values: readonly unknown[]): string | undefined {
+  return values.find((value): value is string => typeof value === 'string' && value !== '')
+}
