@@ -41,7 +41,7 @@ export interface EvaluateOptions {
   readonly seed?: number
   /** How the model writes tool calls; as the environment says, or natively, if not given. */
   readonly toolFormat?: ToolFormatName | 'native'
-  /** Keep token ids and log-probabilities of every turn. */
+  /** Keep token ids and log-probabilities of every turn. On by default for a model with exact tokens. */
   readonly captureTokens?: boolean
   /** How often a rollout may start over after an outcome whose rule is `retry`. */
   readonly retries?: number

@@ -57,7 +57,7 @@ export async function resolveRun(options: EvaluateOptions, env: Variables, signa
     sampling: fitting(samplingSchema, { ...environment.sampling, ...options.sampling }, 'sampling does not fit'),
     seed: options.seed ?? null,
     ...toolFormatOf(options.toolFormat ?? environment.toolFormat ?? 'native'),
-    captureTokens: options.captureTokens ?? false,
+    captureTokens: options.captureTokens ?? policy.tokens === 'exact',
     retries: options.retries ?? 2,
     maxCostUsd: options.maxCostUsd ?? null,
     passThreshold: options.passThreshold ?? 1,

@@ -7,6 +7,7 @@ import type { Backend, BackendReply, ModelRequest } from '../../apis/index.ts'
 import type { Message, Usage } from '../../schema/index.ts'
 import { AdaptiveLimit } from '../limits/circuit-breaker.ts'
 import { ExactTokens } from '../exact/exact-tokens.ts'
+import type { TokenStream } from '../exact/token-stream.ts'
 import type { LeasedLimit } from '../limits/worker-limits.ts'
 import {
   type CallFacts,
@@ -46,7 +47,7 @@ export class Model extends Resource implements ModelClient {
   #pausing = 0
   #counting = 0
   /** Only of a model whose prompts are written as token ids. */
-  readonly exactTokens: ExactTokens | undefined
+  readonly #exactTokens: ExactTokens | undefined
 
   constructor(config: ModelConfig, backends: readonly Backend[], options: ModelOptions = {}) {
     super()
@@ -72,7 +73,7 @@ export class Model extends Resource implements ModelClient {
       },
     }
     this.#routes.all = backends.map((backend) => routeTo(backend, this.#routes, this.#routeOptions))
-    this.exactTokens = config.tokens && new ExactTokens(config, () => this.backends, this.closedSignal)
+    this.#exactTokens = config.tokens && new ExactTokens(config, () => this.backends, this.closedSignal)
     limits?.attach(this.#routes.all.map(({ breaker }) => breaker))
     const onChange = (from: number, to: number, why: string) => this.#report('concurrency', { from, to, why })
     this.#admission = new CallAdmission({
@@ -90,6 +91,20 @@ export class Model extends Resource implements ModelClient {
     return inFlight + waiting + parked + this.#pausing + this.#counting === 0
   }
 
+  /** The request as backends are sent it: with its prompt as ids, if the model's tokens are exact. */
+  async prepared(request: ModelRequest, signal: AbortSignal): Promise<ModelRequest> {
+    return this.#exactTokens ? (await this.#exactTokens.prepare(request, signal)).request : request
+  }
+
+  /** What is known of the tokens and the chat template. Rejects if they cannot be exact. */
+  async tokenStream(): Promise<TokenStream> {
+    if (this.#exactTokens) return await this.#exactTokens.open()
+    throw new MillraceError(
+      'config_invalid',
+      `model ${this.name} has no exact tokens: set tokens: 'exact' in its config`,
+    )
+  }
+
   get backends(): readonly Backend[] {
     return this.#routes.all.map(({ backend }) => backend)
   }
@@ -101,7 +116,7 @@ export class Model extends Resource implements ModelClient {
     this.#routes.all = backends.map(
       (backend) => known.get(backend) ?? routeTo(backend, this.#routes, this.#routeOptions),
     )
-    this.exactTokens?.reset()
+    this.#exactTokens?.reset()
     const retired = before.filter((route) => !this.#routes.all.includes(route))
     await Promise.all(retired.map((route) => route.retire()))
   }
@@ -114,7 +129,7 @@ export class Model extends Resource implements ModelClient {
   async countTokens(request: ModelRequest, hooks: CallHooks): Promise<number> {
     this.#counting += 1
     try {
-      if (this.exactTokens) return (await this.exactTokens.prepare(request, hooks.signal)).request.prompt.length
+      if (this.#exactTokens) return (await this.#exactTokens.prepare(request, hooks.signal)).request.prompt.length
       return await countTokens(request, hooks, { config: this.#config, routes: this.#routes, random: this.#random })
     } finally {
       this.#counting -= 1
@@ -137,8 +152,8 @@ export class Model extends Resource implements ModelClient {
 
   #run(request: ModelRequest, hooks: CallHooks): Promise<ModelReply> {
     // A request in SGLang's own API has its prompt in its body.
-    return this.exactTokens && !request.bodyApi
-      ? this.#runExact(this.exactTokens, request, hooks)
+    return this.#exactTokens && !request.bodyApi
+      ? this.#runExact(this.#exactTokens, request, hooks)
       : this.#ask(request, hooks)
   }
 

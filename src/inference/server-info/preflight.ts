@@ -56,7 +56,7 @@ export async function preflight(
     if (reply.status !== 'complete') throw reply.error
     return captureTokens ? tokenNotices(model.name, [{ reply }]) : []
   }
-  const sent = model.exactTokens ? (await model.exactTokens.prepare(asked, signal)).request : asked
+  const sent = await model.prepared(asked, signal)
   const trials = await Promise.all(model.backends.map((backend) => tryBackend(backend, sent, { signal, tryTimeoutMs })))
   const failures = trials.map(({ failure }) => failure)
   const refusal = failures.find((failure) => failure && !failure.retryable)

@@ -55,7 +55,12 @@ export class BackendDirectory {
   static async begin({ signal, ...options }: FindModelsOptions): Promise<BackendDirectory> {
     const { env } = options
     const named = Object.entries(options.models ?? {}).map(([name, config]) =>
-      resolveModelConfig({ model: name, models: { [name]: config }, defaults: gatewayDefaults, env }),
+      resolveModelConfig({
+        model: name,
+        models: { [name]: config },
+        defaults: { ...gatewayDefaults, ...options.defaults },
+        env,
+      }),
     )
     const urls = options.backends.filter((backend) => backend !== builtIn)
     refuseMisspelt(urls)
@@ -205,11 +210,11 @@ function namesOf(models: readonly ServedModel[]): string[] {
   return models.map(({ id }) => id).toSorted()
 }
 
-function simulated({ backends, model, env }: DirectoryParts['options']): ModelConfig[] {
+function simulated({ backends, model, defaults, env }: DirectoryParts['options']): ModelConfig[] {
   if (!backends.includes(builtIn)) return []
   // Where there are others, the name that was given is theirs.
   const name = backends.every((backend) => backend === builtIn) ? (model ?? builtIn) : builtIn
-  return [resolveModelConfig({ model: { name, simulator: {} }, defaults: gatewayDefaults, env })]
+  return [resolveModelConfig({ model: { name, simulator: {} }, defaults: { ...gatewayDefaults, ...defaults }, env })]
 }
 
 /** Only a single word, which cannot be a URL, is taken for a misspelt name of the simulator. */

@@ -8,6 +8,7 @@ import {
   engineOf,
   listedModels,
   type ModelConfig,
+  type ModelConfigInput,
   type NamedModelInput,
   probeBackend,
   resolveModelConfig,
@@ -23,6 +24,8 @@ export interface FindModelsOptions {
   /** What all of `backends` serve; without it, every model that they list. */
   readonly model?: string
   readonly models?: Readonly<Record<string, NamedModelInput>>
+  /** For models whose config does not say: whether their tokens are exact. */
+  readonly defaults?: Partial<Pick<ModelConfigInput, 'tokens' | 'tokenizer'>>
   readonly env: Variables
   /** What must not be shown if a backend says it, such as values that were filled in from variables. */
   readonly secrets?: readonly string[] | undefined
@@ -45,12 +48,16 @@ type Naming = Pick<FindModelsOptions, 'model'>
 
 export function servedModels(
   probeResults: readonly ProbeResult[],
-  { env, ...naming }: Pick<FindModelsOptions, 'env'> & Naming,
+  { env, defaults, ...naming }: Pick<FindModelsOptions, 'env' | 'defaults'> & Naming,
 ): ModelConfig[] {
   return Array.from(serversByName(probeResults, naming), ([name, where]) => {
     const api = apiOf(where)
     const backends = where.map(({ backend }) => ({ url: backend }))
-    return resolveModelConfig({ model: { name, backends, ...(api && { api }) }, defaults: gatewayDefaults, env })
+    return resolveModelConfig({
+      model: { name, backends, ...(api && { api }) },
+      defaults: { ...gatewayDefaults, ...defaults },
+      env,
+    })
   })
 }
 

@@ -1,4 +1,6 @@
 import type { Invocation } from '../../command-line/command.ts'
+import { usageError } from '../../command-line/flag-value.ts'
+import type { FlagValues } from '../../command-line/flags.ts'
 import { locateRun, readRun, runReference, runsRoot, storedConfig } from '../../stored-runs/stored-run.ts'
 import { type ExitCode, exitCodes } from '../../terminal/exit-codes.ts'
 import { formatAge, formatCount, formatDuration, formatQuantity, formatShare } from '../../terminal/format.ts'
@@ -6,7 +8,9 @@ import type { CommandIo } from '../../terminal/io.ts'
 import { type Column, textTable } from '../../terminal/layout.ts'
 import { printableLine, type Style, wrapText } from '../../terminal/text.ts'
 import { diagnoseRun, type RunDiagnosis } from './diagnose-run.ts'
+import { modelFromFlags, readModelsFile } from '../eval/options-from-flags.ts'
 import type { doctorFlags } from './doctor-command.ts'
+import { openModel, reportJson, reportLines } from './model-report.ts'
 import { type Check, diskCheck, lagCheck, machineChecks } from './machine-checks.ts'
 
 export async function runDoctor(
@@ -15,6 +19,11 @@ export async function runDoctor(
 ): Promise<ExitCode> {
   const root = runsRoot(flags.runs, io)
   const { tableWidth: width, style } = io.stdout
+  if (flags.model !== undefined) {
+    if (name !== undefined) throw usageError('give either a run or --model, not both')
+    await io.stdout.lines(await modelLines(flags.model, flags, io))
+    return exitCodes.ok
+  }
   const lines =
     name === undefined
       ? await machineLines(root, { width, style }, flags.json === true)
@@ -41,6 +50,18 @@ async function runLines(
   if (asJson) return [JSON.stringify({ run: found.name, environment, model, ...diagnosis })]
   const { tableWidth: width, style } = io.stdout
   return diagnosisText(diagnosis, { width, style }, `${io.program} show ${runReference(found.folder, io)}`)
+}
+
+async function modelLines(
+  name: string,
+  flags: FlagValues<typeof doctorFlags>,
+  io: CommandIo,
+): Promise<readonly string[]> {
+  const models = flags.models === undefined ? {} : await readModelsFile(flags.models, io.cwd)
+  const model = modelFromFlags({ name, flags: { ...flags, 'exact-tokens': true }, simulator: {}, models, env: io.env })
+  const stream = await openModel(model, models, io.env)
+  const { tableWidth: width, style } = io.stdout
+  return flags.json ? [reportJson(stream)] : reportLines(stream, { width, style })
 }
 
 interface Frame {

@@ -30,6 +30,13 @@ export const evalFlags = {
       { default: 'chat' },
     ),
     stream: flag.switch('Ask for streamed replies.'),
+    'exact-tokens': flag.switch(
+      'Write prompts as token ids and read replies from their ids, so that a later prompt holds exactly what was sampled. Keeps the tokens (--tokens). The server must take ids: vLLM, SGLang.',
+    ),
+    tokenizer: flag.text(
+      '<folder>',
+      'With --exact-tokens: the folder with tokenizer.json and the chat template of the model. [default: the folder that the server names]',
+    ),
     'tool-format': flag.choice(
       ['native', 'mcp-xml', 'hermes', 'llama', 'pythonic'],
       'How the model writes tool calls, if its server does not parse them. [default: that of the environment, or native]',

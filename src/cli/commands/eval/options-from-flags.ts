@@ -103,9 +103,21 @@ function run(flags: FlagValues<typeof evalFlags>, io: Parameters<typeof runsRoot
   }
 }
 
-type ModelFlags = Pick<
-  FlagValues<typeof evalFlags>,
-  'base-url' | 'api-key-env' | 'api' | 'stream' | 'price.input' | 'price.output' | 'rpm' | 'tpm' | 'max-wait'
+type ModelFlags = Partial<
+  Pick<
+    FlagValues<typeof evalFlags>,
+    | 'base-url'
+    | 'api-key-env'
+    | 'api'
+    | 'stream'
+    | 'exact-tokens'
+    | 'tokenizer'
+    | 'price.input'
+    | 'price.output'
+    | 'rpm'
+    | 'tpm'
+    | 'max-wait'
+  >
 >
 
 interface ModelFromFlags {
@@ -151,6 +163,8 @@ function settings(flags: ModelFlags): Partial<ModelConfigInput> {
   return definedFields({
     api: flags.api,
     stream: flags.stream,
+    tokens: flags['exact-tokens'] ? ('exact' as const) : undefined,
+    tokenizer: flags.tokenizer,
     price: input === undefined || output === undefined ? undefined : { input, output },
     requestsPerMinute: flags.rpm,
     tokensPerMinute: flags.tpm,

@@ -28,6 +28,8 @@ export const forkFlags = {
   'api-key-env': evalFlags['api-key-env'],
   api,
   stream,
+  'exact-tokens': evalFlags['exact-tokens'],
+  tokenizer: evalFlags.tokenizer,
   'price.input': evalFlags['price.input'],
   'price.output': evalFlags['price.output'],
   rpm,

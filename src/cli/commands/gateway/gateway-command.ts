@@ -12,6 +12,13 @@ const gatewayFlags = {
     model: flag.text('<name>', 'The model that all backends serve. [default: every model that they list]', {
       short: 'm',
     }),
+    'exact-tokens': flag.switch(
+      'Write the prompts of all models as token ids and read replies from their ids, so that a later prompt holds exactly what was sampled. The servers must take ids: vLLM, SGLang.',
+    ),
+    tokenizer: flag.text(
+      '<folder>',
+      'With --exact-tokens: the folder with tokenizer.json and the chat template. [default: the folder that the server names]',
+    ),
     config: flag.text(
       '<file>',
       'Models, aliases, keys and bounds: YAML, or a TypeScript module that exports the same. Flags override it.',

@@ -54,6 +54,10 @@ export async function runGateway({ flags }: Invocation<GatewayFlags>, io: Comman
     const found = await findModels({
       backends: flags.backend ?? [],
       ...definedFields({ model: flags.model, models: config?.models }),
+      defaults: definedFields({
+        tokens: flags['exact-tokens'] ? ('exact' as const) : undefined,
+        tokenizer: flags.tokenizer,
+      }),
       env: io.env,
       secrets: [...secrets, ...keys.map(({ key }) => key)],
       signal: lifetime.signal,
