@@ -13,6 +13,8 @@ export {
   type InvalidReply,
   type CallHooks,
   type CompleteReply,
+  type LaterTurn,
+  laterTurns,
   type LimitChange,
   type ModelCall,
   type ModelCallEvent,
@@ -34,6 +36,7 @@ export {
   type SessionReply,
   type ToolAnswers,
 } from './session.ts'
+export { driftedTokens } from './token-history.ts'
 export { decodePool } from './backend/decode-pool.ts'
 
 export { HttpBackend, type HttpBackendOptions } from './backend/http-backend.ts'

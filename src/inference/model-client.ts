@@ -1,7 +1,7 @@
 import type { BackendReply, ModelRequest } from '../apis/index.ts'
 import type { MillraceError } from '../errors/index.ts'
 import { EventChannel } from '../kit/index.ts'
-import type { LogprobsKind } from '../schema/index.ts'
+import type { LogprobsKind, Usage } from '../schema/index.ts'
 import type { Price } from './config.ts'
 
 /** How a call tells its rollout that it waits through no fault of the rollout's, so that the working clock can stand still. */
@@ -106,3 +106,10 @@ export type ModelCallEvent =
   | { readonly kind: 'end'; readonly call: ModelCall; readonly reply: ModelReply; readonly provider: string }
 
 export const modelCalls = new EventChannel<ModelCallEvent>('millrace:model-call')
+
+/** A reply of a rollout that follows an earlier one, where the tokens of both are known. */
+export interface LaterTurn extends Pick<Usage, 'driftedTokens'> {
+  readonly model: string
+}
+
+export const laterTurns = new EventChannel<LaterTurn>('millrace:later-turn')

@@ -12,8 +12,9 @@ import {
   type SamplingRecord,
 } from '../schema/index.ts'
 import { withUsage } from './model/model.ts'
-import type { CallHooks, CompleteReply, ModelClient, ModelReply } from './model-client.ts'
+import { type CallHooks, type CompleteReply, laterTurns, type ModelClient, type ModelReply } from './model-client.ts'
 import { RecordedTurns, type RecordedSession } from './recorded-session.ts'
+import { TokenHistory } from './token-history.ts'
 
 interface SessionOptions {
   readonly id: string
@@ -52,6 +53,7 @@ export class Session {
   readonly #recorder: Recorder
   readonly #journalled: readonly MessageNode[]
   readonly #recorded: RecordedTurns | undefined
+  readonly #tokens = new TokenHistory()
   #seq = 0
   #leafHash = ''
   /** Whether there is a turn that a crash could lose. Before the first one there is only the prompt, which is made again. */
@@ -93,23 +95,27 @@ export class Session {
   }
 
   async turn(request: TurnRequest, hooks: CallHooks): Promise<SessionReply> {
-    const replayed = this.#recorded && this.#replay(this.#recorded)
+    const { messages: conversation, id: sessionId } = this
+    const { messages = conversation } = request
+    const replayed = this.#recorded && this.#replay(this.#recorded, messages)
     if (replayed) return replayed
     const hadTurns = this.#hasTurns
     this.#hasTurns = true
     if (hadTurns) await this.#recorder.synced()
-    const { messages: conversation, id: sessionId } = this
-    const asked = request.messages
-      ? { ...request, messages: request.messages, conversation, sessionId }
-      : { ...request, messages: conversation, sessionId }
-    return this.#take(await this.#model.call(asked, hooks), asked)
+    const { length } = messages
+    const asked: Draft<ModelRequest> = { ...request, messages, sessionId }
+    if (messages !== conversation) asked.conversation = conversation
+    return this.#take(await this.#model.call(asked, hooks), asked, length)
   }
 
-  #take(reply: ModelReply, asked: ModelRequest): SessionReply {
+  /** `length` is the number of messages that the model was asked with: the conversation may have grown since. */
+  #take(reply: ModelReply, asked: ModelRequest, length: number): SessionReply {
     if (reply.status !== 'complete') throw reply.error
     const { message, original, tokens } = reply
     const counted = withUsage(reply, asked.messages, this.#model.price)
-    const usage = asked.captureTokens ? { ...counted.usage, captured: hasAllTokens(counted) ? 1 : 0 } : counted.usage
+    const turn = asked.captureTokens && this.#tokens.note({ messages: asked.messages, length, reply: counted })
+    if (turn && turn.laterTurns && laterTurns.hasSubscribers) laterTurns.publish({ model: reply.model, ...turn })
+    const usage = turn ? { ...counted.usage, ...turn } : counted.usage
     const record = { ...callRecord({ ...counted, usage }), sampling: samplingRecord(asked, reply) }
     const call = original && isSigned(original) ? { ...record, original } : record
     if (call.original) keepSignedReply(message, call)
@@ -117,7 +123,7 @@ export class Session {
     return { message, call, replayed: false }
   }
 
-  #replay(recorded: RecordedTurns): SessionReply | undefined {
+  #replay(recorded: RecordedTurns, messages: readonly Message[]): SessionReply | undefined {
     const reply = recorded.nextReply()
     const journalled = this.#journalled[this.#seq]
     if (journalled && journalled !== reply) throw diverged(this.id, journalled.seq)
@@ -125,6 +131,7 @@ export class Session {
     const { message, call, tokens } = reply
     if (message.role !== 'assistant' || !call) throw diverged(this.id, reply.seq)
     keepSignedReply(message, call)
+    if (tokens) this.#tokens.note({ messages, length: messages.length, reply: { message, tokens, usage: call.usage } })
     this.#add(message, { call, tokens })
     return { message, call, replayed: true }
   }
@@ -187,12 +194,6 @@ function requireReadable(message: Message): void {
 
 function isPart(part: unknown): boolean {
   return typeof part === 'object' && part !== null && 'type' in part
-}
-
-/** Whether a reply came with the ids and log-probabilities of all its tokens. */
-export function hasAllTokens({ tokens, usage }: Pick<CompleteReply, 'tokens' | 'usage'>): boolean {
-  if (!tokens || tokens.ids.length === 0) return false
-  return tokens.ids.length >= usage.output && tokens.logprobs.length === tokens.ids.length
 }
 
 type Sampled = Pick<ModelRequest, 'sampling' | 'tools' | 'toolChoice' | 'responseFormat'>

@@ -71,6 +71,7 @@ export { type EventSink, SseDecoder, sseEvent } from './bytes/sse.ts'
 export {
   bytesOf,
   commonLength,
+  commonNumbers,
   dtypeOf,
   memoryPieces,
   type NumberArray,

@@ -35,6 +35,7 @@ export {
   type DiscardReason,
   type DiscardRecord,
   emptyUsage,
+  optionalUsage,
   type FinishReason,
   type ItemIds,
   type ItemKind,

@@ -201,6 +201,9 @@ export const usageSchema = z.object({
   reasoning: count,
   estimated: count.exactOptional(),
   captured: count.exactOptional(),
+  laterTurns: count.exactOptional(),
+  driftedTurns: count.exactOptional(),
+  driftedTokens: count.exactOptional(),
 })
 
 /**
@@ -217,7 +220,22 @@ export interface Usage {
   estimated?: number
   /** How many of the calls returned the ids and log-probabilities of all their tokens. Left out if none was asked to. */
   captured?: number
+  /** How many of the calls went on from an earlier reply, where the tokens of both are known. Left out if none. */
+  laterTurns?: number
+  /** Those of them whose prompt does not begin with the tokens of the earlier prompt and reply. Left out if none. */
+  driftedTurns?: number
+  /** The tokens of these earlier prompts and replies from the first difference on. Left out if none. */
+  driftedTokens?: number
 }
+
+/** The counts that are left out where there is nothing to count. */
+export const optionalUsage = [
+  'estimated',
+  'captured',
+  'laterTurns',
+  'driftedTurns',
+  'driftedTokens',
+] as const satisfies readonly (keyof Usage)[]
 
 export function emptyUsage(): Usage {
   return { calls: 0, input: 0, cachedInput: 0, output: 0, reasoning: 0 }

@@ -45,6 +45,16 @@ export const metricFamilies = {
     'Tokens reported by backends, or estimated if a backend reports none. Input includes cached_input, output includes reasoning.',
     ['model', 'type'],
   ),
+  laterTurns: counter(
+    'millrace_later_turns_total',
+    'Replies of rollouts that follow a reply with tokens. exact: the prompt begins with the tokens of that reply; drifted: with other tokens.',
+    ['model', 'tokens'],
+  ),
+  driftedTokens: counter(
+    'millrace_drifted_tokens_total',
+    'Tokens of earlier prompts and replies from the first one on that a drifted prompt does not repeat.',
+    ['model'],
+  ),
   modelSeconds: longHistogram(
     'millrace_model_call_duration_seconds',
     'Duration of the last try of a complete call, on the wire.',

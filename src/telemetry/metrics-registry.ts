@@ -1,4 +1,4 @@
-import { type ModelCallEvent, modelCalls, type ModelReply } from '../inference/index.ts'
+import { type LaterTurn, laterTurns, type ModelCallEvent, modelCalls, type ModelReply } from '../inference/index.ts'
 import { type RolloutEndEvent, rolloutEvents } from '../rollout/index.ts'
 import { type ServerEvent, type ToolCallEvent, toolCalls, toolServerEvents } from '../tools/index.ts'
 import { type MetricKey, metricFamilies, type MetricFamily } from './metric-families.ts'
@@ -144,6 +144,7 @@ export class RunMetrics implements Disposable {
   constructor(registry: MetricsRegistry) {
     this.#registry = registry
     this.#subscriptions.use(modelCalls.subscribe((event) => this.#onModelCall(event)))
+    this.#subscriptions.use(laterTurns.subscribe((turn) => this.#onLaterTurn(turn)))
     this.#subscriptions.use(toolCalls.subscribe((event) => this.#onToolCall(event)))
     this.#subscriptions.use(toolServerEvents.subscribe((event) => this.#onToolServer(event)))
     this.#subscriptions.use(rolloutEvents.subscribe((event) => event.kind === 'end' && this.#onRolloutEnd(event)))
@@ -175,6 +176,11 @@ export class RunMetrics implements Disposable {
     const firstToken = registry.series('modelFirstTokenSeconds', model)
     if (firstTokenMs !== undefined) firstToken.observe(firstTokenMs / 1000)
     registry.series('backendSeconds', backend).observe(ms / 1000)
+  }
+
+  #onLaterTurn({ model, driftedTokens = 0 }: LaterTurn): void {
+    this.#registry.series('laterTurns', model, driftedTokens === 0 ? 'exact' : 'drifted').add()
+    this.#registry.series('driftedTokens', model).add(driftedTokens)
   }
 
   #onToolCall({ tool, status, ms }: ToolCallEvent): void {

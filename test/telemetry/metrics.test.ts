@@ -3,6 +3,7 @@ import { defineEnvironment, evaluate, MillraceError, z } from 'millrace'
 import { calls, runScripted, ScriptedBackend, temporaryRuns, type Script } from 'millrace/testing'
 import { expect, test } from 'vitest'
 import { activeResources, leftSince } from '../support/kit/active-resources.ts'
+import { laterTurns } from '../../src/inference/index.ts'
 import { LoopLag } from '../../src/kit/index.ts'
 import { metricFamilies, startTelemetry, type MetricsDelta, type MetricsSources } from '../../src/telemetry/index.ts'
 import { toolCalls, toolServerEvents } from '../../src/tools/index.ts'
@@ -209,6 +210,7 @@ test('every metric can occur', async () => {
   })
   for (const record of records) hub.rolloutSettled(record)
   toolServerEvents.publish({ name: 'mcp.open', server: 'search', ok: true, ms: 12 })
+  laterTurns.publish({ model: 'm', driftedTokens: 3 })
   const ofGateways = [
     'gatewaySessionsStarted',
     'gatewaySessionsEnded',

@@ -11,7 +11,7 @@ import {
 import { HttpBackend } from '../backend/http-backend.ts'
 import type { ModelClient } from '../model-client.ts'
 import { Model, replyFlaw } from '../model/model.ts'
-import { hasAllTokens } from '../session.ts'
+import { hasAllTokens } from '../token-history.ts'
 import { type Ask, modelsIn, servedApis } from './probe.ts'
 
 /** Asks for 16 tokens, because some servers refuse to be asked for a single one. */

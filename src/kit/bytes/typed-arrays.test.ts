@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { memoryPieces, numberPieces } from './typed-arrays.ts'
+import { commonLength, commonNumbers, memoryPieces, numberPieces } from './typed-arrays.ts'
 import { seededRandom } from './numbers.ts'
 
 const listOf = (numbers: Parameters<typeof numberPieces>[0]): unknown => JSON.parse([...numberPieces(numbers)].join(''))
@@ -44,4 +44,15 @@ test('the base64 form in pieces holds all bytes, also of a part of a buffer', ()
   const text = JSON.parse([...memoryPieces(part, [2, 499_996])].join('')) as { shape: number[]; data: string }
   expect(text.shape).toEqual([2, 499_996])
   expect(Buffer.from(text.data, 'base64').equals(part)).toBe(true)
+})
+
+test('the numbers that two arrays have in common at their beginning are counted as by comparing one by one', () => {
+  const random = seededRandom(7)
+  for (let round = 0; round < 2_000; round += 1) {
+    const first = Int32Array.from({ length: Math.floor(random() * 40) }, () => Math.floor(random() * 3))
+    const second = first.slice(0, Math.floor(random() * 41))
+    if (second.length > 0 && random() < 0.7) second[Math.floor(random() * second.length)] = 9
+    expect(commonNumbers(first, second)).toBe(commonLength(first, second))
+    expect(commonNumbers(second, first)).toBe(commonLength(first, second))
+  }
 })

@@ -56,6 +56,20 @@ export function sameNumbers(first: Int32Array, second: Int32Array): boolean {
   return Buffer.compare(bytesOf(first), bytesOf(second)) === 0
 }
 
+/** How many numbers two arrays have in common at their beginning: `commonLength`, by comparing bytes. */
+export function commonNumbers(first: Int32Array, second: Int32Array): number {
+  let end = Math.min(first.length, second.length)
+  if (sameNumbers(first.subarray(0, end), second.subarray(0, end))) return end
+  // The first difference is at `common` or after it, and before `end`.
+  let common = 0
+  while (end - common > 1) {
+    const middle = (common + end) >>> 1
+    if (sameNumbers(first.subarray(common, middle), second.subarray(common, middle))) common = middle
+    else end = middle
+  }
+  return common
+}
+
 /** How many members, or characters, two lists or texts have in common at their beginning. */
 export function commonLength<Member>(one: ArrayLike<Member>, other: ArrayLike<Member>): number {
   const shorter = Math.min(one.length, other.length)

@@ -7,6 +7,7 @@ import {
   emptyUsage,
   type Limits,
   type MessageNode,
+  optionalUsage,
   type ToolFault,
   type Usage,
 } from '../../schema/index.ts'
@@ -293,8 +294,10 @@ export function addUsage(total: Usage, more: Readonly<Usage>): void {
   total.cachedInput += more.cachedInput
   total.output += more.output
   total.reasoning += more.reasoning
-  if (more.estimated !== undefined) total.estimated = (total.estimated ?? 0) + more.estimated
-  if (more.captured !== undefined) total.captured = (total.captured ?? 0) + more.captured
+  for (const name of optionalUsage) {
+    const count = more[name]
+    if (count !== undefined) total[name] = (total[name] ?? 0) + count
+  }
 }
 
 /** What a rollout has used, with its children and judges: what a child uses, its parent has used too. */

@@ -214,8 +214,14 @@ export class RunReader implements Disposable {
     const statement = (this.#spending ??= this.#database.prepare(spendingSum))
     const rows = decoded(`a message of ${rollout}`, () => statement.all(rollout, attempt)) as SpendingRow[]
     const usages = { usage: emptyUsage(), judgeUsage: emptyUsage() }
-    for (const { kind, cost: _cost, estimated, captured, ...usage } of rows) {
-      usages[kind] = { ...usage, ...(estimated > 0 && { estimated }), ...(captured !== null && { captured }) }
+    for (const { kind, cost: _cost, estimated, captured, laterTurns, driftedTurns, driftedTokens, ...usage } of rows) {
+      usages[kind] = {
+        ...usage,
+        ...(estimated > 0 && { estimated }),
+        ...(captured !== null && { captured }),
+        ...(laterTurns > 0 && { laterTurns }),
+        ...(driftedTurns > 0 && { driftedTurns, driftedTokens }),
+      }
     }
     const isKnown = rows.every(({ cost }) => cost !== null)
     return { ...usages, cost: isKnown ? roundedSum(rows.reduce((sum, { cost }) => sum + (cost ?? 0), 0)) : null }
@@ -315,6 +321,9 @@ const spendingSum = `
          total(usage ->> '$.reasoning') AS reasoning,
          total(usage ->> '$.estimated') AS estimated,
          sum(usage ->> '$.captured') AS captured,
+         total(usage ->> '$.laterTurns') AS laterTurns,
+         total(usage ->> '$.driftedTurns') AS driftedTurns,
+         total(usage ->> '$.driftedTokens') AS driftedTokens,
          CASE count(usage) WHEN count(cost) THEN total(cost) END AS cost
   FROM call GROUP BY kind`
 

@@ -275,6 +275,18 @@ describe('summaryText', () => {
     expect(summaryText(sampleSummary({ usage }), frame)).not.toContain('captured')
   })
 
+  it('counts drift, and names the flag that avoids it', () => {
+    const usage = { calls: 500, input: 1000, cachedInput: 0, output: 200, reasoning: 0, captured: 500 }
+    const drifted = { ...usage, laterTurns: 380, driftedTurns: 12, driftedTokens: 1_234 }
+    const text = summaryText(sampleSummary({ usage: drifted }), frame)
+    expect(text).toMatch(/drift +12 of 380 later turns · 1\.2k tokens repeated in new rows +│/)
+    expect(text).toContain('With --exact-tokens a prompt begins with exactly the tokens before it.')
+    const exact = summaryText(sampleSummary({ usage: { ...usage, laterTurns: 1 } }), frame)
+    expect(exact).toMatch(/drift +0 of 1 later turn +│/)
+    expect(exact).not.toContain('--exact-tokens')
+    expect(summaryText(sampleSummary({ usage }), frame)).not.toContain('drift')
+  })
+
   it('lists components if there are more than the reward itself', () => {
     const components = {
       exact: { mean: 0.75, rollouts: 300, weight: 0.5 },

@@ -204,7 +204,10 @@ function usageLines(summary: ShownSummary, frame: Frame): readonly string[] {
   const lines = [...wrapped('tokens', tokens(usage), frame)]
   if (usage.captured !== undefined) {
     const share = `${formatCount(usage.captured)} of ${formatCount(usage.calls)} repl${usage.calls === 1 ? 'y' : 'ies'}`
-    lines.push(...wrapped('captured', `token ids and log-probabilities of ${share}`, frame))
+    lines.push(
+      ...wrapped('captured', `token ids and log-probabilities of ${share}`, frame),
+      ...driftLines(usage, frame),
+    )
   }
   if (judgeUsage.calls > 0) {
     const models = judgeModels.map(printableLine).join(', ')
@@ -219,6 +222,15 @@ function usageLines(summary: ShownSummary, frame: Frame): readonly string[] {
   if (discarded.attempts > 0) lines.push(...wrapped('retried', spent(discarded, 'that did not count'), frame))
   if (unfinished.usage.calls > 0) lines.push(...wrapped('open', spent(unfinished, openText(unfinished)), frame))
   return lines
+}
+
+function driftLines({ laterTurns = 0, driftedTurns = 0, driftedTokens = 0 }: Usage, frame: Frame): readonly string[] {
+  if (laterTurns === 0) return []
+  const share = `${formatCount(driftedTurns)} of ${formatQuantity(laterTurns, 'later turn')}`
+  if (driftedTurns === 0) return wrapped('drift', share, frame)
+  const advice = 'With --exact-tokens a prompt begins with exactly the tokens before it.'
+  const repeated = `${formatCompactCount(driftedTokens)} tokens repeated in new rows`
+  return [...wrapped('drift', `${share} · ${repeated}`, frame), ...wrapped('', advice, frame)]
 }
 
 function openText({ attempts, waitForGroup }: ShownSummary['unfinished']): string {

@@ -121,9 +121,11 @@ function howItCame({ call, discarded, tool, tools }: MessageNode): string {
   const sample = call ?? discarded
   if (sample) {
     const { ms, usage, waitMs, tries } = sample
+    const { driftedTokens = 0 } = usage
     parts.push(formatDuration(ms), tokensText(usage))
     if (waitMs >= 1) parts.push(`waited ${formatDuration(waitMs)}`)
     if (tries > 1) parts.push(`${tries} tries`)
+    if (driftedTokens > 0) parts.push(`${formatQuantity(driftedTokens, 'earlier token')} drifted`)
   }
   if (call?.finishReason === 'length' || call?.finishReason === 'content_filter') parts.push(call.finishReason)
   if (tool) parts.push(...toolParts(tool))
