@@ -228,7 +228,7 @@ function driftLines({ laterTurns = 0, driftedTurns = 0, driftedTokens = 0 }: Usa
   if (laterTurns === 0) return []
   const share = `${formatCount(driftedTurns)} of ${formatQuantity(laterTurns, 'later turn')}`
   if (driftedTurns === 0) return wrapped('drift', share, frame)
-  const advice = 'With --exact-tokens a prompt begins with exactly the tokens before it.'
+  const advice = 'Exact tokens (--exact-tokens) keep conversations in one row.'
   const repeated = `${formatCompactCount(driftedTokens)} tokens repeated in new rows`
   return [...wrapped('drift', `${share} · ${repeated}`, frame), ...wrapped('', advice, frame)]
 }
