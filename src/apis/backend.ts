@@ -124,6 +124,10 @@ export type PartialReply = Pick<BackendReply, 'message' | 'tokens'>
 
 /** The version of the weights of a reply that does not say it. */
 export interface LaterVersion {
+  /** The version before the request was sent: no token is of an older one. Undefined if it was not known then. */
+  readonly before: string | undefined
+  /** The version that the backend named last. */
+  readonly last: string | undefined
   /** Resolves when the backend has been asked after the reply. Undefined if the version may have changed meanwhile. */
   find(): Promise<string | undefined>
   /** Asks the backend now, for all replies that wait. Resolves when they know. */

@@ -43,6 +43,7 @@ export const errorCodes = {
 
   // Inside a rollout
   budget_exhausted: { retryable: false },
+  weights_stale: { retryable: false },
   tool_failed: { retryable: false },
   tool_timeout: { retryable: false },
   tool_infra: { retryable: true },

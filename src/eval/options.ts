@@ -43,6 +43,8 @@ export interface EvaluateOptions {
   readonly toolFormat?: ToolFormatName | 'native'
   /** Keep token ids and log-probabilities of every turn. On by default for a model with exact tokens. */
   readonly captureTokens?: boolean
+  /** How many weight versions a rollout's oldest tokens may be behind the newest. Beyond that it ends as `stale`. */
+  readonly maxVersionsBehind?: number
   /** How often a rollout may start over after an outcome whose rule is `retry`. */
   readonly retries?: number
   /** US dollars for the whole run; once spent, nothing new starts. */
@@ -151,6 +153,7 @@ export const evaluateOptionFields = {
   seed: z.int().optional(),
   toolFormat: z.string().optional(),
   captureTokens: z.boolean().optional(),
+  maxVersionsBehind: z.int().min(0).optional(),
   retries: z.int().min(0).optional(),
   maxCostUsd: z.number().min(0).optional(),
   passThreshold: z.number().optional(),

@@ -58,12 +58,14 @@ export async function resolveRun(options: EvaluateOptions, env: Variables, signa
     seed: options.seed ?? null,
     ...toolFormatOf(options.toolFormat ?? environment.toolFormat ?? 'native'),
     captureTokens: options.captureTokens ?? policy.tokens === 'exact',
+    ...(options.maxVersionsBehind !== undefined && { maxVersionsBehind: options.maxVersionsBehind }),
     retries: options.retries ?? 2,
     maxCostUsd: options.maxCostUsd ?? null,
     passThreshold: options.passThreshold ?? 1,
     workers: workerCount(options.workers),
     ...(options.fork && { forkedFrom: options.fork.from }),
   }
+  requireTokens(config)
   for (const { simulator } of config.models) if (simulator) parseSimulatorOptions(simulator)
   // An environment's own cost limit needs no prices: it must run on a local model that costs nothing, too.
   if (options.maxCostUsd !== undefined || options.limits?.maxCostUsd !== undefined) requirePrices(config)
@@ -90,6 +92,13 @@ function requireFittingWorkers({ workers, backends, supervision }: EvaluateOptio
       'supervision applies to workers, but this run has no workers: set their number with --workers (workers)',
     )
   }
+}
+
+function requireTokens({ captureTokens, maxVersionsBehind }: RunConfig): void {
+  if (captureTokens || maxVersionsBehind === undefined) return
+  const message =
+    'weight versions are recorded with tokens: add --tokens (captureTokens), or leave out --max-versions-behind (maxVersionsBehind)'
+  throw new MillraceError('config_invalid', message)
 }
 
 /** A limit in dollars needs the prices of all models: any may be asked, by a judge or a child. */

@@ -27,6 +27,8 @@ export interface RunConfig {
   /** Left out where calls are native. */
   readonly toolFormat?: ToolFormatName
   readonly captureTokens: boolean
+  /** Left out where rollouts may be any number of versions behind. */
+  readonly maxVersionsBehind?: number
   readonly retries: number
   readonly maxCostUsd: number | null
   readonly passThreshold: number
@@ -40,7 +42,8 @@ export function runSettings(
   config: Omit<RunSettings, 'asked' | 'sendSeed'> & Pick<RunConfig, 'models' | 'seed'>,
   asked: readonly string[],
 ): RunSettings {
-  const { model, judge, judgeConcurrency, limits, sampling, captureTokens, seed, toolFormat } = config
+  const { model, judge, judgeConcurrency, limits, sampling, captureTokens, maxVersionsBehind, seed, toolFormat } =
+    config
   return {
     model,
     judge,
@@ -49,6 +52,7 @@ export function runSettings(
     limits,
     sampling,
     captureTokens,
+    ...(maxVersionsBehind !== undefined && { maxVersionsBehind }),
     ...(toolFormat && { toolFormat }),
     // A simulator always answers one conversation alike, so without a seed all attempts at a task would be the same.
     sendSeed: seed !== null || isSimulated(config),

@@ -44,7 +44,11 @@ async function idsOf(api: keyof typeof replies, stream: boolean): Promise<string
   await using backend = openBackend(server.url, { api, stream })
   await using model = new Model(modelConfigSchema.parse({ name: 'm', maxTries: 1 }), [backend])
   const nodes: MessageNode[] = []
-  const recorder = { node: (node: MessageNode) => void nodes.push(node), synced: () => undefined }
+  const recorder = {
+    node: (node: MessageNode) => void nodes.push(node),
+    synced: () => undefined,
+    version: () => undefined,
+  }
   const session = new Session({ id: 's', model, recorder })
   const question: Message = { role: 'user', content: 'where?' }
   session.append(question)

@@ -3,6 +3,7 @@ import type { MillraceError } from '../errors/index.ts'
 import { EventChannel } from '../kit/index.ts'
 import type { LogprobsKind, Usage } from '../schema/index.ts'
 import type { Price } from './config.ts'
+import type { WeightVersions } from './weight-versions.ts'
 
 /** How a call tells its rollout that it waits through no fault of the rollout's, so that the working clock can stand still. */
 export interface CallHooks {
@@ -55,6 +56,8 @@ export interface ModelStatus {
 export interface ModelClient extends AsyncDisposable {
   readonly name: string
   readonly price: Price | undefined
+  /** The versions of the weights that backends have named, to this worker or another one. */
+  readonly versions: WeightVersions
   call(request: ModelRequest, hooks: CallHooks): Promise<ModelReply>
   /** How many tokens the prompt has, as a backend counts them. Rejects if no backend can count, or if counting failed. */
   countTokens(request: ModelRequest, hooks: CallHooks): Promise<number>

@@ -4,10 +4,12 @@ import type { MessageNode } from '../schema/index.ts'
 import type { ModelRequest } from '../apis/backend.ts'
 import type { ModelClient, ModelReply } from './model-client.ts'
 import { type Recorder, Session } from './session.ts'
+import { WeightVersions } from './weight-versions.ts'
 
 class Echo implements ModelClient {
   readonly price = undefined
   readonly name = 'echo'
+  readonly versions = new WeightVersions()
   readonly asked: ModelRequest[] = []
 
   async call(request: ModelRequest): Promise<ModelReply> {
@@ -46,6 +48,8 @@ class Notebook implements Recorder {
   node(node: MessageNode): void {
     this.nodes.push(node)
   }
+
+  version(): void {}
 
   synced(): Promise<void> | undefined {
     return this.pending?.promise

@@ -1,20 +1,15 @@
 import { hash } from 'node:crypto'
-import { isSigned, keepSignedReply, messageJson, type ModelRequest } from '../apis/index.ts'
+import { isSigned, keepSignedReply, type LaterVersion, messageJson, type ModelRequest } from '../apis/index.ts'
 import { MillraceError } from '../errors/index.ts'
 import type { Draft } from '../kit/index.ts'
-import {
-  type AssistantMessage,
-  type CallRecord,
-  isJsonObject,
-  type Json,
-  type Message,
-  type MessageNode,
-  type SamplingRecord,
-} from '../schema/index.ts'
+import { type AssistantMessage, type CallRecord, type Message, type MessageNode } from '../schema/index.ts'
+import { DueVersions } from './due-versions.ts'
 import { withUsage } from './model/model.ts'
 import { type CallHooks, type CompleteReply, laterTurns, type ModelClient, type ModelReply } from './model-client.ts'
 import { RecordedTurns, type RecordedSession } from './recorded-session.ts'
+import { samplingRecord } from './sampling-record.ts'
 import { TokenHistory } from './token-history.ts'
+import type { SampledVersions } from './weight-versions.ts'
 
 interface SessionOptions {
   readonly id: string
@@ -24,6 +19,8 @@ interface SessionOptions {
   readonly recorded?: RecordedSession | undefined
   /** The session starts in the middle of another one, whose turns must be on disk before its first turn. */
   readonly isChild?: boolean
+  /** Takes the versions of the weights that sampled the tokens. The rollout and its children share it. */
+  readonly sampled?: SampledVersions
 }
 
 type TurnRequest = Omit<ModelRequest, 'messages' | 'sessionId'> & { readonly messages?: readonly Message[] }
@@ -54,13 +51,16 @@ export class Session {
   readonly #journalled: readonly MessageNode[]
   readonly #recorded: RecordedTurns | undefined
   readonly #tokens = new TokenHistory()
+  readonly #sampled: SampledVersions | undefined
+  readonly #dueVersions = new DueVersions()
   #seq = 0
   #leafHash = ''
   /** Whether there is a turn that a crash could lose. Before the first one there is only the prompt, which is made again. */
   #hasTurns: boolean
 
-  constructor({ id, model, recorder, recorded, isChild = false }: SessionOptions) {
+  constructor({ id, model, recorder, recorded, isChild = false, sampled }: SessionOptions) {
     this.id = id
+    this.#sampled = sampled
     this.#model = model
     this.#recorder = recorder
     this.#journalled = recorded?.journalled ? recorded.nodes.slice(0, recorded.journalled) : []
@@ -119,8 +119,22 @@ export class Session {
     const record = { ...callRecord({ ...counted, usage }), sampling: samplingRecord(asked, reply) }
     const call = original && isSigned(original) ? { ...record, original } : record
     if (call.original) keepSignedReply(message, call)
+    if (reply.laterVersion) this.#addLater(this.#seq, reply.laterVersion)
     this.#add(message, { call, tokens })
     return { message, call, replayed: false }
+  }
+
+  #addLater(seq: number, later: LaterVersion): void {
+    const { versions } = this.#model
+    const { before } = later
+    if (before !== undefined) {
+      versions.note(before)
+      this.#sampled?.note(versions, before)
+    }
+    this.#dueVersions.add(later, (version) => {
+      if (later.last !== undefined) versions.note(later.last)
+      if (version !== undefined) this.#recorder.version(seq, version)
+    })
   }
 
   #replay(recorded: RecordedTurns, messages: readonly Message[]): SessionReply | undefined {
@@ -136,7 +150,13 @@ export class Session {
     return { message, call, replayed: true }
   }
 
+  /** Resolves when the versions of all replies are recorded, as far as backends say them; undefined if they are. */
+  versionsRecorded(): Promise<unknown> | undefined {
+    return this.#dueVersions.recorded()
+  }
+
   #add(message: Message, { call, tool, tools, tokens }: Origin = {}): void {
+    if (tokens && this.#sampled) this.#sampled.noteAll(this.#model.versions, tokens)
     const json = messageJson(message)
     const node: Draft<MessageNode> = {
       seq: this.#seq,
@@ -177,6 +197,8 @@ export interface Recorder {
   node(node: MessageNode, json: string): void
   /** Resolves when every node so far is on disk; undefined if all are already. */
   synced(): Promise<void> | undefined
+  /** The version of the weights that sampled a node that was queued before. */
+  version(node: number, version: string): void
 }
 
 /** Agents written without types may append anything, and everything downstream reads the conversation. */
@@ -194,90 +216,6 @@ function requireReadable(message: Message): void {
 
 function isPart(part: unknown): boolean {
   return typeof part === 'object' && part !== null && 'type' in part
-}
-
-type Sampled = Pick<ModelRequest, 'sampling' | 'tools' | 'toolChoice' | 'responseFormat'>
-/** Fields of `extra` that are recorded under our own names. They win over what else the request says, as they do on the wire. */
-const numberFields = [
-  ['temperature', 'temperature'],
-  ['top_p', 'topP'],
-  ['seed', 'seed'],
-  ['top_k', 'topK'],
-  ['min_p', 'minP'],
-  ['presence_penalty', 'presencePenalty'],
-  ['frequency_penalty', 'frequencyPenalty'],
-  ['repetition_penalty', 'repetitionPenalty'],
-  // The name in llama.cpp.
-  ['repeat_penalty', 'repetitionPenalty'],
-] as const
-
-/** Fields of `extra` that forbid tokens or change their odds one by one: those of vLLM, SGLang and llama.cpp. */
-const constraints = [
-  'logit_bias',
-  'structured_outputs',
-  'guided_json',
-  'guided_regex',
-  'guided_choice',
-  'guided_grammar',
-  'structural_tag',
-  'json_schema',
-  'regex',
-  'ebnf',
-  'grammar',
-  'allowed_token_ids',
-  'bad_words',
-  'min_tokens',
-  'min_new_tokens',
-  'ignore_eos',
-] as const
-
-interface SampledElsewhere {
-  /** Names of fields that restrict the reply and have no place in our own shape. */
-  readonly otherConstraints?: readonly string[]
-  /** Whether the backend got the client's own words, and so tools and a choice that we have no shape for. */
-  readonly isPassed?: boolean
-}
-
-/** How a reply was sampled, as far as the request says so. A choice among no tools is not sent, and not recorded. */
-export function samplingRecord(
-  { sampling, tools, toolChoice: wanted, responseFormat }: Sampled,
-  { logprobs, tokens }: Pick<CompleteReply, 'logprobs' | 'tokens'>,
-  { otherConstraints = [], isPassed = false }: SampledElsewhere = {},
-): SamplingRecord {
-  const { temperature, topP, seed, extra = {} } = sampling
-  const toolChoice = tools.length > 0 || isPassed ? wanted : undefined
-  const record: { -readonly [Field in keyof SamplingRecord]: SamplingRecord[Field] } = {}
-  if (temperature !== undefined) record.temperature = temperature
-  if (topP !== undefined) record.topP = topP
-  if (seed !== undefined) record.seed = seed
-  for (const [name, field] of numberFields) {
-    const value = extra[name]
-    if (typeof value === 'number') record[field] = value
-  }
-  if (toolChoice !== undefined) record.toolChoice = toolChoice
-  if (tools.some(({ function: { strict } }) => strict)) record.strictTools = true
-  const constrainedBy = [
-    ...(forcesCall(toolChoice) || forcesCall(extra['tool_choice']) ? ['tool_choice'] : []),
-    ...(responseFormat || forcesForm(extra['response_format']) ? ['response_format'] : []),
-    ...constraints.filter((name) => constrains(extra[name])),
-    ...otherConstraints,
-  ]
-  if (constrainedBy.length > 0) record.constrainedBy = constrainedBy
-  if (logprobs && tokens && tokens.logprobs.length > 0) record.logprobs = logprobs
-  return record
-}
-
-function forcesCall(choice: Json | undefined): boolean {
-  return choice === 'required' || (typeof choice === 'object' && choice !== null)
-}
-
-function forcesForm(format: Json | undefined): boolean {
-  return isJsonObject(format) && format['type'] !== 'text'
-}
-
-function constrains(value: Json | undefined): boolean {
-  if (value === undefined || value === null || value === false || value === 0 || value === '') return false
-  return typeof value !== 'object' || Object.keys(value).length > 0
 }
 
 export function callRecord(reply: CompleteReply): CallRecord {

@@ -34,7 +34,11 @@ async function converse(
   await using backend = openBackend(url, { name, ...setting })
   await using model = new Model(modelConfigSchema.parse({ name, maxTries: 1 }), [backend])
   const nodes = [...journalled]
-  const recorder = { node: (node: MessageNode) => void nodes.push(node), synced: () => undefined }
+  const recorder = {
+    node: (node: MessageNode) => void nodes.push(node),
+    synced: () => undefined,
+    version: () => undefined,
+  }
   const session = new Session({
     id: 's',
     model,

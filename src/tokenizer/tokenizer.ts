@@ -18,7 +18,8 @@ export class Tokenizer {
     this.#tokenizer = new HuggingFaceTokenizer(tokenizer, { ...config, clean_up_tokenization_spaces: false })
     this.#special = new Set(this.#tokenizer.get_added_tokens_decoder().keys())
     const texts = separators(tokenizer).toSorted((one, other) => other.length - one.length)
-    this.#specialPattern = texts.length > 0 ? new RegExp(`(${texts.map(RegExp.escape).join('|')})`) : undefined
+    this.#specialPattern =
+      texts.length > 0 ? new RegExp(`(${texts.map((text) => RegExp.escape(text)).join('|')})`) : undefined
   }
 
   /** The ids of a text. A special token that is written in the text becomes its id, as in every chat template. */

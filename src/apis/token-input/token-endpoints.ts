@@ -28,7 +28,7 @@ export const templateFields: readonly string[] = [
 ]
 
 /** Fields of the other APIs that label a request, and do not change its reply. */
-const labels: readonly string[] = [
+const labels: ReadonlySet<string> = new Set([
   'user',
   'safety_identifier',
   'metadata',
@@ -36,7 +36,7 @@ const labels: readonly string[] = [
   'prompt_cache_retention',
   'service_tier',
   'verbosity',
-]
+])
 
 /** Puts the ids between the fields: the name of their field, and all other fields of the body. */
 function bodyWith(name: string, { json }: TokenPrompt, fields: JsonObject): Buffer {
@@ -47,9 +47,7 @@ function bodyWith(name: string, { json }: TokenPrompt, fields: JsonObject): Buff
 
 function extraOf({ sampling: { extra = {} } }: ModelRequest, reserved: readonly string[]): JsonObject {
   for (const key of reserved) refuseInExtra(extra, key)
-  return Object.fromEntries(
-    Object.entries(extra).filter(([key]) => !templateFields.includes(key) && !labels.includes(key)),
-  )
+  return Object.fromEntries(Object.entries(extra).filter(([key]) => !templateFields.includes(key) && !labels.has(key)))
 }
 
 /** vLLM's `/v1/completions`, which most servers of OpenAI's older API have in some form. */
@@ -134,7 +132,7 @@ export const sglangGenerateEndpoint: TokenEndpoint = {
 type Format = NonNullable<ModelRequest['responseFormat']>
 
 function responseFormatOf({ kind, ...schema }: Format): JsonObject {
-  return kind === 'json_object' ? { type: kind } : { type: kind, json_schema: { ...schema } as JsonObject }
+  return kind === 'json_object' ? { type: kind } : { type: kind, json_schema: { ...schema } }
 }
 
 function schemaOf(format: Format): JsonObject {

@@ -1,7 +1,7 @@
 import { beforeEach, describe, expect, test, vi } from 'vitest'
 import { chatServer } from '../../apis/index.ts'
 import { MillraceError } from '../../errors/index.ts'
-import type { CompleteReply, ModelClient, ModelReply } from '../../inference/index.ts'
+import { type CompleteReply, type ModelClient, type ModelReply, WeightVersions } from '../../inference/index.ts'
 import { RecordingClient } from '../../../test/support/gateway/recording-client.ts'
 import type { GatewayModel } from '../models.ts'
 import { clientClosedStatus } from './client-reply.ts'
@@ -188,6 +188,7 @@ function upstreamTo(model: ModelClient, client: RecordingClient, { isStream = fa
 const throwing: ModelClient = {
   name: 'm',
   price: undefined,
+  versions: new WeightVersions(),
   call: () => {
     throw new Error('out of cells')
   },

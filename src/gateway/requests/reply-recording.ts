@@ -21,7 +21,7 @@ import {
   type TokenRecord,
   type Usage,
 } from '../../schema/index.ts'
-import type { Journal } from '../../store/index.ts'
+import { type Journal, sessionAttempt } from '../../store/index.ts'
 import type { OpenSession, RunningRequest, SessionMemory } from '../sessions/session-memory.ts'
 import type { ReplyTokens } from '../sessions/reply-tokens.ts'
 import { type ReplyFacts, summedTurn, type TreeNode, type TurnTokens } from '../sessions/session-tree.ts'
@@ -102,12 +102,10 @@ export class ReplyRecording {
   #recordLater(node: number, later: LaterVersion): void {
     const { session, journal } = this.#options
     const { id, dueVersions } = session
-    const recorded = later.find().then((version) => {
-      dueVersions.delete(due)
-      if (version !== undefined) journal.append({ kind: 'version', session: id, node, version })
+    dueVersions.add(later, (version) => {
+      if (version === undefined) return
+      journal.append({ kind: 'version', rollout: id, attempt: sessionAttempt, node, version })
     })
-    const due = { recorded, look: () => later.look() }
-    dueVersions.add(due)
   }
 
   recordLost(

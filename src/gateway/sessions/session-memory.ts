@@ -2,6 +2,7 @@ import { hash, randomBytes } from 'node:crypto'
 import { type DialectRequest, maxChoices } from '../../apis/index.ts'
 import type { MillraceError } from '../../errors/index.ts'
 import { limitBusy, limitExhausted } from '../errors.ts'
+import { DueVersions } from '../../inference/index.ts'
 import { ArraySet } from '../../kit/index.ts'
 import type { MessageNode } from '../../schema/index.ts'
 import type { Journal, SessionEndReason, StoredSession } from '../../store/index.ts'
@@ -77,12 +78,6 @@ export interface RunningRequest {
   join(client: ClientReply, request: DialectRequest): Promise<RequestEnd> | undefined
 }
 
-interface DueVersion {
-  /** Resolves when the version is appended to the journal, or known to stay unknown. */
-  readonly recorded: Promise<void>
-  look(): Promise<void>
-}
-
 /** The owner of a key. A session's key is good for that session alone, an admin's for everything of the tenant. */
 export type Caller =
   | { readonly kind: 'admin'; readonly tenant: string }
@@ -109,8 +104,7 @@ export class OpenSession {
   readonly data: SessionData
   readonly caller: Caller
   readonly running = new ArraySet<RunningRequest>()
-  /** One for each reply whose weight version is yet to be found out: as many as replies that ended since the last question. */
-  readonly dueVersions = new Set<DueVersion>()
+  readonly dueVersions = new DueVersions()
   ending: SessionEndReason | undefined
   memory: SessionMemory | undefined
   /** Started by this process, and without messages so far. */

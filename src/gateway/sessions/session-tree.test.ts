@@ -44,7 +44,11 @@ class Recorded {
   }
 
   #newTree(): SessionTree {
-    const recorder = { node: (node: MessageNode): unknown => this.nodes.push(node), synced: () => undefined }
+    const recorder = {
+      node: (node: MessageNode): unknown => this.nodes.push(node),
+      synced: () => undefined,
+      version: () => undefined,
+    }
     return new SessionTree(recorder)
   }
 }

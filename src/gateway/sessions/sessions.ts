@@ -1,6 +1,5 @@
 import { randomBytes } from 'node:crypto'
 import { MillraceError } from '../../errors/index.ts'
-import { settlesWithin } from '../../kit/index.ts'
 import { describeIssues, type DiscardRecord, safeParse } from '../../schema/index.ts'
 import {
   isDamage,
@@ -64,8 +63,6 @@ export interface RewardOptions {
 
 /** With this maximum, the sum over as many replies as a session can have is still finite, also as a float32. */
 const maxReward = 1e30
-/** How long the end of a session waits for the versions of weights. They are still recorded later, if they become known. */
-const maxVersionWaitMs = 5_000
 
 interface SessionsOptions {
   readonly store: RunStore
@@ -250,7 +247,7 @@ export class Sessions {
       for (const request of running) request.abort(sessionEnded(id, why))
       // The aborted requests still record how they ended.
       await Promise.all(running.map((request) => request.ended))
-      await versionsRecorded(session)
+      await session.dueVersions.recorded()
       this.#parts.store.journal.append({ kind: 'session-end', session: id, ...end })
       await this.#parts.store.journal.durable()
       return memory.tally
@@ -328,13 +325,6 @@ function newSession(tenant: string, group: string, data: SessionData): { session
 function startEntry(session: OpenSession): SessionStart {
   const { id, group, tenant, keyDigest: digest, startedAt: at, data } = session
   return { kind: 'session-start', session: id, group, tenant, keyDigest: digest, at, data: JSON.stringify(data) }
-}
-
-/** Waits until the replies of a session have the version of their weights, but not for a backend that does not answer. */
-async function versionsRecorded({ dueVersions }: OpenSession): Promise<void> {
-  if (dueVersions.size === 0) return
-  const all = Array.from(dueVersions, (due) => due.look().then(() => due.recorded))
-  await settlesWithin(Promise.all(all), maxVersionWaitMs)
 }
 
 /** The stamp of the last id, in microseconds or one more than the one before. Ten digits to the base of 36 last until 2085. */

@@ -1,4 +1,4 @@
-import { Resource, type Variables } from '../../kit/index.ts'
+import { Resource, type Variables, withAbort } from '../../kit/index.ts'
 import { type ApiName, apiPaths, countPaths, isJsonObject, type LogprobsKind } from '../../schema/index.ts'
 import {
   type Backend,
@@ -8,6 +8,7 @@ import {
   type Dialect,
   type EngineName,
   GenerateReader,
+  type LaterVersion,
   malformedReply,
   MessagesDialect,
   readReportedError,
@@ -38,14 +39,17 @@ import { BackendExchange, type EndpointContext } from './exchange.ts'
 import { isMissing, type ShortAnswer, shortRequest } from './short-request.ts'
 import { PromptMemory } from './prompt-memory.ts'
 import { TokenServer } from './token-server.ts'
-import { WeightWatch, type VersionAnswer } from './weight-watch.ts'
+import { WeightWatch, type VersionAnswer, type WeightVersion } from './weight-watch.ts'
 
 export interface HttpBackendOptions {
   /** The most sockets. Default: the model's maxConcurrency, within this backend's share of the descriptor budget. */
   readonly connections?: number
   readonly workers?: number
-  /** Whether the version of the weights is asked for, where replies do not say it. */
-  readonly watchesWeights?: boolean
+  /**
+   * Whether the version of the weights is asked for, where replies do not say it. `first`: also before the first request, which
+   * waits for the answer, and of servers whose engine is not named.
+   */
+  readonly watchesWeights?: boolean | 'first'
   /** How many backends, of all models, divide the descriptors of a worker. Default: those of this model. */
   readonly backends?: number
   /** What else must not be shown if the server says it, beside the key, the headers and the query of its url. */
@@ -89,6 +93,7 @@ export class HttpBackend extends Resource implements Backend {
   /** The endpoints for prompts of ids, once one was needed. */
   readonly #idEndpoints = new Map<TokenEndpoint, Endpoint>()
   readonly #endpointFor: (endpoint: TokenEndpoint) => Endpoint
+  readonly #asksFirst: boolean
 
   constructor(model: ModelConfig, backend: BackendConfig, env: Variables, options: HttpBackendOptions = {}) {
     super()
@@ -161,7 +166,10 @@ export class HttpBackend extends Resource implements Backend {
     }
     this.#connections = new Connections({ url, connections, connectTimeoutMs, caFile: backend.caFile, env })
     this.#decoding = decodePool.hold()
-    const isWatched = options.watchesWeights && backend.engine === 'vllm' && model.api === 'chat'
+    const { watchesWeights } = options
+    this.#asksFirst = watchesWeights === 'first'
+    const mayBeVllm = this.#asksFirst && backend.engine === undefined && providerAt(url.hostname) === undefined
+    const isWatched = watchesWeights && (mayBeVllm || backend.engine === 'vllm') && model.api === 'chat'
     this.#weights = isWatched ? new WeightWatch(() => this.#weightInfo(`${root}/weight_info`)) : undefined
   }
 
@@ -178,10 +186,11 @@ export class HttpBackend extends Resource implements Backend {
     const endpoint = request.prompt ? await this.#idsEndpoint() : this.#textEndpoint(request)
     if (request.captureTokens && endpoint.wire.dialect.hasTokens) decodePool.warm()
     const weights = request.captureTokens ? this.#weights : undefined
+    if (weights && this.#asksFirst && !weights.wasAsked) await withAbort(weights.first(), request.signal)
     const before = weights?.seen
     const reply = await this.#exchange(endpoint, request)
     if (!weights || !reply.tokens || reply.tokens.version !== undefined) return reply
-    return { ...reply, laterVersion: { find: () => weights.versionOf(before), look: () => weights.look() } }
+    return { ...reply, laterVersion: laterVersion(weights, before) }
   }
 
   #textEndpoint({ bodyApi }: BackendRequest): Endpoint {
@@ -294,6 +303,17 @@ export class HttpBackend extends Resource implements Backend {
     const method = body === undefined ? 'GET' : 'POST'
     const asked = { method, path: path + this.#query, headers, body, source, signal, timeoutMs } as const
     return shortRequest(this.#connections, { origin: this.#origin, ...asked })
+  }
+}
+
+function laterVersion(weights: WeightWatch, seen: WeightVersion | undefined): LaterVersion {
+  return {
+    before: seen?.version,
+    get last() {
+      return weights.last
+    },
+    find: () => weights.versionOf(seen),
+    look: () => weights.look(),
   }
 }
 

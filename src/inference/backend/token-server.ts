@@ -12,7 +12,6 @@ import {
   type TokenServerFacts,
   vllmGenerateEndpoint,
 } from '../../apis/index.ts'
-import { MillraceError } from '../../errors/index.ts'
 import { isJsonList, isJsonObject, type JsonObject } from '../../schema/index.ts'
 import { isMissing, type ShortAnswer } from './short-request.ts'
 

@@ -18,6 +18,8 @@ export class WeightWatch {
   readonly #ask: () => Promise<VersionAnswer>
   #state: 'watching' | 'none' | 'closed' = 'watching'
   #seen: WeightVersion | undefined
+  #last: string | undefined
+  #wasAsked = false
   /** For replies that ended since the last question was sent. */
   #next: PromiseWithResolvers<WeightVersion | undefined> | undefined
   #looking: Promise<void> | undefined
@@ -33,6 +35,21 @@ export class WeightWatch {
   get seen(): WeightVersion | undefined {
     if (!this.#seen && !this.#looking) this.#plan(this.#delayMs)
     return this.#seen
+  }
+
+  /** Whether the server has answered the first question, or need not be asked. */
+  get wasAsked(): boolean {
+    return this.#wasAsked
+  }
+
+  /** The version that the server named last, even if it does not answer now. */
+  get last(): string | undefined {
+    return this.#last
+  }
+
+  /** Resolves when the server has answered the first question, whatever it said. */
+  async first(): Promise<void> {
+    if (!this.#wasAsked && this.#state === 'watching') await this.#lookOnce()
   }
 
   /** The version of a reply that has ended, if it is known: `before` was seen when its request was sent. */
@@ -82,7 +99,9 @@ export class WeightWatch {
     this.#next = undefined
     const answer = await this.#ask()
     if (answer === 'none' && this.#state === 'watching') this.#state = 'none'
+    this.#wasAsked = true
     this.#seen = typeof answer === 'string' ? undefined : answer
+    this.#last = this.#seen?.version ?? this.#last
     due?.resolve(this.#seen)
     if (this.#state !== 'watching') this.#end()
   }

@@ -112,7 +112,7 @@ function probeText({ bridge }: TemplateReport): string {
 
 /** Special tokens divide a text, so its parts have the ids that they have within the whole. */
 function requireSameInParts(model: string, tokenizer: Tokenizer, text: string): void {
-  const parts = Int32Array.from(tokenizer.encodeParts(text).flatMap((ids) => [...ids]))
+  const parts = Int32Array.from(tokenizer.encodeParts(text).flatMap((ids) => Array.from(ids)))
   if (sameNumbers(parts, tokenizer.encode(text))) return
   throw invalid(model, 'its tokenizer does not divide texts at special tokens')
 }

@@ -1,6 +1,7 @@
 import { MillraceError } from '../../errors/index.ts'
 import type { ModelConfig } from '../config.ts'
 import type { LimitChange } from '../model-client.ts'
+import { WeightVersions } from '../weight-versions.ts'
 import { AdaptiveLimit } from './circuit-breaker.ts'
 import {
   shapeOf,
@@ -67,6 +68,7 @@ export class SharedLimits {
       isReplacement: this.#hasReplaced,
       breakers: this.#limits.map((limit, index) => limit.newsFor(shares[index] as LimitShare)),
       workers,
+      versions: this.#limits.map((limit) => [...limit.versions.all]),
     }
     let isClosed = false
     const lease: LimitLease = {
@@ -112,10 +114,15 @@ interface LimitShare {
   isRecalled: boolean
   leaseholders: number
   readonly open: boolean[]
+  /** Whether the worker is to be sent the versions of the weights. */
+  lacksVersions: boolean
 }
 
 class SharedLimit {
   readonly shape: LimitShape
+  readonly versions = new WeightVersions(() => {
+    for (const share of this.#shares) share.lacksVersions = true
+  })
   readonly #index: number
   readonly #adaptive: AdaptiveLimit
   /** The least recently served comes first. */
@@ -148,8 +155,17 @@ class SharedLimit {
 
   join(send: LimitShare['send']): LimitShare {
     const open = this.#openUntil.map(() => false)
-    const share = { send, held: 0, wanted: 0, isActive: false, granted: 0, isRecalled: false, leaseholders: 0, open }
-    share.leaseholders = this.#shares.size + 1
+    const share: LimitShare = {
+      send,
+      held: 0,
+      wanted: 0,
+      isActive: false,
+      granted: 0,
+      isRecalled: false,
+      leaseholders: this.#shares.size + 1,
+      open,
+      lacksVersions: false,
+    }
     this.#shares.add(share)
     return share
   }
@@ -160,7 +176,7 @@ class SharedLimit {
   }
 
   receive(share: LimitShare, message: LeaseMessage): void {
-    const { leased, wanted, isActive, returned, answered, refusals, breakers } = message
+    const { leased, wanted, isActive, returned, answered, refusals, breakers, versions = [] } = message
     share.held -= returned
     // Permits that are still on their way to the worker will serve some of the calls that wait.
     share.wanted = Math.max(0, wanted - (share.held - leased))
@@ -170,6 +186,11 @@ class SharedLimit {
     for (const { backend, openForMs } of breakers) {
       this.#openUntil[backend] = openForMs === undefined ? undefined : performance.now() + openForMs
       share.open[backend] = openForMs !== undefined
+    }
+    for (const version of versions) {
+      this.versions.note(version)
+      // Also a version that is known is confirmed.
+      share.lacksVersions = true
     }
     this.settle()
   }
@@ -213,13 +234,16 @@ class SharedLimit {
     const isRecalled = this.#held > this.#limit || fewest < held - 1 || (fewest === 0 && held > 0)
     const leaseholders = share.isActive ? active : this.#shares.size
     const breakers = this.newsFor(share)
+    const { lacksVersions } = share
     const hasChanged =
       granted > 0 || isRecalled !== share.isRecalled || leaseholders !== share.leaseholders || breakers.length > 0
-    if (!hasChanged) return
+    if (!hasChanged && !lacksVersions) return
+    share.lacksVersions = false
     share.granted = 0
     share.isRecalled = isRecalled
     share.leaseholders = leaseholders
-    share.send({ limit: this.#index, granted, isRecalled, leaseholders, breakers })
+    const versions = lacksVersions && { versions: [...this.versions.all] }
+    share.send({ limit: this.#index, granted, isRecalled, leaseholders, breakers, ...versions })
   }
 
   /** Of the workers that wait, the one with the fewest permits; among equals the least recently served. */

@@ -2,6 +2,7 @@ import { MillraceError } from '../../errors/index.ts'
 import { Resource, Semaphore } from '../../kit/index.ts'
 import type { ModelConfig } from '../config.ts'
 import type { LimitFeedback, CircuitBreaker } from './circuit-breaker.ts'
+import { WeightVersions } from '../weight-versions.ts'
 import type { RateShare } from './rate-limit.ts'
 
 /** The shape of one limit: a model with its backends, or plain permits, which have none. A plain value that can be cloned. */
@@ -26,6 +27,7 @@ export interface LimitsHandle {
   readonly isReplacement: boolean
   readonly breakers: readonly (readonly BreakerEvent[])[]
   readonly workers: number
+  readonly versions: readonly (readonly string[])[]
 }
 
 /** From a worker to the owner of the limits: the state of one limit there, and what happened since the last message. */
@@ -41,6 +43,8 @@ export interface LeaseMessage {
   /** For each refusal that asked for fewer requests, the pause the server asked for. */
   readonly refusals: readonly number[]
   readonly breakers: readonly BreakerEvent[]
+  /** Versions of the weights that the owner may not know. Left out if there are none. */
+  readonly versions?: readonly string[]
 }
 
 export interface GrantMessage {
@@ -50,6 +54,8 @@ export interface GrantMessage {
   readonly isRecalled: boolean
   readonly leaseholders: number
   readonly breakers: readonly BreakerEvent[]
+  /** All versions of the weights, as they are ordered for all workers. Left out if the worker knows the order. */
+  readonly versions?: readonly string[]
 }
 
 /** How often unneeded permits are given back, and how soon the owner learns that a worker has no calls any more. */
@@ -107,6 +113,7 @@ export class WorkerLimits extends Resource {
 export class LeasedLimit implements LimitFeedback {
   readonly permits: Semaphore
   readonly rate: RateShare
+  readonly versions: WeightVersions
   readonly #index: number
   readonly #send: (message: LeaseMessage) => void
   #breakers: readonly CircuitBreaker[] = []
@@ -123,16 +130,23 @@ export class LeasedLimit implements LimitFeedback {
   /** Replies and refusals that the owner has not been told of. */
   #answered = 0
   #refusals: number[] = []
+  /** Versions that a backend named here, and that are not in the owner's order yet. */
+  #newVersions: string[] = []
   #nextReport: NodeJS.Immediate | undefined
 
   constructor(
     index: number,
-    { leaseholders, isReplacement, breakers }: LimitsHandle,
+    { leaseholders, isReplacement, breakers, versions }: LimitsHandle,
     send: (message: LeaseMessage) => void,
   ) {
     this.#index = index
     this.#send = send
     this.#firstNews = breakers[index] ?? []
+    this.versions = new WeightVersions((version) => {
+      this.#newVersions.push(version)
+      this.reportSoon()
+    })
+    this.versions.replace(versions[index] ?? [])
     this.rate = { leaseholders, waiting: 0, startsEmpty: isReplacement }
     this.permits = new Semaphore(0, Number.POSITIVE_INFINITY, {
       onWait: () => this.reportSoon(),
@@ -158,8 +172,9 @@ export class LeasedLimit implements LimitFeedback {
     this.reportSoon()
   }
 
-  receive({ granted, isRecalled, leaseholders, breakers }: GrantMessage): void {
+  receive({ granted, isRecalled, leaseholders, breakers, versions }: GrantMessage): void {
     this.rate.leaseholders = leaseholders
+    if (versions) this.#followVersions(versions)
     this.#leased += granted
     this.#isRecalled = isRecalled
     // Granted permits go to calls that wait, even while permits that come free are recalled.
@@ -194,6 +209,13 @@ export class LeasedLimit implements LimitFeedback {
     }
   }
 
+  #followVersions(versions: readonly string[]): void {
+    const own = this.#newVersions.filter((version) => !versions.includes(version))
+    this.#newVersions = []
+    this.versions.replace(versions)
+    for (const version of own) this.versions.note(version)
+  }
+
   /** The breakers that opened or recover since the owner was told. */
   #breakerEvents(): BreakerEvent[] {
     return this.#breakers.flatMap((breaker, backend): BreakerEvent[] => {
@@ -226,6 +248,7 @@ export class LeasedLimit implements LimitFeedback {
       answered: this.#answered,
       refusals: this.#refusals,
       breakers: this.#breakerEvents(),
+      ...(this.#newVersions.length > 0 && { versions: [...this.#newVersions] }),
     })
     this.#answered = 0
     this.#refusals = []

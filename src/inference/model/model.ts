@@ -22,6 +22,7 @@ import {
 } from '../model-client.ts'
 import { type ModelConfig, type Price, providerOfApi } from '../config.ts'
 import { estimatedUsage, modelPrice } from '../usage.ts'
+import { versionsIn, WeightVersions } from '../weight-versions.ts'
 import { retryDelayMs, retryRule, tryFailure } from './retry.ts'
 
 export interface ModelOptions {
@@ -41,6 +42,7 @@ export class Model extends Resource implements ModelClient {
   readonly #routeOptions: BackendRouteOptions
   readonly #admission: CallAdmission
   readonly price: Price | undefined
+  readonly versions: WeightVersions
   readonly #permits: Semaphore
   #calls = 0
   #tries = 0
@@ -63,6 +65,7 @@ export class Model extends Resource implements ModelClient {
     const { maxConcurrency, adaptive } = config
     const permits = limits?.permits ?? new Semaphore(maxConcurrency)
     this.#permits = permits
+    this.versions = limits?.versions ?? new WeightVersions()
     this.#routeOptions = {
       config,
       permits,
@@ -277,6 +280,7 @@ export class Model extends Resource implements ModelClient {
 
   #complete(call: OngoingCall, reply: BackendReply): ModelReply {
     this.#admission.answered(call, reply)
+    if (reply.tokens) for (const version of versionsIn(reply.tokens)) this.versions.note(version)
     const facts = this.#facts(call)
     routeOf(call).noteAnswer(call.sentAt + facts.ms, reply.firstTokenMs ?? facts.ms)
     return { ...reply, ...facts, status: 'complete', cost: costOf(reply.usage, this.price) }

@@ -32,6 +32,8 @@ export interface PreflightOptions {
   readonly tryTimeoutMs?: number
   /** Whether the run asks for token ids and log-probabilities: then this does so, too. */
   readonly captureTokens?: boolean
+  /** Whether the run ends rollouts by the versions of their weights. */
+  readonly needsVersions?: boolean
 }
 
 interface Trial {
@@ -48,13 +50,13 @@ interface Trial {
 export async function preflight(
   model: ModelClient,
   signal: AbortSignal,
-  { tryTimeoutMs = defaultTryTimeoutMs, captureTokens = false }: PreflightOptions = {},
+  { tryTimeoutMs = defaultTryTimeoutMs, captureTokens = false, needsVersions = false }: PreflightOptions = {},
 ): Promise<readonly string[]> {
   const asked: ModelRequest = { ...request, captureTokens }
   if (!(model instanceof Model)) {
     const reply = await model.call(asked, { signal })
     if (reply.status !== 'complete') throw reply.error
-    return captureTokens ? tokenNotices(model.name, [{ reply }]) : []
+    return captureTokens ? tokenNotices(model.name, [{ reply }], needsVersions) : []
   }
   const sent = await model.prepared(asked, signal)
   const trials = await Promise.all(model.backends.map((backend) => tryBackend(backend, sent, { signal, tryTimeoutMs })))
@@ -64,17 +66,25 @@ export async function preflight(
   const silent = failures.filter((failure) => failure !== undefined)
   if (silent.length === failures.length) throw silent[0]
   const notices = silent.map(({ rawMessage }) => `a backend of ${model.name} did not answer, others did: ${rawMessage}`)
-  return captureTokens ? [...notices, ...tokenNotices(model.name, trials)] : notices
+  return captureTokens ? [...notices, ...tokenNotices(model.name, trials, needsVersions)] : notices
 }
 
-function tokenNotices(model: string, trials: readonly Trial[]): string[] {
+function tokenNotices(model: string, trials: readonly Trial[], needsVersions: boolean): string[] {
   const replies = trials.flatMap(({ reply }) => reply ?? [])
   const lacking = replies.filter((reply) => !hasAllTokens(reply)).length
-  if (lacking === 0) return []
+  if (lacking === 0) return needsVersions && replies.some(lacksVersion) ? [versionNotice(model)] : []
   const some = replies.length === 1 ? 'the first reply' : `${lacking} of the first ${replies.length} replies`
   return [
     `--tokens (captureTokens): ${some} of ${model} came without token ids and log-probabilities. Such replies cannot be trained on; the results say how many there are.`,
   ]
+}
+
+function lacksVersion({ tokens, laterVersion }: BackendReply): boolean {
+  return tokens?.version === undefined && laterVersion?.before === undefined
+}
+
+function versionNotice(model: string): string {
+  return `--max-versions-behind (maxVersionsBehind): a backend of ${model} does not say the version of its weights, so its rollouts do not end as stale. vLLM says it if it is started with VLLM_SERVER_DEV_MODE=1.`
 }
 
 interface TryOptions {

@@ -182,14 +182,19 @@ export class AgentCalls implements AgentTools {
 
   /** Counts the children of a call that is not made again. A fork gets a copy of them in its own journal. */
   #recallChildren(call: ParsedToolCall): void {
-    const { id, liveRollout, tally, budget } = this.#host
+    const { id, liveRollout, tally, budget, services } = this.#host
     const { job } = liveRollout
+    const isBounded = services.settings.maxVersionsBehind !== undefined
     for (const [child, { nodes, journalled }] of childrenAt(job, id, this.childIdPart(call))) {
       const recalled = (liveRollout.recalledChildren ??= new Set())
       if (recalled.has(child)) continue
       recalled.add(child)
       tally.addRecalledChild(nodes)
-      for (const node of nodes) if (node.call) budget.chargeRecalled(node.call)
+      for (const { call: sample, tokens } of nodes) {
+        if (!sample) continue
+        budget.chargeRecalled(sample)
+        if (tokens && isBounded) liveRollout.sampled.noteAll(services.model(sample.model).versions, tokens)
+      }
       if (this.#isClosed) this.#host.record(recalledChildEvent, { child })
       else if (journalled === undefined) this.#copyChild(job.id + child, nodes)
     }

@@ -13,6 +13,7 @@ import { MillraceError } from '../../errors/index.ts'
 import { Session, type ModelClient, type RecordedSession, type SessionReply } from '../../inference/index.ts'
 import { withAbort, type StopClock } from '../../kit/index.ts'
 import {
+  outcomes,
   textOf,
   type AssistantMessage,
   type Limits,
@@ -25,7 +26,7 @@ import type { CallingToolCall } from '../../tools/index.ts'
 import type { LiveRollout, RunServices } from '../environment/live-rollout.ts'
 import type { RolloutTools } from '../environment/toolkit.ts'
 import { recordedSession } from '../recording/recording.ts'
-import { agentFault, completed, endedBy, type AgentEnd } from '../result/outcome.ts'
+import { agentFault, completed, endedBy, staleError, type AgentEnd } from '../result/outcome.ts'
 import { attemptEvent } from '../schedule/journal-entries.ts'
 import { AgentCalls, toolAnswers, type CallsHost } from './agent-calls.ts'
 import { AgentTime, type BudgetMeter, Tally, type TimeHost } from './budget.ts'
@@ -95,7 +96,15 @@ export class AgentRun implements AgentContext, ContextHost, CallsHost, TimeHost 
     this.trace = options.trace
     this.#recorded = recordedSession(job, id)
     const recorder = new AttemptRecorder(services.journal, id, job.attempt)
-    this.session = new Session({ id, model, recorder, recorded: this.#recorded, isChild: parent !== undefined })
+    const { sampled } = liveRollout
+    this.session = new Session({
+      id,
+      model,
+      recorder,
+      recorded: this.#recorded,
+      isChild: parent !== undefined,
+      sampled,
+    })
     this.tally = new Tally(parent?.tally)
     this.time = new AgentTime(this, { limits: options.limits, signal: options.signal, parent: parent?.time })
     this.context = new LiveContext(this, liveRollout, this.time.scope, askedBy)
@@ -136,6 +145,14 @@ export class AgentRun implements AgentContext, ContextHost, CallsHost, TimeHost 
 
   /** Never rejects, except when the journal cannot be followed: then nothing of this attempt counts. */
   async run(agent: Agent, prompt: readonly Message[]): Promise<AgentEnd> {
+    const end = await this.#work(agent, prompt)
+    // A run that is being stopped does not wait for a server.
+    if (!this.#options.signal.aborted) await this.session.versionsRecorded()
+    const stale = this.#staleness()
+    return stale && outcomes[end.outcome].scored ? endedBy(stale) : end
+  }
+
+  async #work(agent: Agent, prompt: readonly Message[]): Promise<AgentEnd> {
     try {
       this.append(...this.tools.style.opening(prompt, this.#options.toolBox))
       this.#openingLength = this.messages.length
@@ -188,6 +205,8 @@ export class AgentRun implements AgentContext, ContextHost, CallsHost, TimeHost 
   async #takeTurn(options: TurnOptions): Promise<Turn> {
     try {
       this.signal.throwIfAborted()
+      const stale = this.#staleness()
+      if (stale) throw stale
       this.budget.startTurn()
     } catch (error) {
       // In a later turn of the event loop: an agent that retries endlessly must not block it for everybody else.
@@ -210,6 +229,12 @@ export class AgentRun implements AgentContext, ContextHost, CallsHost, TimeHost 
       this.time,
     )
     return this.#onReply(reply)
+  }
+
+  #staleness(): MillraceError | undefined {
+    const { maxVersionsBehind } = this.services.settings
+    const lag = maxVersionsBehind === undefined ? undefined : this.liveRollout.sampled.furthestBehind()
+    return lag && lag.behind > (maxVersionsBehind ?? Infinity) ? staleError(lag) : undefined
   }
 
   #onReply({ message, call, replayed }: SessionReply): Turn {

@@ -1,5 +1,5 @@
 import type { Agent, Environment, RolloutIdentity } from '../../env/index.ts'
-import type { ModelClient } from '../../inference/index.ts'
+import { type ModelClient, SampledVersions } from '../../inference/index.ts'
 import { deepCopy, type Semaphore } from '../../kit/index.ts'
 import type { Json } from '../../schema/index.ts'
 import type { Journal } from '../../store/index.ts'
@@ -27,6 +27,8 @@ export interface LiveRollout {
   /** Recorded children that do not run again, and are counted, by what their ids add to the rollout's. */
   recalledChildren?: Set<string>
   readonly verdicts?: VerdictReader
+  /** The weight versions that its tokens, and those of its children, were sampled under. */
+  readonly sampled: SampledVersions
 }
 
 export function liveRolloutOf(
@@ -44,6 +46,7 @@ export function liveRolloutOf(
     state: undefined,
     metrics: { ...reported?.metrics },
     notes: { ...reported?.notes },
+    sampled: new SampledVersions(),
     ...(purpose === 'replay' && { verdicts: new VerdictReader(verdicts, end) }),
   }
 }

@@ -25,15 +25,18 @@ export class ModelSet extends Resource {
     backends?: Readonly<Record<string, readonly Backend[]>>
     /** Limits shared with other workers; without them every limit is this thread's own. They are not closed with the set. */
     limits?: WorkerLimits
+    /** Whether replies are to have the version of their weights. */
+    capturesTokens?: boolean
   }) {
     super()
-    const { env, limits, onLimitChange } = options
+    const { env, limits, onLimitChange, capturesTokens } = options
     const names = options.configs.map(({ name }) => name)
     const unknown = unknownField(options.backends ?? {}, names, 'backends.')
     // A misspelt name would leave the model on its configured backend, which may cost money.
     if (unknown !== undefined)
       throw new MillraceError('config_invalid', `each key of backends must be the name of a model: ${unknown}`)
-    const shares = {
+    const shares: HttpBackendOptions = {
+      watchesWeights: capturesTokens ? 'first' : false,
       workers: limits?.workers ?? 1,
       backends: options.configs.reduce((sum, config) => sum + config.backends.length, 0),
     }
@@ -49,11 +52,7 @@ export class ModelSet extends Resource {
   }
 
   /** Opens the backends of a model. Each belongs to the set as soon as it is open: the next one may fail. */
-  #open(
-    config: ModelConfig,
-    env: Variables,
-    shares: Pick<HttpBackendOptions, 'workers' | 'backends'>,
-  ): readonly Backend[] {
+  #open(config: ModelConfig, env: Variables, shares: HttpBackendOptions): readonly Backend[] {
     const own = <Kind extends Backend>(backend: Kind): Kind => {
       this.#ownBackends.push(backend)
       return backend

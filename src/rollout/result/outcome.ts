@@ -1,4 +1,5 @@
 import { type ErrorCode, MillraceError, type WireError } from '../../errors/index.ts'
+import type { VersionLag } from '../../inference/index.ts'
 import { thrownBy } from '../../kit/index.ts'
 import { type Outcome, outcomes, type RolloutRecord } from '../../schema/index.ts'
 import { endsAttempt } from '../../tools/index.ts'
@@ -52,6 +53,7 @@ export const endInReplay: Record<Outcome, ExhaustedLimit | 'outside' | 'own'> = 
 /** A code that is not here has no outcome of its own: the agent's own code threw it. */
 const outcomeOfCode: Partial<Record<ErrorCode, Outcome>> = {
   context_length: 'context_length',
+  weights_stale: 'stale',
   cancelled: 'cancelled',
   closed: 'cancelled',
   // The tool that started this child ran out of time.
@@ -85,6 +87,15 @@ function outcomeOfSpending({ code, data: { limit } }: MillraceError): Outcome | 
 
 function isSpentLimit(limit: unknown): limit is ExhaustedLimit {
   return typeof limit === 'string' && Object.hasOwn(outcomeOfLimit, limit)
+}
+
+export function staleError({ version, newest, behind }: VersionLag): MillraceError {
+  const versions = `${behind} version${behind === 1 ? '' : 's'}`
+  return new MillraceError(
+    'weights_stale',
+    `tokens were sampled with weight version ${version}, which is ${versions} behind ${newest}. Raise --max-versions-behind (maxVersionsBehind) to keep such rollouts.`,
+    { data: { version, newest, behind } },
+  )
 }
 
 /** A phase outside the agent failed, or somebody stopped the rollout. `hook` is the function that threw, if any. */

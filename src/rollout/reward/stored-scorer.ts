@@ -1,5 +1,6 @@
 import { scoreRollout, type Budget, type Environment, type JudgeRequest, type ScoreResult } from '../../env/index.ts'
 import { MillraceError } from '../../errors/index.ts'
+import { SampledVersions } from '../../inference/index.ts'
 import { deepCopy, Resource } from '../../kit/index.ts'
 import { outcomes, type AssistantMessage, type RolloutRecord } from '../../schema/index.ts'
 import { ToolBox, type ServerCalls } from '../../tools/index.ts'
@@ -133,6 +134,7 @@ export class StoredScorer extends Resource {
       },
       metrics: {},
       notes: { ...record.info },
+      sampled: new SampledVersions(),
     }
   }
 }

@@ -79,6 +79,8 @@ export interface RunSettings {
   readonly limits: Limits
   readonly sampling: Sampling
   readonly captureTokens: boolean
+  /** A rollout with tokens that are more versions behind ends as `stale`. */
+  readonly maxVersionsBehind?: number
   /** The format of tool calls, for models that write them into their text. */
   readonly toolFormat?: ToolFormatName
   /** Whether each request carries a seed, derived from the rollout's. */

@@ -64,6 +64,7 @@ export class InlineExecutor extends Resource implements Executor {
       env,
       ...(backends && { backends }),
       ...(limits && { limits }),
+      capturesTokens: settings.captureTokens,
       onLimitChange: (change) => recordLimitChange(journal, change),
     })
     opened.defer(() => void this.#models.close())
@@ -99,13 +100,10 @@ export class InlineExecutor extends Resource implements Executor {
   }
 
   async preflight(signal: AbortSignal): Promise<readonly string[]> {
-    const { asked, model, captureTokens } = this.#services.settings
+    const { asked, model, captureTokens, maxVersionsBehind } = this.#services.settings
+    const ofPolicy = { captureTokens, needsVersions: maxVersionsBehind !== undefined }
     const [notices] = await Promise.all([
-      Promise.all(
-        asked.map((name) =>
-          preflight(this.#models.get(name), signal, { captureTokens: captureTokens && name === model }),
-        ),
-      ),
+      Promise.all(asked.map((name) => preflight(this.#models.get(name), signal, name === model ? ofPolicy : {}))),
       this.#toolkit.preflight(signal),
     ])
     return notices.flat()

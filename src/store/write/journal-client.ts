@@ -283,6 +283,10 @@ export class AttemptRecorder implements Recorder {
     this.#journal.append(entry)
   }
 
+  version(node: number, version: string): void {
+    this.#journal.append({ kind: 'version', rollout: this.#rollout, attempt: this.#attempt, node, version })
+  }
+
   synced(): Promise<void> | undefined {
     return this.#journal.durable()
   }

@@ -92,7 +92,7 @@ export class JournalWriter {
         this.#statements.reward.run(entry.session, entry.node ?? wholeSession, entry.value, entry.at)
         return
       case 'version':
-        this.#statements.version.run(entry.version, entry.session, entry.node)
+        this.#statements.version.run(entry.version, entry.rollout, entry.attempt, entry.node)
         return
       case 'delivery': {
         const { delivered, undelivered } = this.#statements
@@ -308,7 +308,7 @@ function prepareAll(database: DatabaseSync) {
     knowsSession: prepare('SELECT 1 FROM session WHERE id = ?'),
     delivered: prepare(`UPDATE node SET meta = json_remove(meta, '$.undelivered') ${ofSession}`),
     undelivered: prepare(`UPDATE node SET meta = json_set(meta, '$.undelivered', json('true')) ${ofSession}`),
-    version: prepare(`UPDATE node SET version = ? ${ofSession}`),
+    version: prepare('UPDATE node SET version = ? WHERE rollout = ? AND attempt = ? AND seq = ?'),
     reward: prepare('INSERT OR REPLACE INTO reward (session, node, value, at) VALUES (?, ?, ?, ?)'),
   }
 }

@@ -14,7 +14,15 @@ export interface Journal {
 }
 
 /** Plain values, which the writer thread gets as clones. JSON in them is text already. Arrays own their buffers. */
-export type JournalEntry = TaskEntry | AttemptStart | NodeEntry | EventEntry | AttemptEnd | RolloutEnd | SessionEntry
+export type JournalEntry =
+  | TaskEntry
+  | AttemptStart
+  | NodeEntry
+  | VersionEntry
+  | EventEntry
+  | AttemptEnd
+  | RolloutEnd
+  | SessionEntry
 
 export interface TaskEntry {
   readonly kind: 'task'
@@ -56,6 +64,15 @@ export interface NodeEntry {
   readonly routedExperts?: Uint8Array
 }
 
+/** The version of the weights that a reply was sampled with, if that was found out after the reply. A session is under its id, too. */
+interface VersionEntry {
+  readonly kind: 'version'
+  readonly rollout: string
+  readonly attempt: number
+  readonly node: number
+  readonly version: string
+}
+
 /** Anything else worth keeping: a limit that moved, a worker that died. `rollout` is null for events of the run. */
 export interface EventEntry {
   readonly kind: 'event'
@@ -95,7 +112,7 @@ export interface RolloutEnd {
 }
 
 /** The journal's entries about a gateway's sessions. Their nodes are stored under the session's id, attempt 0. */
-type SessionEntry = SessionStart | SessionEnd | RewardEntry | DeliveryEntry | VersionEntry
+type SessionEntry = SessionStart | SessionEnd | RewardEntry | DeliveryEntry
 
 export interface SessionStart {
   readonly kind: 'session-start'
@@ -125,14 +142,6 @@ interface DeliveryEntry {
   readonly session: string
   readonly node: number
   readonly isDelivered: boolean
-}
-
-/** The version of the weights that a reply was sampled with, if that was found out after the reply. */
-interface VersionEntry {
-  readonly kind: 'version'
-  readonly session: string
-  readonly node: number
-  readonly version: string
 }
 
 /** A reward for one sampled node, or with null for the session as a whole. The latest one counts. */

@@ -49,8 +49,8 @@ export function reportLines(
   return lines.flatMap(({ name, shown, advice }) => {
     const mark = advice === undefined ? style.good('✓') : style.warn('!')
     const line = `${mark} ${style.bold(name.padEnd(labelWidth))}${printableLine(shown)}`
-    if (advice === undefined) return [line]
-    return [line, ...wrapText(advice, room).map((text) => `${' '.repeat(labelWidth + 2)}${style.warn(text)}`)]
+    const below = advice === undefined ? [] : wrapText(advice, room)
+    return [line].concat(below.map((text) => `${' '.repeat(labelWidth + 2)}${style.warn(text)}`))
   })
 }
 
@@ -74,11 +74,10 @@ function linesOf({ folder, contextLength, backends, template }: TokenStream): Li
         }
       : { name: 'context', shown: `${contextLength} tokens` },
     { name: 'end of a reply', shown: JSON.stringify(bridge.close) },
-    ...turns.map(({ kind, problem }) => ({
-      name: 'next turn',
-      shown: `${kind}: ${problem === undefined ? 'exact' : 'not exact'}`,
-      ...(problem !== undefined && { advice: `Such a turn begins a new row: ${problem}.` }),
-    })),
+    ...turns.map(({ kind, problem }): Line => {
+      if (problem === undefined) return { name: 'next turn', shown: `${kind}: exact` }
+      return { name: 'next turn', shown: `${kind}: not exact`, advice: `Such a turn begins a new row: ${problem}.` }
+    }),
     {
       name: 'reasoning',
       shown: markers

@@ -70,6 +70,11 @@ export const evalFlags = {
       min: Number.NEGATIVE_INFINITY,
     }),
     tokens: flag.switch('Keep token ids and log-probabilities of every turn.'),
+    'max-versions-behind': flag.integer(
+      '<count>',
+      'End rollouts as stale whose oldest tokens are more weight versions behind the newest. Needs --tokens. [default: any number]',
+      { min: 0 },
+    ),
     workers: flag.text(
       '<count|auto>',
       'Run rollouts in so many workers, one per core with auto. [default: on the main thread]',

@@ -49,6 +49,7 @@ export async function optionsFromFlags(
       seed: flags.seed,
       toolFormat: flags['tool-format'],
       captureTokens: flags.tokens,
+      maxVersionsBehind: flags['max-versions-behind'],
       retries: flags.retries,
       maxCostUsd: flags['max-cost'],
       passThreshold: flags['pass-threshold'],

@@ -45,6 +45,7 @@ function settingsOf({ run }: FoundRun): Settings {
     group,
     toolFormat: config['toolFormat'],
     captureTokens: config['captureTokens'],
+    maxVersionsBehind: config['maxVersionsBehind'],
     env: objectOf(objectOf(environment)['options']),
     upstreamName: policy['upstreamName'],
     api: policy['api'],
