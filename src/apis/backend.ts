@@ -63,7 +63,7 @@ export interface ModelRequest {
    */
   readonly prompt?: TokenPrompt
   /** The beginning of the conversation as tokens. A model that owns its tokens goes on from there; other models ignore it. */
-  readonly continues?: ContinuedTokens
+  readonly continues?: ContinuedTokens | undefined
   /** Takes the reply while it arrives. Once the sink has taken an event, the call is not tried again. */
   readonly sink?: ReplySink
   readonly captureTokens: boolean

@@ -105,6 +105,7 @@ export class Session {
     const { length } = messages
     const asked: Draft<ModelRequest> = { ...request, messages, sessionId }
     if (messages !== conversation) asked.conversation = conversation
+    if (request.captureTokens) asked.continues = this.#tokens.before(messages)
     return this.#take(await this.#model.call(asked, hooks), asked, length)
   }
 
