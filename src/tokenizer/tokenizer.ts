@@ -29,27 +29,42 @@ export class Tokenizer {
 
   /** The same for a text of many parts between special tokens, some of which occurred before. */
   encodeParts(text: string): readonly Int32Array<ArrayBuffer>[] {
-    const parts = this.#specialPattern ? text.split(this.#specialPattern) : [text]
-    return parts.filter((part) => part !== '').map((part) => this.#part(part))
+    return this.partsOf(text).map((part) => this.encodePart(part))
   }
 
-  #part(text: string): Int32Array<ArrayBuffer> {
-    const known = this.#kept.get(text)
-    if (known) {
-      this.#kept.delete(text)
-      this.#kept.set(text, known)
-      return known
-    }
-    const ids = Int32Array.from(this.#encode(text))
-    if (text.length > maxKeptText) return ids
-    this.#kept.set(text, ids)
-    this.#keptCharacters += text.length
+  /** The special tokens of a text, and the texts between them. */
+  partsOf(text: string): string[] {
+    const parts = this.#specialPattern ? text.split(this.#specialPattern) : [text]
+    return parts.filter((part) => part !== '')
+  }
+
+  encodePart(part: string): Int32Array<ArrayBuffer> {
+    const known = this.known(part)
+    if (known) return known
+    const ids = this.encode(part)
+    this.keep(part, ids)
+    return ids
+  }
+
+  /** The ids of a part that is remembered. */
+  known(part: string): Int32Array<ArrayBuffer> | undefined {
+    const ids = this.#kept.get(part)
+    if (!ids) return undefined
+    this.#kept.delete(part)
+    this.#kept.set(part, ids)
+    return ids
+  }
+
+  /** Remembers the ids of a part that was encoded elsewhere. */
+  keep(part: string, ids: Int32Array<ArrayBuffer>): void {
+    if (part.length > maxKeptText || this.#kept.has(part)) return
+    this.#kept.set(part, ids)
+    this.#keptCharacters += part.length
     for (const oldest of this.#kept.keys()) {
       if (this.#keptCharacters <= maxKeptCharacters) break
       this.#kept.delete(oldest)
       this.#keptCharacters -= oldest.length
     }
-    return ids
   }
 
   #encode(text: string): number[] {

@@ -61,7 +61,14 @@ export class ExactTokens {
 
   /** The model has other backends: they are checked before the next request. */
   reset(): void {
+    void this.close()
     this.#opening = undefined
+  }
+
+  /** Ends the thread that encodes long texts, if there is one. */
+  async close(): Promise<void> {
+    const stream = await this.#opening?.catch(() => undefined)
+    await stream?.encoder.close()
   }
 
   async prepare(request: ModelRequest, signal: AbortSignal): Promise<PreparedRequest> {
@@ -69,7 +76,9 @@ export class ExactTokens {
     refuseForced(request)
     const settings = settingsOf(request)
     const key = this.#toolsJson(request.tools) + JSON.stringify(settings.variables)
-    const { prompt, end } = this.#continued(stream, request, { settings, key }) ?? rendered(stream, request, settings)
+    const { prompt, end } =
+      (await this.#continued(stream, request, { settings, key })) ??
+      (await rendered(stream, request.messages, settings))
     const promptIds = prompt.ids
     this.#origins.set(promptIds, { prompt, settings: key })
     const { markers } = stream.template.reasoning
@@ -110,21 +119,21 @@ export class ExactTokens {
   }
 
   /** The prompt that goes on from an earlier reply; undefined if it cannot, and the conversation is rendered anew. */
-  #continued(
+  async #continued(
     stream: TokenStream,
     { messages, continues }: ModelRequest,
     { settings, key }: { readonly settings: RenderSettings; readonly key: string },
-  ): RenderedPrompt | undefined {
+  ): Promise<RenderedPrompt | undefined> {
     const reply = continues && messages[continues.count - 1]
     if (!continues || reply?.role !== 'assistant') return undefined
     const known = this.#origins.get(continues.promptIds)
-    const isSame = known ? known.settings === key : beginsAsRendered(stream, messages, { continues, settings })
+    const isSame = known ? known.settings === key : await beginsAsRendered(stream, messages, { continues, settings })
     if (!isSame) return undefined
-    const { template, tokenizer, closeId } = stream
+    const { template, encoder, closeId } = stream
     const tools = template.dependsOnTools ? settings.tools : []
     const { text } = template.bridge.after(reply, messages.slice(continues.count), { ...settings, tools })
     if (text === undefined) return undefined
-    const added = tokenizer.encodeParts(text)
+    const added = await encoder.encode(text)
     // The model has ended its reply itself, unless it was cut off.
     const rest = continues.ids.at(-1) === closeId ? withoutFirst(added) : added
     const before = known?.prompt ?? TokenPrompt.of(continues.promptIds)
@@ -138,25 +147,24 @@ interface RenderedPrompt {
   readonly end: string
 }
 
-function rendered(
-  { template, tokenizer }: TokenStream,
-  { messages }: ModelRequest,
+async function rendered(
+  { template, encoder }: TokenStream,
+  messages: readonly Message[],
   settings: RenderSettings,
-): RenderedPrompt {
+): Promise<RenderedPrompt> {
   const text = template.bridge.whole(messages, settings)
-  return { prompt: TokenPrompt.of(...tokenizer.encodeParts(text)), end: text }
+  return { prompt: TokenPrompt.of(...(await encoder.encode(text))), end: text }
 }
 
 /** Whether a prompt that was read back from disk begins as the conversation does now: with the same tools, and in the same template. */
-function beginsAsRendered(
-  { template, tokenizer }: TokenStream,
+async function beginsAsRendered(
+  stream: TokenStream,
   messages: readonly Message[],
   { continues, settings }: { readonly continues: ContinuedTokens; readonly settings: RenderSettings },
-): boolean {
+): Promise<boolean> {
   const first = messages.findIndex(({ role }) => role === 'assistant')
-  const text = template.bridge.whole(messages.slice(0, first), settings)
-  const begun = TokenPrompt.of(...tokenizer.encodeParts(text)).ids
-  return sameNumbers(begun, continues.promptIds.subarray(0, begun.length))
+  const { ids } = (await rendered(stream, messages.slice(0, first), settings)).prompt
+  return sameNumbers(ids, continues.promptIds.subarray(0, ids.length))
 }
 
 function withoutFirst([first, ...others]: readonly Int32Array[]): Int32Array[] {

@@ -4,11 +4,13 @@ import { MillraceError } from '../../errors/index.ts'
 import { sameNumbers } from '../../kit/index.ts'
 import { checkTemplate, loadTokenizer, type TemplateReport, type Tokenizer } from '../../tokenizer/index.ts'
 import type { ModelConfig } from '../config.ts'
+import { PromptEncoder } from './prompt-encoder.ts'
 
 /** What is needed to write the prompts of a model as token ids, and to read its replies. */
 export interface TokenStream {
   readonly folder: string
   readonly tokenizer: Tokenizer
+  readonly encoder: PromptEncoder
   readonly template: TemplateReport
   /** The token with which the template ends a reply. */
   readonly closeId: number
@@ -80,6 +82,7 @@ export async function openTokenStream(
   return {
     folder,
     tokenizer,
+    encoder: new PromptEncoder({ folder, tokenizer }),
     template,
     closeId,
     endIds: new Set(endId === undefined ? [closeId] : [closeId, endId]),

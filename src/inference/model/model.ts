@@ -221,8 +221,9 @@ export class Model extends Resource implements ModelClient {
     }
   }
 
-  protected override onClose(): void {
+  protected override async onClose(): Promise<void> {
     this.#admission.shut()
+    await this.#exactTokens?.close()
   }
 
   async #send(call: OngoingCall): Promise<BackendReply | MillraceError> {
