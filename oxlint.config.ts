@@ -15,6 +15,7 @@ export const layers = [
   'tools',
   'env',
   'store',
+  'rows',
   'agents',
   'rollout',
   'telemetry',

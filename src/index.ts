@@ -146,11 +146,11 @@ export type {
   ValidationResult,
   VersionSpan,
 } from './schema/index.ts'
-export { exportSessions } from './gateway/index.ts'
+export { exportRows } from './rows/index.ts'
+export type { ExportRowsOptions } from './rows/index.ts'
 export type {
   Caller,
   ClientReply,
-  ExportSessionsOptions,
   Gateway,
   GatewayStatus,
   InteractionCall,

@@ -8,7 +8,7 @@ export {
 } from './gateway.ts'
 export type { Caller } from './sessions/session-memory.ts'
 export { type ClientReply, clientClosedStatus } from './requests/client-reply.ts'
-export { exportQuerySchema, exportSessions, type ExportSessionsOptions } from './export/export-sessions.ts'
+
 export {
   type GatewayEvent,
   gatewayEvents,

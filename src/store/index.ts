@@ -15,6 +15,7 @@ export {
   type SessionStart,
 } from './write/journal.ts'
 export { provenance } from './run/provenance.ts'
+export type { NodeWithoutTokens } from './read/stored-nodes.ts'
 export { type PrunedRun, type PruneOptions, pruneRuns } from './run/prune-runs.ts'
 export { isRedacted, redact, type Redacted } from './run/redact.ts'
 export { type NewRun, readRunFile, type RunFile, type RunState } from './run/run-file.ts'
@@ -33,6 +34,7 @@ export type { StoreStatus } from './write/writer-figures.ts'
 export type {
   AttemptSpending,
   BareRecord,
+  EndedAttempt,
   RolloutFacts,
   RunCounts,
   StoredAttempt,

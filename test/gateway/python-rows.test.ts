@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { promisify } from 'node:util'
 import { expect, test } from 'vitest'
-import { exportSessions, type ExportSessionsOptions } from '../../src/gateway/export/export-sessions.ts'
+import { exportRows, type ExportRowsOptions } from '../../src/rows/index.ts'
 import { RunReader, runFiles } from '../../src/store/index.ts'
 import { temporaryFolder } from '../support/store/fixtures.ts'
 import { NaiveRows } from '../support/gateway/naive-rows.ts'
@@ -34,7 +34,7 @@ async function python(flags: readonly string[], script: string, ...args: readonl
 }
 
 /** Sessions in groups of six, exported. */
-async function exportedFiles(options: Pick<ExportSessionsOptions, 'rows' | 'include'>) {
+async function exportedFiles(options: Pick<ExportRowsOptions, 'rows' | 'include'>) {
   const folder = temporaryFolder()
   const sessions = Array.from({ length: 36 }, (_, seed) =>
     randomSession({ seed, samples: 6, group: `group-${Math.floor(seed / 6)}` }),
@@ -42,7 +42,7 @@ async function exportedFiles(options: Pick<ExportSessionsOptions, 'rows' | 'incl
   applyAll(folder.path, sessions.flatMap(sessionEntries))
   using reader = RunReader.open(folder.path)
   const bytesOf = async (format: 'jsonl' | 'binary') =>
-    Buffer.concat(await Array.fromAsync(exportSessions(reader, { ...options, format })))
+    Buffer.concat(await Array.fromAsync(exportRows(reader, { ...options, format })))
   const file = join(folder.path, 'train.rows')
   await writeFile(file, await bytesOf('binary'))
   return { file, rows: readJsonRows(await bytesOf('jsonl')), [Symbol.dispose]: () => folder[Symbol.dispose]() }
@@ -104,7 +104,7 @@ async function readAdvantages(file: string): Promise<readonly (readonly number[]
 /** The advantages that come out of an export of these sessions; `damage` is SQL, done to the run before that. */
 async function stepOver(
   sessions: readonly ReturnType<typeof randomSession>[],
-  { damage = '', ...options }: Pick<ExportSessionsOptions, 'include'> & { readonly damage?: string } = {},
+  { damage = '', ...options }: Pick<ExportRowsOptions, 'include'> & { readonly damage?: string } = {},
 ): Promise<readonly (readonly number[])[]> {
   using folder = temporaryFolder()
   applyAll(folder.path, sessions.flatMap(sessionEntries))
@@ -112,7 +112,7 @@ async function stepOver(
   database.exec(damage)
   using reader = RunReader.open(folder.path)
   const file = join(folder.path, 'train.rows')
-  const chunks = await Array.fromAsync(exportSessions(reader, { rows: 'merged', format: 'binary', ...options }))
+  const chunks = await Array.fromAsync(exportRows(reader, { rows: 'merged', format: 'binary', ...options }))
   await writeFile(file, Buffer.concat(chunks))
   const advantagesFile = join(folder.path, 'advantages.json')
   await python([], 'grpo_step.py', file, advantagesFile)

@@ -2,7 +2,7 @@ import { text } from 'node:stream/consumers'
 import { Readable } from 'node:stream'
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import { expect, test } from 'vitest'
-import { exportSessions } from '../../src/gateway/index.ts'
+import { exportRows } from '../../src/rows/index.ts'
 import { admin, OpenGateway } from '../support/gateway/open-gateway.ts'
 import type { Message } from '../../src/schema/index.ts'
 import { temporaryFolder } from '../support/store/fixtures.ts'
@@ -43,7 +43,7 @@ async function rowsOf<Shape>(
 ): Promise<Shape[]> {
   await store.journal.durable()
   const options = { session, rows, format: 'jsonl', include: 'discarded' } as const
-  const lines = await text(Readable.from(exportSessions(store.reader, options), { objectMode: false }))
+  const lines = await text(Readable.from(exportRows(store.reader, options), { objectMode: false }))
   const parsed = lines
     .trimEnd()
     .split('\n')

@@ -2,7 +2,7 @@ import { text } from 'node:stream/consumers'
 import { Readable } from 'node:stream'
 import { setImmediate } from 'node:timers/promises'
 import { expect, test } from 'vitest'
-import { exportSessions } from '../../src/gateway/index.ts'
+import { exportRows } from '../../src/rows/index.ts'
 import { admin, OpenGateway } from '../support/gateway/open-gateway.ts'
 import { beginEvents, doneEvent, tokenChunk, usageChunk } from '../support/gateway/token-chunks.ts'
 import { temporaryFolder } from '../support/store/fixtures.ts'
@@ -66,7 +66,7 @@ interface Row {
 async function rowsOf({ store }: OpenGateway, rows: 'interactions' | 'merged' = 'interactions'): Promise<Row[]> {
   await store.journal.durable()
   const lines = await text(
-    Readable.from(exportSessions(store.reader, { rows, format: 'jsonl', include: 'discarded' }), { objectMode: false }),
+    Readable.from(exportRows(store.reader, { rows, format: 'jsonl', include: 'discarded' }), { objectMode: false }),
   )
   const all = lines.trimEnd().split('\n')
   return all.slice(0, -1).map((line) => JSON.parse(line) as Row)

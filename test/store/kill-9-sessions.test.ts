@@ -1,6 +1,6 @@
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
-import { exportSessions } from '../../src/gateway/export/export-sessions.ts'
+import { exportRows } from '../../src/rows/index.ts'
 import { seededRandom } from '../../src/kit/index.ts'
 import { RunReader, RunStore } from '../../src/store/index.ts'
 import { temporaryFolder } from '../support/store/fixtures.ts'
@@ -42,7 +42,7 @@ test('kill -9 during sessions loses no reported data', async () => {
     else open += 1
   }
   expect(Array.from(store.reader.sessions.each({ state: 'open' }))).toHaveLength(open)
-  const chunks = await Array.fromAsync(exportSessions(store.reader, { rows: 'merged', format: 'jsonl' }))
+  const chunks = await Array.fromAsync(exportRows(store.reader, { rows: 'merged', format: 'jsonl' }))
   const rows = readJsonRows(Buffer.concat(chunks))
   expect(new Set(rows.flatMap((row) => row['session'] ?? []))).toEqual(new Set(sessionIds(store.reader)))
   expect(sessionIds(store.reader)).toEqual(expect.arrayContaining(known))

@@ -2,9 +2,9 @@ import { afterAll, beforeAll, expect, test } from 'vitest'
 import { AttemptRecorder } from '../../store/index.ts'
 import { chatReply, ScriptedServer, sendJson } from '../../../test/support/inference/scripted-server.ts'
 import type { CallRecord, TokenRecord } from '../../schema/index.ts'
-import { completeTokens } from './reply-recording.ts'
+import { completeTokens } from '../../rows/index.ts'
 import { admin, OpenGateway } from '../../../test/support/gateway/open-gateway.ts'
-import { exportSessions } from '../export/export-sessions.ts'
+import { exportRows } from '../../rows/index.ts'
 import { storedView } from '../sessions/session-view.ts'
 
 const ids = (length: number): Int32Array => new Int32Array(length).fill(7)
@@ -101,7 +101,7 @@ test.each(cases)('store, alarm and export agree: $name', async ({ tokens, output
   expect(sessions.bareNode(id, 0)?.lacksTokens).toBe(!isComplete)
   expect(sessions.firstWithoutTokens(id)).toBe(isComplete ? undefined : 0)
   expect((await gateway.gateway.session(admin, id)).alarms).toEqual(isComplete ? [] : ['tokens_missing'])
-  const merged = Array.fromAsync(exportSessions(gateway.store.reader, { session: id, rows: 'merged', format: 'jsonl' }))
+  const merged = Array.fromAsync(exportRows(gateway.store.reader, { session: id, rows: 'merged', format: 'jsonl' }))
   if (isComplete) await merged
   else await expect(merged).rejects.toMatchObject({ code: expect.any(String) as string })
 })

@@ -16,11 +16,9 @@ import {
   type DiscardReason,
   type ItemIds,
   maxOriginalDepth,
-  type MessageNode,
   type OriginalReply,
-  type TokenRecord,
-  type Usage,
 } from '../../schema/index.ts'
+import { completeTokens } from '../../rows/index.ts'
 import { type Journal, sessionAttempt } from '../../store/index.ts'
 import type { OpenSession, RunningRequest, SessionMemory } from '../sessions/session-memory.ts'
 import type { ReplyTokens } from '../sessions/reply-tokens.ts'
@@ -190,26 +188,4 @@ function reasonOf({ status, error }: InvalidReply): DiscardReason {
   if (status !== 'aborted') return status
   if (error.code === 'session_ended') return 'session_ended'
   return error.code === 'closed' ? 'shutdown' : 'client_gone'
-}
-
-export interface CapturedTokens {
-  readonly promptIds: Int32Array | null
-  readonly ids: Int32Array | null
-  readonly logprobs: Float32Array | null
-}
-
-/** The captured tokens. Fewer ids than the reply had tokens count as missing: a server may leave some out of a stream. */
-export function capturedTokens({ tokens }: Pick<MessageNode, 'tokens'>, { output }: Usage): CapturedTokens {
-  if (!tokens) return { promptIds: null, ids: null, logprobs: null }
-  const { promptIds = null, ids, logprobs } = tokens
-  if (ids.length < output) return { promptIds, ids: null, logprobs: null }
-  return { promptIds, ids, logprobs: logprobs.length === ids.length ? logprobs : null }
-}
-
-export type CompleteTokens = TokenRecord & { readonly promptIds: Int32Array }
-
-export function completeTokens(node: Pick<MessageNode, 'tokens'>, usage: Usage): CompleteTokens | undefined {
-  const { promptIds, ids, logprobs } = capturedTokens(node, usage)
-  if (!node.tokens || promptIds === null || ids === null || logprobs === null) return undefined
-  return { ...node.tokens, promptIds }
 }

@@ -2,15 +2,9 @@ import type { ServerResponse } from 'node:http'
 import { Readable } from 'node:stream'
 import type { FastifyInstance } from 'fastify'
 import { MillraceError } from '../../errors/index.ts'
-import {
-  exportQuerySchema,
-  exportSessions,
-  type ExportSessionsOptions,
-  type Gateway,
-  sessionDamaged,
-  sessionViewSchema,
-} from '../../gateway/index.ts'
+import { type Gateway, sessionDamaged, sessionViewSchema } from '../../gateway/index.ts'
 import { AbortScope, peekFirst, Semaphore } from '../../kit/index.ts'
+import { exportQuerySchema, exportRows, type ExportRowsOptions } from '../../rows/index.ts'
 import { isDamage, type RunReader } from '../../store/index.ts'
 import { type BodyIntake, jsonBody } from '../http/body.ts'
 import { clientGone } from '../http/errors.ts'
@@ -130,7 +124,7 @@ export function sessionRoutes(app: FastifyInstance, parts: SessionRouteParts): v
 /** An export that reports its first damaged session, and at its end how many there were: a client that polls would fill the log. */
 async function* reportingDamage(
   reader: RunReader,
-  options: ExportSessionsOptions,
+  options: ExportRowsOptions,
   onFault: SessionRouteParts['onFault'],
 ): AsyncGenerator<Uint8Array, void, void> {
   let damaged = 0
@@ -139,7 +133,7 @@ async function* reportingDamage(
     if (damaged === 1) onFault?.(error)
   }
   try {
-    yield* exportSessions(reader, { ...options, onDamaged })
+    yield* exportRows(reader, { ...options, onDamaged })
   } finally {
     const message = `an export found ${damaged} damaged sessions; its rows of kind "damaged" name them all`
     if (damaged > 1) onFault?.(new MillraceError('store_failed', message))

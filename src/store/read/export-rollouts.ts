@@ -4,7 +4,7 @@ import type { MessageNode, TokenRecord } from '../../schema/index.ts'
 import { isDamage } from './damage.ts'
 import { damagedRollout, storedLine } from './rollout-line.ts'
 import type { RunReader } from './run-reader.ts'
-import type { BareRecord, StoredAttempt, StoredText } from './stored-run.ts'
+import type { BareRecord, EndedAttempt, StoredText } from './stored-run.ts'
 
 export interface ExportOptions {
   readonly format: 'jsonl'
@@ -43,7 +43,7 @@ export function* nodeAndChildPieces(
   if (form) yield* nodesField(reader.nodes(id, attempt), form)
   if (!children) return
   let separator = ',"childRollouts":['
-  for (const child of descendants(reader, id, attempt)) {
+  for (const child of reader.descendants(id, attempt)) {
     yield separator
     separator = ','
     yield* childPieces(reader, child, form, onDamaged)
@@ -52,20 +52,9 @@ export function* nodeAndChildPieces(
   yield separator === ',' ? ']' : `${separator}]`
 }
 
-type EndedChild = StoredAttempt & Required<Pick<StoredAttempt, 'end'>>
-
-function* descendants(reader: RunReader, parent: string, attempt: number): Generator<EndedChild, void, void> {
-  for (const child of reader.children(parent)) {
-    if (child.attempt !== attempt) continue
-    const { end } = child
-    if (end) yield { ...child, end }
-    yield* descendants(reader, child.rollout, attempt)
-  }
-}
-
 function* childPieces(
   reader: RunReader,
-  { parent, end, ...facts }: EndedChild,
+  { parent, end, ...facts }: EndedAttempt,
   form: ArrayForm | undefined,
   onDamaged: OnDamaged | undefined,
 ): Generator<string, void, void> {

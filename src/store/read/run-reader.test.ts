@@ -60,6 +60,7 @@ test('a finished rollout is read back as it was recorded', () => {
       sample: 0,
       outcome: 'completed',
       reward: 1,
+      leaf: 2,
       endedAt: 1_700_000_000_003,
       record: { id: '3-0', sample: 0, attempt: 1, outcome: 'completed', reward: 1, ...recordParts },
     },

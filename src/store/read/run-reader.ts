@@ -17,16 +17,18 @@ import { Conversations, storedMessage } from './conversations.ts'
 import { decoded } from './damage.ts'
 import { checkIntegrity } from './integrity.ts'
 import { SessionReader } from './session-reader.ts'
-import { StoredNodes } from './stored-nodes.ts'
+import { type NodeWithoutTokens, StoredNodes } from './stored-nodes.ts'
 import {
   attemptOf,
   type AttemptRow,
   type AttemptSpending,
   type BareRecord,
+  type EndedAttempt,
   endedRows,
   eventOf,
   type EventRow,
   recordOf,
+  rolloutColumns,
   rolloutOf,
   type RolloutRow,
   type RunCounts,
@@ -71,7 +73,7 @@ export class RunReader implements Disposable {
     this.sessions = new SessionReader({ database, blobs: this.#blobs, nodes: this.#nodes })
     this.#hasEnded = database.prepare('SELECT 1 FROM attempt WHERE rollout = ? AND result IS NOT NULL')
     this.#accepted = database.prepare(
-      `SELECT attempt, leaf, record FROM rollout
+      `SELECT ${rolloutColumns} FROM rollout
        WHERE position = (SELECT result FROM attempt WHERE rollout = ? AND result IS NOT NULL)`,
     )
     this.#task = database.prepare('SELECT number AS "index", id, digest FROM task WHERE number = ?')
@@ -121,11 +123,14 @@ export class RunReader implements Disposable {
   }
 
   rollout(id: string): RolloutRecord | undefined {
+    const stored = this.result(id)
+    return stored && { ...stored.record, messages: this.conversation(id, stored.attempt, stored.leaf) }
+  }
+
+  /** The accepted result of a rollout, without its messages. */
+  result(id: string): StoredRollout | undefined {
     const row = this.#accepted.get(id)
-    if (!row) return undefined
-    const { attempt, leaf, record } = row as Pick<RolloutRow, 'attempt' | 'leaf' | 'record'>
-    const messages = this.conversation(id, attempt, leaf)
-    return { ...recordOf(id, record, this.#blobs), messages }
+    return row && rolloutOf(row as RolloutRow, this.#blobs)
   }
 
   conversation(rollout: string, attempt: number, leaf: number | null): Message[] {
@@ -134,7 +139,20 @@ export class RunReader implements Disposable {
   }
 
   nodes(rollout: string, attempt: number): MessageNode[] {
-    return Array.from(this.#nodes.of(rollout, attempt))
+    return Array.from(this.eachNode(rollout, attempt))
+  }
+
+  /** The same nodes, of which a few are held at a time. */
+  eachNode(rollout: string, attempt: number): Generator<MessageNode, void, void> {
+    return this.#nodes.of(rollout, attempt)
+  }
+
+  bareNodes(rollout: string, attempt: number): Generator<NodeWithoutTokens, void, void> {
+    return this.#nodes.bareOf(rollout, attempt)
+  }
+
+  firstWithoutTokens(rollout: string, attempt: number): number | undefined {
+    return this.#nodes.firstWithoutTokens(rollout, attempt)
   }
 
   attempts(rollout: string): StoredAttempt[] {
@@ -148,6 +166,16 @@ export class RunReader implements Disposable {
       'SELECT * FROM attempt WHERE parent = ? ORDER BY started_at, rollout, attempt',
     )
     return statement.all(rollout).map((row) => attemptOf(row as AttemptRow, this.#blobs))
+  }
+
+  /** The children of an attempt that have ended, those of children included. */
+  *descendants(rollout: string, attempt: number): Generator<EndedAttempt, void, void> {
+    for (const child of this.children(rollout)) {
+      if (child.attempt !== attempt) continue
+      const { end } = child
+      if (end) yield { ...child, end }
+      yield* this.descendants(child.rollout, attempt)
+    }
   }
 
   /** As of the first step of the iteration. All their ids are held at once: there are as many as ran at once. */

@@ -2,9 +2,9 @@ import type { DatabaseSync, StatementSync } from 'node:sqlite'
 import { isCorrupt } from '../run/failures.ts'
 import { isJsonObject, type JsonObject, type MessageNode } from '../../schema/index.ts'
 import type { BlobStore } from '../write/blob-store.ts'
-import { damaged, damagedSession, decoded, isDamage, isUnavailable } from './damage.ts'
+import { damaged, damagedSession, isDamage, isUnavailable } from './damage.ts'
 import { pages } from '../write/database.ts'
-import { lacksTokensSql, type NodeWithoutTokens, type StoredNodes } from './stored-nodes.ts'
+import { type NodeWithoutTokens, type StoredNodes } from './stored-nodes.ts'
 import { sessionAttempt, type SessionEndReason, wholeSession } from '../write/journal.ts'
 
 export interface StoredSession {
@@ -45,8 +45,6 @@ const attempt = sessionAttempt
 /** The columns without `data`, which is read alone: it may be long, and a damaged page of it costs its own session only. */
 const facts = 'position, id, group_id, tenant, key_digest, started_at, ended_at, end_reason'
 
-const ofReplies = `FROM node WHERE rollout = ? AND attempt = ${attempt} AND meta ->> '$.undelivered' IS NULL`
-
 /** Reads the sessions of a gateway. Durable entries are visible at once. Obtained from a `RunReader`. */
 export class SessionReader {
   readonly #database: DatabaseSync
@@ -56,7 +54,6 @@ export class SessionReader {
   readonly #byKey: StatementSync
   readonly #data: StatementSync
   readonly #rewards: StatementSync
-  readonly #withoutTokens: StatementSync
   readonly #named: StatementSync
 
   constructor(run: { database: DatabaseSync; blobs: BlobStore; nodes: StoredNodes }) {
@@ -68,8 +65,10 @@ export class SessionReader {
     this.#byKey = database.prepare(`SELECT ${facts} FROM session WHERE key_digest = ?`)
     this.#data = database.prepare('SELECT data FROM session WHERE position = ?')
     this.#rewards = database.prepare('SELECT node, value, at FROM reward WHERE session = ? ORDER BY node')
-    this.#withoutTokens = database.prepare(`SELECT seq ${ofReplies} AND ${lacksTokensSql} ORDER BY position LIMIT 1`)
-    this.#named = database.prepare(`SELECT seq ${ofReplies} AND meta ->> '$.call.replyId' = ? ORDER BY position`)
+    this.#named = database.prepare(
+      `SELECT seq FROM node WHERE rollout = ? AND attempt = ${attempt} AND meta ->> '$.undelivered' IS NULL
+         AND meta ->> '$.call.replyId' = ? ORDER BY position`,
+    )
   }
 
   session(id: string): StoredSession | undefined {
@@ -154,7 +153,7 @@ export class SessionReader {
 
   /** The first complete reply of a session that came without prompt ids, ids or log-probabilities, if there is one. */
   firstWithoutTokens(session: string): number | undefined {
-    return decoded(`a message of ${session}`, () => this.#withoutTokens.get(session))?.['seq'] as number | undefined
+    return this.#nodes.firstWithoutTokens(session, attempt)
   }
 
   #session(row: SessionRow): StoredSession {

@@ -37,6 +37,7 @@ export class StoredNodes {
   readonly #barePage: StatementSync
   readonly #bareOne: StatementSync
   readonly #last: StatementSync
+  readonly #withoutTokens: StatementSync
 
   constructor(database: DatabaseSync, blobs: BlobStore) {
     this.#database = database
@@ -45,6 +46,9 @@ export class StoredNodes {
     this.#barePage = database.prepare(`SELECT ${bareColumns} ${ofAttempt}`)
     this.#bareOne = database.prepare(`SELECT ${bareColumns} ${inAttempt} AND seq = ?`)
     this.#last = database.prepare(`SELECT seq ${inAttempt} ORDER BY position DESC LIMIT 1`)
+    this.#withoutTokens = database.prepare(
+      `SELECT seq ${inAttempt} AND meta ->> '$.undelivered' IS NULL AND ${lacksTokensSql} ORDER BY position LIMIT 1`,
+    )
   }
 
   /** The nodes in the order they were recorded, also those recorded during the iteration. */
@@ -80,6 +84,12 @@ export class StoredNodes {
 
   lastSeq(rollout: string, attempt: number): number | undefined {
     return this.#last.get(rollout, attempt)?.['seq'] as number | undefined
+  }
+
+  /** The first complete reply that came without prompt ids, ids or log-probabilities, if there is one. */
+  firstWithoutTokens(rollout: string, attempt: number): number | undefined {
+    const found = decoded(`a message of ${rollout}`, () => this.#withoutTokens.get(rollout, attempt))
+    return found?.['seq'] as number | undefined
   }
 
   #whole(row: NodeRow, bases: PromptBases): MessageNode {

@@ -19,9 +19,14 @@ export interface RolloutFacts {
 }
 
 export interface StoredRollout extends RolloutFacts {
+  /** The message that its conversation ended with; null if it has none. */
+  readonly leaf: number | null
   /** Decoded on access, which throws if it is damaged. */
   readonly record: BareRecord
 }
+
+/** An attempt that has ended. */
+export type EndedAttempt = StoredAttempt & Required<Pick<StoredAttempt, 'end'>>
 
 /** One attempt. `end` is missing while it runs and after it was cut off. */
 export interface StoredAttempt {
@@ -135,7 +140,7 @@ export type EventRow = {
   data: string
 }
 
-const rolloutColumns = 'position, id, task, sample, attempt, outcome, reward, leaf, ended_at, record'
+export const rolloutColumns = 'position, id, task, sample, attempt, outcome, reward, leaf, ended_at, record'
 
 /** The rows of results after a position in the order they were accepted, also those accepted during the iteration. */
 export function endedRows(database: DatabaseSync, position = -1): Generator<RolloutRow, void, void> {
@@ -146,6 +151,7 @@ export function endedRows(database: DatabaseSync, position = -1): Generator<Roll
 export function rolloutOf(row: RolloutRow, blobs: BlobStore): StoredRollout {
   return {
     ...factsOf(row),
+    leaf: row.leaf,
     get record(): BareRecord {
       return recordOf(row.id, row.record, blobs)
     },

@@ -47,11 +47,20 @@ export class NaiveRows {
     return sizes[0]?.root
   }
 
-  /** How many interactions with tokens follow another one, and how many of those do not begin with it. */
-  turns(): { readonly laterTurns: number; readonly driftedTurns: number } {
+  /** How many interactions with tokens follow another one, how many of those do not begin with it, and how many tokens that concerns. */
+  turns(): { readonly laterTurns: number; readonly driftedTurns: number; readonly driftedTokens: number } {
     const usable = (each: MessageNode): boolean => isComplete(each) && each.tokens !== undefined
     const later = this.#session.nodes.filter((node) => usable(node) && this.parentOf(node, usable))
-    return { laterTurns: later.length, driftedTurns: later.filter((node) => !this.#before(node)).length }
+    const drifted = later.filter((node) => !this.#before(node))
+    const tokens = drifted.map((node) => {
+      const parent = this.parentOf(node, usable)
+      const before = parent ? seen(parent) : []
+      const prompt = node.tokens?.promptIds ?? []
+      const same = before.findIndex((id, at) => id !== prompt[at])
+      return before.length - same
+    })
+    const driftedTokens = tokens.reduce((sum, count) => sum + count, 0)
+    return { laterTurns: later.length, driftedTurns: drifted.length, driftedTokens }
   }
 
   interactions(): NaiveInteraction[] {

@@ -1,6 +1,6 @@
 import { readBinaryRows, readJsonRows } from './read-rows.ts'
-import { exportSessions, type ExportSessionsOptions } from '../../../src/gateway/export/export-sessions.ts'
-import type { Row } from '../../../src/gateway/export/row.ts'
+import { exportRows, type ExportRowsOptions } from '../../../src/rows/index.ts'
+import type { Row } from '../../../src/rows/index.ts'
 import { chatReply, ScriptedServer, sendJson } from '../../../test/support/inference/scripted-server.ts'
 import { OpenGateway } from './open-gateway.ts'
 
@@ -58,10 +58,10 @@ function idsOf(text: string): number[] {
   return Array.from(text, (character) => character.codePointAt(0) ?? 0)
 }
 
-export async function rowsOf(open: OpenGateway, options: Partial<ExportSessionsOptions> = {}): Promise<Row[]> {
+export async function rowsOf(open: OpenGateway, options: Partial<ExportRowsOptions> = {}): Promise<Row[]> {
   await open.store.journal.durable()
   const format = options.format ?? 'jsonl'
-  const chunks = exportSessions(open.store.reader, { rows: 'interactions', ...options, format })
+  const chunks = exportRows(open.store.reader, { rows: 'interactions', ...options, format })
   const bytes = Buffer.concat(await Array.fromAsync(chunks))
   return (format === 'binary' ? readBinaryRows(bytes) : readJsonRows(bytes)) as unknown as Row[]
 }

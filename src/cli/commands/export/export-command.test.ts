@@ -38,8 +38,11 @@ test('a gateway run is exported as rows, to stdout or a file, in either format',
   const args = ['--rows', 'merged', '--format', 'binary', '--group', 'group-3', '--discount', '0.5', '-o', file]
   const written = await run(runs.root, 'gateway', ...args)
   const merged = readBinaryRows(readFileSync(file))
-  const { sideRows, laterTurns, driftedTurns } = (merged.at(-1) ?? {}) as Readonly<Record<string, unknown>>
-  const among = `${String(sideRows)} rows of side calls, ${String(driftedTurns)} of ${String(laterTurns)} later turns drifted`
+  const { sideRows, laterTurns, driftedTurns, driftedTokens } = (merged.at(-1) ?? {}) as Readonly<
+    Record<string, unknown>
+  >
+  const drift = `${String(driftedTurns)} of ${String(laterTurns)} later turns drifted, ${String(driftedTokens)} tokens affected`
+  const among = `${String(sideRows)} rows of side calls, ${drift}`
   const stderr = `wrote ${merged.length - 1} rows of 2 sessions (${among}) to ${file}\n`
   expect(written).toEqual({ code: 0, stdout: '', stderr })
   expect(merged.at(-1)).toMatchObject({ kind: 'end', sessions: 2 })
@@ -90,7 +93,7 @@ test('a refused export gives the reason, and does not change the file', async ()
   writeFileSync(file, 'yesterday')
   const refused = await run(runs.root, 'gateway', '--rows', 'merged', '-o', file)
   expect(refused.code).toBe(2)
-  expect(refused.stderr).toMatch(/session session-11 has a reply without .* --skip-without-tokens/)
+  expect(refused.stderr).toMatch(/session-11 has a reply without .* --skip-without-tokens/)
   expect(await run(runs.root, 'gateway', '--session', 'nobody', '-o', file)).toMatchObject({
     code: 1,
     stderr: expect.stringContaining('there is no session nobody'),
@@ -100,7 +103,7 @@ test('a refused export gives the reason, and does not change the file', async ()
   expect(code).toBe(0)
   const end = readJsonRows(readFileSync(file)).at(-1)
   expect(end).toMatchObject({ kind: 'end', sessions: 12 })
-  expect(stderr).toMatch(/of 12 sessions \(.* side calls, .* drifted\) to /)
+  expect(stderr).toMatch(/of 12 sessions \(.* side calls, .* drifted, .* affected\) to /)
   expect(stderr).toContain(`, ${String(end?.['withoutTokens'])} replies without tokens left out, `)
 })
 
@@ -170,10 +173,14 @@ test('flags that do not apply to the run are refused', async () => {
   writeGatewayRun(runs.root)
   writeRun({ root: runs.root, name: 'nightly', rollouts: [{ record: { id: '0-0' } }] })
   const gateway = await run(runs.root, 'gateway', '--tokens')
-  expect(gateway).toMatchObject({ code: 2, stderr: expect.stringContaining('--tokens applies to rollouts') })
-  const nightly = await run(runs.root, 'nightly', '--rows', 'merged')
-  expect(nightly).toMatchObject({ code: 2, stderr: expect.stringContaining('run nightly holds rollouts') })
-  expect(await run(runs.root, 'nightly', '--format', 'binary')).toMatchObject({ code: 2 })
+  expect(gateway).toMatchObject({
+    code: 2,
+    stderr: expect.stringContaining('--tokens is for rollouts as they are recorded'),
+  })
+  const ofTenant = await run(runs.root, 'nightly', '--rows', 'interactions', '--tenant', 'ours')
+  expect(ofTenant).toMatchObject({ code: 2, stderr: expect.stringContaining('run nightly holds rollouts') })
+  const binary = await run(runs.root, 'nightly', '--format', 'binary')
+  expect(binary).toMatchObject({ code: 2, stderr: expect.stringContaining('add --rows merged') })
   expect(await run(runs.root, 'nightly', '--format', 'jsonl')).toMatchObject({ code: 0 })
 })
 
@@ -184,6 +191,8 @@ test('--tokens for a run without tokens gives a notice about how to record them'
   expect(asked).toMatchObject({ code: 0, stderr: expect.stringContaining('was made without --tokens') })
   expect(asked.stderr).toContain('`eval --tokens` makes a run that has them')
   expect(await run(runs.root, 'nightly')).toMatchObject({ code: 0, stderr: '' })
+  const rows = await run(runs.root, 'nightly', '--rows', 'merged')
+  expect(rows).toMatchObject({ code: 2, stderr: expect.stringContaining('was made without --tokens') })
 })
 
 test('the rows written to a file are counted, and a replaced file is reported', async () => {

@@ -1,5 +1,5 @@
 import type { MillraceError } from '../../../errors/index.ts'
-import { exportSessions } from '../../../gateway/index.ts'
+import { type EndRow, exportRows } from '../../../rows/index.ts'
 import { andList } from '../../../kit/index.ts'
 import { exportRollouts, type FoundRun, type RunReader } from '../../../store/index.ts'
 import type { Invocation } from '../../command-line/command.ts'
@@ -11,7 +11,7 @@ import { type Output, DelayedProgress } from '../../terminal/output.ts'
 import { isGatewayRun, locateRun, nextStep, readRun, runsRoot } from '../../stored-runs/stored-run.ts'
 import { writeOutputFile } from '../../terminal/write-output-file.ts'
 import { formatCount, formatQuantity } from '../../terminal/format.ts'
-import { rolloutFlags, sessionFlags, type exportFlags } from './export-command.ts'
+import { recordFlags, rowFlags, type exportFlags } from './export-command.ts'
 
 const maxShownDamaged = 20
 
@@ -21,17 +21,23 @@ export async function runExport(
 ): Promise<ExitCode> {
   const found = await locateRun(name, runsRoot(flags.runs, io), io)
   const isGateway = isGatewayRun(found)
-  refuseFlags(found, flags, isGateway ? rolloutFlags : sessionFlags)
+  const rows = flags.rows ?? (isGateway ? 'interactions' : undefined)
+  refuseFlags(found, flags, rows === undefined ? rowFlags : recordFlags)
+  if (!isGateway && flags.tenant !== undefined) {
+    throw usageError(`--tenant is for runs of a gateway, and run ${found.name} holds rollouts; leave it out`)
+  }
   if (flags.format === 'binary' && flags.output === undefined && io.stdout.isTTY) {
     throw usageError('--format binary cannot be shown in a terminal; write it to a file with -o')
   }
-  if (flags.tokens && found.run.config['captureTokens'] !== true) {
+  if (!isGateway && (flags.tokens || rows) && found.run.config['captureTokens'] !== true) {
     const remedy = '`eval --tokens` makes a run that has them'
-    void io.stderr.line(`run ${found.name} was made without --tokens, so its turns have no tokens; ${remedy}`)
+    const problem = `run ${found.name} was made without --tokens, so its turns have no tokens; ${remedy}`
+    if (rows === 'merged') throw usageError(problem)
+    void io.stderr.line(problem)
   }
   const damaged = new Damaged(isGateway ? 'session' : 'rollout', io.stderr)
   await readRun(found, async (reader) => {
-    const chunks = isGateway ? sessionChunks(reader, flags, damaged.add) : rolloutLines(reader, flags, damaged, io)
+    const chunks = rows ? rowChunks(reader, { ...flags, rows }, damaged) : rolloutLines(reader, flags, damaged, io)
     await writeChunks(chunks, flags.output, io)
     if (!isGateway && found.run.state !== 'complete' && reader.counts().ended === 0) {
       void io.stderr.line(`no rollout of run ${found.name} has ended yet; ${nextStep(found)}`)
@@ -58,12 +64,12 @@ async function writeChunks(chunks: Chunks, output: string | undefined, io: Comma
 
 /** Reports the sessions or rollouts that are missing, up to `maxShownDamaged`: the export has a row for each. */
 class Damaged {
-  readonly #what: 'session' | 'rollout'
+  readonly what: 'session' | 'rollout'
   readonly #stderr: Output
   count = 0
 
   constructor(what: 'session' | 'rollout', stderr: Output) {
-    this.#what = what
+    this.what = what
     this.#stderr = stderr
   }
 
@@ -73,8 +79,8 @@ class Damaged {
       void this.#stderr.line('further damage is not shown: see the rows of kind "damaged"')
     if (this.count > maxShownDamaged) return
     const detail = cause instanceof Error ? ` (${cause.message})` : ''
-    const leftOut = this.#what === 'session' ? 'left out from there on' : 'left out'
-    void this.#stderr.line(`${this.#what} ${id} is damaged, and ${leftOut}: ${rawMessage}${detail}`)
+    const leftOut = this.what === 'session' ? 'left out from there on' : 'left out'
+    void this.#stderr.line(`${this.what} ${id} is damaged, and ${leftOut}: ${rawMessage}${detail}`)
   }
 }
 
@@ -97,35 +103,39 @@ async function* rolloutLines(
   return formatQuantity(progress.count, 'rollout') + among
 }
 
-async function* sessionChunks(
+async function* rowChunks(
   reader: RunReader,
-  flags: FlagValues<typeof sessionFlags>,
-  onDamaged: Damaged['add'],
+  flags: FlagValues<typeof rowFlags> & { readonly rows: 'interactions' | 'merged' },
+  damaged: Damaged,
 ): Chunks {
-  const { tenant, session, group, discount, trees, 'main-tree': mainTree } = flags
+  const { tenant, session, group, discount, trees, advantage, rows, 'main-tree': mainTree } = flags
   if (tenant !== undefined) requireTenant(reader, tenant)
   else if (group !== undefined) requireOneTenant(reader, group)
   const skipWithoutTokens = flags['skip-without-tokens'] === true
-  const end = yield* exportSessions(reader, {
-    rows: flags.rows ?? 'interactions',
+  const end = yield* exportRows(reader, {
+    rows,
     format: flags.format ?? 'jsonl',
     skipWithoutTokens,
-    onDamaged,
-    ...definedFields({ tenant, session, group, discount, mainTree, trees }),
+    onDamaged: damaged.add,
+    ...definedFields({ tenant, session, group, discount, mainTree, trees, advantage }),
     ...(flags['include-discarded'] && { include: 'discarded' }),
   })
-  const { rows, sideRows, sessions, emptySessions, damagedSessions, withoutTokens, laterTurns, driftedTurns } = end
   // Only training rows leave them out.
-  const leftOut = flags.rows === 'merged' && skipWithoutTokens ? withoutTokens : 0
+  const leftOut = rows === 'merged' && skipWithoutTokens ? end.withoutTokens : 0
   const odd = [
-    sideRows > 0 && `${formatQuantity(sideRows, 'row')} of side calls`,
-    emptySessions > 0 && `${formatCount(emptySessions)} empty`,
-    damagedSessions > 0 && `${formatCount(damagedSessions)} damaged`,
+    end.sideRows > 0 && `${formatQuantity(end.sideRows, 'row')} of side calls`,
+    end.emptySessions > 0 && `${formatCount(end.emptySessions)} empty`,
+    end.damagedSessions > 0 && `${formatCount(end.damagedSessions)} damaged`,
     leftOut > 0 && `${formatCount(leftOut)} ${leftOut === 1 ? 'reply' : 'replies'} without tokens left out`,
-    driftedTurns > 0 && `${formatCount(driftedTurns)} of ${formatQuantity(laterTurns, 'later turn')} drifted`,
+    end.driftedTurns > 0 && driftText(end),
   ].filter((part) => part !== false)
   const among = odd.length > 0 ? ` (${odd.join(', ')})` : ''
-  return `${formatQuantity(rows, 'row')} of ${formatQuantity(sessions, 'session')}${among}`
+  return `${formatQuantity(end.rows, 'row')} of ${formatQuantity(end.sessions, damaged.what)}${among}`
+}
+
+function driftText({ driftedTurns, laterTurns, driftedTokens }: EndRow): string {
+  const turns = `${formatCount(driftedTurns)} of ${formatQuantity(laterTurns, 'later turn')} drifted`
+  return `${turns}, ${formatQuantity(driftedTokens, 'token')} affected`
 }
 
 function requireTenant({ sessions }: RunReader, tenant: string): void {
@@ -143,15 +153,12 @@ function requireOneTenant({ sessions }: RunReader, group: string): void {
   }
 }
 
-/** Refuses a flag that means nothing for this kind of run: whoever gives it is mistaken about the run. */
+/** Refuses a flag that means nothing for what is exported: whoever gives it is mistaken. */
 function refuseFlags(found: FoundRun, flags: Readonly<Record<string, unknown>>, unfit: FlagTable): void {
-  // `--format jsonl` is allowed for rollouts: it is their only format.
+  // `--format jsonl` is the form of recorded rollouts, too.
   const misplaced = Object.keys(unfit).find((flag) => flags[flag] !== undefined && flags[flag] !== 'jsonl')
   if (misplaced === undefined) return
-  const { name } = found
-  throw usageError(
-    isGatewayRun(found)
-      ? `--${misplaced} applies to rollouts, but run ${name} holds the sessions of a gateway, whose rows are always complete; leave it out`
-      : `--${misplaced} applies to the sessions of a gateway, but run ${name} holds rollouts; leave it out`,
-  )
+  if (unfit === rowFlags) throw usageError(`--${misplaced} is for rows; add --rows merged or --rows interactions`)
+  const remedy = isGatewayRun(found) ? 'leave it out: rows are always complete' : 'leave it or --rows out'
+  throw usageError(`--${misplaced} is for rollouts as they are recorded, not for rows; ${remedy}`)
 }

@@ -1,39 +1,52 @@
-import type { ErrorCode } from '../../errors/index.ts'
-import { bytesOf, dtypeOf, memoryPieces, type NumberArray, numberPieces } from '../../kit/index.ts'
-import type { RoutedExperts } from '../../schema/index.ts'
-import type { SessionFacts } from './conversation.ts'
+import type { ErrorCode } from '../errors/index.ts'
+import { bytesOf, dtypeOf, memoryPieces, type NumberArray, numberPieces } from '../kit/index.ts'
+import type { RoutedExperts } from '../schema/index.ts'
 import type { InteractionRow } from './interaction-rows.ts'
 import type { MergedRow } from './merged-rows.ts'
+import type { ConversationFacts } from './stored-conversation.ts'
 
 export type Row = InteractionRow | MergedRow | EmptyRow | DamagedRow | EndRow
 
-/** Stands for a session whose main tree has no rows: there is no complete reply, or none that can be trained on. */
-interface EmptyRow extends SessionFacts {
+/**
+ * Stands for a session or rollout without a row to train on: it has no complete reply in its main tree, none with tokens, or an
+ * outcome that is not scored.
+ */
+interface EmptyRow extends ConversationFacts {
   readonly kind: 'empty'
-  /** The reward of the whole session. A session that failed like this still counts in its group. */
+  /** The reward of the whole session. One that failed without a reply still counts in its group. */
   readonly reward: number | null
   readonly lost: number
 }
 
 /** Stands for a session that cannot be read, or for the rest of its rows. Other sessions are not affected. */
-interface DamagedRow extends SessionFacts {
+interface DamagedRow extends ConversationFacts {
   readonly kind: 'damaged'
   readonly error: { readonly code: ErrorCode; readonly message: string }
 }
 
 /** The last row. An export without it was cut off. */
-export interface EndRow {
+export interface EndRow extends RowCounts {
   readonly kind: 'end'
+}
+
+export interface RowCounts {
+  /** Sessions, rollouts and children. */
   readonly sessions: number
   readonly rows: number
+  readonly sideRows: number
   readonly emptySessions: number
   readonly damagedSessions: number
   readonly withoutTokens: number
-  readonly sideRows: number
+  /** The tokens with a mask of 1. */
+  readonly trainedTokens: number
+  /** Rows that begin anew because a prompt did not repeat the tokens before it. */
+  readonly splitRows: number
   /** Complete replies after another one, both with tokens. */
   readonly laterTurns: number
   /** Those of them whose prompt does not begin with the tokens of the prompt and reply before it. */
   readonly driftedTurns: number
+  /** The tokens of those earlier prompts and replies from the first difference on. */
+  readonly driftedTokens: number
 }
 
 interface RowArray {

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
-import { openTokenGateway, rowsOf } from '../../../test/support/gateway/token-gateway.ts'
+import { openTokenGateway, rowsOf } from '../../test/support/gateway/token-gateway.ts'
 
 test('rows give the sampling of each reply, whatever API was used', async () => {
   await using gateway = await openTokenGateway()
@@ -36,7 +36,7 @@ test('docs/export.md names every field of the rows', async () => {
   const { open } = gateway
   const { caller } = await open.session()
   expect((await open.ask(caller, { model: 'm', messages: [{ role: 'user', content: 'hi' }] })).status).toBe(200)
-  const page = readFileSync(join(import.meta.dirname, '../../../docs/export.md'), 'utf8')
+  const page = readFileSync(join(import.meta.dirname, '../../docs/export.md'), 'utf8')
   // A field is named in a table, or in a sentence about the fields of all rows.
   const lines = page.match(/^(\||All rows but|Every row has).*\n.*$/gm)?.join() ?? ''
   const named = new Set(Array.from(lines.matchAll(/`(\w+)/g), ([, name]) => name))

@@ -1,10 +1,10 @@
 import { hash } from 'node:crypto'
 import { setImmediate } from 'node:timers/promises'
 import { expect, test } from 'vitest'
-import { admin, type OpenGateway } from '../../../test/support/gateway/open-gateway.ts'
-import { openTokenGateway, rowsOf, type Said } from '../../../test/support/gateway/token-gateway.ts'
-import type { Caller } from '../sessions/session-memory.ts'
-import type { ExportSessionsOptions } from './export-sessions.ts'
+import { admin, type OpenGateway } from '../../test/support/gateway/open-gateway.ts'
+import { openTokenGateway, rowsOf, type Said } from '../../test/support/gateway/token-gateway.ts'
+import type { Caller } from '../gateway/sessions/session-memory.ts'
+import type { ExportRowsOptions } from './export-rows.ts'
 
 const agent = { role: 'system', content: 'You fix bugs.' }
 const titler = { role: 'system', content: 'Write a title of five words.' }
@@ -35,7 +35,7 @@ async function talk(
 type Shown = [root: number, main: boolean, reward: number | null, worth: number | null]
 
 /** Of each reply: the first message of its tree, whether that is the main one, its reward and its return. */
-async function repliesOf(open: OpenGateway, options: Partial<ExportSessionsOptions> = {}): Promise<Shown[]> {
+async function repliesOf(open: OpenGateway, options: Partial<ExportRowsOptions> = {}): Promise<Shown[]> {
   const rows = await rowsOf(open, options)
   return rows.flatMap((row) => (row.kind === 'interaction' ? [[row.tree.root, row.main, row.reward, row.return]] : []))
 }

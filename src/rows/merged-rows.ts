@@ -1,7 +1,7 @@
-import { MillraceError } from '../../errors/index.ts'
-import { sameNumbers } from '../../kit/index.ts'
-import type { DiscardReason, MessageNode, SamplingRecord, TokenRecord } from '../../schema/index.ts'
-import { type CompleteTokens, completeTokens } from '../requests/reply-recording.ts'
+import { MillraceError } from '../errors/index.ts'
+import { sameNumbers } from '../kit/index.ts'
+import type { DiscardReason, MessageNode, SamplingRecord, TokenRecord } from '../schema/index.ts'
+import { type CompleteTokens, completeTokens, type VersionRun, versionRuns, VersionRuns } from './captured-tokens.ts'
 import {
   type FactsOfRow,
   type Interaction,
@@ -11,6 +11,12 @@ import {
   type Credit,
 } from './conversation.ts'
 
+/**
+ * Why nothing of a row is trained. `unscored`: the outcome of its rollout is not scored, or its group was voided. Otherwise a
+ * sample was lost.
+ */
+export type RowDiscard = DiscardReason | 'unscored'
+
 /** One branch of a session in the form for training: every token that the model saw or sampled, once and in order. */
 export interface MergedRow extends RowFacts {
   readonly kind: 'merged'
@@ -18,7 +24,7 @@ export interface MergedRow extends RowFacts {
   readonly samples: readonly RowSample[]
   /** Why this row does not continue the interaction before it; null if there is none before it. */
   readonly splitAt: RowSplit | null
-  readonly discarded: DiscardReason | null
+  readonly discarded: RowDiscard | null
   readonly versions: readonly VersionRun[]
   readonly ids: Int32Array
   /** 1 for tokens that are trained in this row: sampled, with a known log-probability, and not trained by an earlier row. */
@@ -42,7 +48,7 @@ interface RowSplit extends Split {
   readonly node: number
 }
 
-/** An interaction with all its tokens, and the step it continues: a conversation holds only its last prompt. */
+/** An interaction with all its tokens, and the step it continues: a row holds only its last prompt. */
 class Step {
   readonly interaction: Interaction
   readonly ids: Int32Array
@@ -51,6 +57,7 @@ class Step {
   readonly start: number
   readonly before: Step | undefined
   readonly splitAt: RowSplit | null
+  isContinued = false
   #prompt: Int32Array | Step
 
   constructor(interaction: Interaction, tokens: CompleteTokens, earlier: Step | undefined) {
@@ -63,7 +70,13 @@ class Step {
     const split = earlier && splitBetween(earlier, tokens.promptIds)
     this.splitAt = earlier && split ? { ...nameOf(earlier.interaction), ...split } : null
     this.before = split ? undefined : earlier
-    if (this.before && !(this.before.#prompt instanceof Step)) this.before.#prompt = this
+    if (!this.before) return
+    this.before.isContinued = true
+    if (!(this.before.#prompt instanceof Step)) this.before.#prompt = this
+  }
+
+  get length(): number {
+    return this.start + this.ids.length
   }
 
   get promptIds(): Int32Array {
@@ -77,36 +90,63 @@ class Step {
   }
 }
 
+/** The replies of a conversation that have all their tokens, and how they follow each other. */
+export class Steps {
+  readonly #steps = new Map<Interaction, Step>()
+  withoutTokens = 0
+  laterTurns = 0
+  driftedTurns = 0
+  driftedTokens = 0
+
+  /** False if the reply lacks tokens. */
+  add(interaction: Interaction, node: MessageNode): boolean {
+    const tokens = completeTokens(node, interaction.call.usage)
+    if (!tokens) {
+      this.withoutTokens += 1
+      return false
+    }
+    const earlier = this.#nearest(interaction.parent)
+    const step = new Step(interaction, tokens, earlier)
+    this.#steps.set(interaction, step)
+    if (!earlier) return true
+    this.laterTurns += 1
+    if (!step.splitAt) return true
+    this.driftedTurns += 1
+    this.driftedTokens += earlier.length - step.splitAt.token
+    return true
+  }
+
+  /** The last step of each row. */
+  *last(): Generator<Step, void, void> {
+    for (const step of this.#steps.values()) if (!step.isContinued) yield step
+  }
+
+  /** The nearest earlier step: interactions without tokens in between do not matter. */
+  #nearest(from: Interaction | null): Step | undefined {
+    for (let each = from; each; each = each.parent) {
+      const step = this.#steps.get(each)
+      if (step) return step
+    }
+    return undefined
+  }
+}
+
 interface MergeOptions {
-  readonly skipWithoutTokens: boolean
+  readonly factsOf: FactsOfRow
+  readonly credit: ReadonlyMap<Interaction, Credit>
+  /** Why none of these rows is trained. */
+  readonly discarded: RowDiscard | null
 }
 
 /** The merged rows: each reaches back from an interaction that none continues as long as prompts repeat exactly. */
-export async function* mergedRows(
-  factsOf: FactsOfRow,
-  interactions: AsyncIterable<readonly [Interaction, MessageNode]>,
-  credit: ReadonlyMap<Interaction, Credit>,
-  { skipWithoutTokens }: MergeOptions,
-): AsyncGenerator<MergedRow, void, void> {
-  const steps = new Map<Interaction, Step>()
-  const continued = new Set<Step>()
-  for await (const [interaction, node] of interactions) {
-    const tokens = completeTokens(node, interaction.call.usage)
-    if (!tokens) {
-      if (skipWithoutTokens) continue
-      throw withoutTokens(factsOf(interaction).session, node.seq)
-    }
-    const step = new Step(interaction, tokens, nearestStep(interaction.parent, steps))
-    if (step.before) continued.add(step.before)
-    steps.set(interaction, step)
-  }
+export function* mergedRows(steps: Steps, options: MergeOptions): Generator<MergedRow, void, void> {
   const trained = new Set<Step>()
-  for (const step of steps.values()) if (!continued.has(step)) yield rowEndingWith(step, { factsOf, credit, trained })
+  for (const step of steps.last()) yield rowEndingWith(step, trained, options)
 }
 
 /** The row of a lost sample, for inspection: no token of it is trained. Undefined if it has no tokens to show. */
 export function lostMergedRow(
-  factsOf: FactsOfRow,
+  facts: RowFacts,
   [sample, node]: readonly [LostSample, MessageNode],
 ): MergedRow | undefined {
   const { discarded, id } = sample
@@ -117,7 +157,7 @@ export function lostMergedRow(
   draft.add({ ids, logprobs, start: promptIds.length, versions: versionRuns(tokens) }, false)
   const place = { interaction: id, node: node.seq, start: promptIds.length, count: ids.length }
   return {
-    ...draft.row(factsOf(sample)),
+    ...draft.row(facts),
     reward: null,
     samples: [{ ...place, trains: false, sampling: discarded.sampling ?? null, ...unknownCredit }],
     splitAt: null,
@@ -128,8 +168,8 @@ export function lostMergedRow(
 export function withoutTokens(session: string, node: number): MillraceError {
   return new MillraceError(
     'usage',
-    `session ${session} has a reply without its prompt ids, ids or log-probabilities (node ${node}), so it cannot be made into training rows; ` +
-      'export its interactions instead, or leave such replies out with --skip-without-tokens (skipWithoutTokens, also in a query)',
+    `${session} has a reply without its prompt ids, ids or log-probabilities (node ${node}), so it cannot be made into training rows; ` +
+      'export interactions instead, or leave such replies out with --skip-without-tokens (skipWithoutTokens, also in a query)',
     { data: { status: 409, session, node } },
   )
 }
@@ -138,26 +178,14 @@ function nameOf({ id, node }: Interaction): Pick<RowSample, 'interaction' | 'nod
   return { interaction: id, node: node.seq }
 }
 
-/** The nearest earlier step: interactions without tokens in between do not matter. */
-function nearestStep(from: Interaction | null, steps: ReadonlyMap<Interaction, Step>): Step | undefined {
-  for (let each = from; each; each = each.parent) {
-    const step = steps.get(each)
-    if (step) return step
-  }
-  return undefined
-}
-
-function rowEndingWith(
-  last: Step,
-  { factsOf, credit, trained }: { factsOf: FactsOfRow; credit: ReadonlyMap<Interaction, Credit>; trained: Set<Step> },
-): MergedRow {
+function rowEndingWith(last: Step, trained: Set<Step>, { factsOf, credit, discarded }: MergeOptions): MergedRow {
   const path: Step[] = []
   for (let step: Step | undefined = last; step; step = step.before) path.push(step)
   const draft = new RowDraft(last)
   const samples: RowSample[] = []
   for (const step of path.toReversed()) {
     const { interaction, start, ids } = step
-    const trains = !trained.has(step)
+    const trains = discarded === null && !trained.has(step)
     trained.add(step)
     draft.add(step, trains)
     samples.push({
@@ -174,7 +202,7 @@ function rowEndingWith(
     reward: credit.get(last.interaction)?.return ?? null,
     samples,
     splitAt: path.at(-1)?.splitAt ?? null,
-    discarded: null,
+    discarded,
   }
 }
 
@@ -182,7 +210,7 @@ class RowDraft {
   readonly #ids: Int32Array
   readonly #mask: Uint8Array
   readonly #logprobs: Float32Array
-  readonly #versions = new RunLengths()
+  readonly #versions = new VersionRuns()
   #end = 0
 
   constructor({ promptIds, ids }: Pick<CompleteTokens, 'promptIds' | 'ids'>) {
@@ -250,31 +278,4 @@ function firstDifference(expected: Int32Array, found: Int32Array): number | unde
   if (sameNumbers(expected, found)) return undefined
   const index = expected.findIndex((token, at) => token !== found[at])
   return index < 0 ? undefined : index
-}
-
-/** A number of consecutive tokens of one weight version; null if it is not known or nothing was sampled. */
-export interface VersionRun {
-  readonly version: string | null
-  readonly count: number
-}
-
-export function versionRuns({ ids, version, versionSpans }: TokenRecord): VersionRun[] {
-  const spans = versionSpans ?? [{ from: 0, version: version ?? null }]
-  const runs = new RunLengths()
-  for (const [index, span] of spans.entries()) {
-    const end = Math.min(spans[index + 1]?.from ?? ids.length, ids.length)
-    runs.add(span.version, end - span.from)
-  }
-  return runs.list
-}
-
-class RunLengths {
-  readonly list: VersionRun[] = []
-
-  add(version: string | null, count: number): void {
-    if (count <= 0) return
-    const last = this.list.at(-1)
-    if (last && last.version === version) this.list[this.list.length - 1] = { version, count: last.count + count }
-    else this.list.push({ version, count })
-  }
 }

@@ -1,35 +1,33 @@
 import { createHash, hash } from 'node:crypto'
-import { bytesOf } from '../../kit/index.ts'
-import type { MessageNode } from '../../schema/index.ts'
-import type { StoredReward, StoredSession } from '../../store/index.ts'
-import { completeTokens } from '../requests/reply-recording.ts'
-import { summedTurn, type TokenChecksum } from '../sessions/session-tree.ts'
+import { bytesOf } from '../kit/index.ts'
+import type { MessageNode } from '../schema/index.ts'
 import {
   type Conversation,
+  creditOf,
   type FactsOfRow,
-  type Interaction,
   type MainTree,
   mainTrees,
   readConversation,
-  sessionFacts,
-  type Tree,
   type NodesWithTokens,
+  type RowFacts,
+  type Tree,
+  unknownCredit,
   withTokens,
-  creditOf,
 } from './conversation.ts'
-import { interactionRows, lostRow } from './interaction-rows.ts'
+import { interactionRow, lostRow } from './interaction-rows.ts'
+import { lostMergedRow, mergedRows, Steps, withoutTokens } from './merged-rows.ts'
 import type { Row } from './row.ts'
-import { lostMergedRow, mergedRows } from './merged-rows.ts'
+import type { ConversationFacts, StoredConversation } from './stored-conversation.ts'
 
-export interface SessionMessages {
-  readonly session: StoredSession
+/** The messages of a conversation, as they are read once for its rows. */
+export interface ConversationMessages extends Pick<StoredConversation, 'id' | 'end'> {
   readonly bareNodes: readonly (MessageNode & { readonly lacksTokens: boolean })[]
   /** All nodes with tokens, from the first on with each call: they are read one by one, so that few are held. */
   readonly nodes: () => NodesWithTokens
 }
 
-export interface SessionToExport extends SessionMessages {
-  readonly rewards: readonly StoredReward[]
+export interface ConversationToExport extends ConversationMessages, Pick<StoredConversation, 'rewards' | 'isTrained'> {
+  readonly facts: ConversationFacts
 }
 
 export interface TreeOptions {
@@ -44,82 +42,93 @@ export interface RowOptions extends TreeOptions {
   readonly skipWithoutTokens: boolean
 }
 
-export class SessionRows implements AsyncIterable<Row> {
-  readonly #recorded: SessionToExport
+/** Rows of one conversation. `steps` counts its tokens while the rows are taken. */
+export class ConversationRows implements AsyncIterable<Row> {
+  readonly steps = new Steps()
+  readonly #recorded: ConversationToExport
   readonly #options: RowOptions
-  withoutTokens = 0
-  /** Complete replies after another one, both with tokens; and those whose prompt does not begin with the tokens before it. */
-  laterTurns = 0
-  driftedTurns = 0
 
-  constructor(recorded: SessionToExport, options: RowOptions) {
+  constructor(recorded: ConversationToExport, options: RowOptions) {
     this.#recorded = recorded
     this.#options = options
   }
 
   async *[Symbol.asyncIterator](): AsyncGenerator<Row, void, void> {
-    const { session, nodes, rewards } = this.#recorded
-    const { rows, discount, includeDiscarded, trees: exported } = this.#options
-    const shared = sessionFacts(session)
+    const { nodes, rewards, isTrained, facts: shared } = this.#recorded
+    const { rows, includeDiscarded, trees: exported } = this.#options
     const { main, interactions, lost } = await exportedReplies(this.#recorded, this.#options)
-    const factsOf: FactsOfRow = ({ tree }) => ({ ...shared, ...tree.facts(main.has(tree)) })
-    const credit = creditOf(interactions, { rewards, main, discount })
-    const complete = this.#counted(withTokens(interactions, nodes))
-    let isEmpty = true
-    for await (const row of rows === 'merged'
-      ? mergedRows(factsOf, complete, credit, this.#options)
-      : interactionRows(factsOf, complete, credit)) {
-      if (row.main) isEmpty = false
-      yield row
-    }
-    if (isEmpty) {
+    const factsOf: FactsOfRow = ({ tree }) => rowFacts(shared, tree, main.has(tree))
+    if (isTrained) {
+      let isEmpty = true
+      for await (const row of this.#complete({ interactions, main, factsOf })) {
+        if (row.main) isEmpty = false
+        yield row
+      }
       const { value: reward = null } = rewards.find(({ node }) => node === null) ?? {}
-      yield { kind: 'empty', ...shared, reward, lost: lost.length }
+      if (isEmpty) yield { kind: 'empty', ...shared, reward, lost: lost.length }
+    } else {
+      yield { kind: 'empty', ...shared, reward: null, lost: interactions.length + lost.length }
+      if (includeDiscarded) yield* this.#complete({ interactions, main, factsOf })
     }
     if (!includeDiscarded) return
     const shown = exported === 'main' ? lost.filter(({ tree }) => main.has(tree)) : lost
     for await (const sample of withTokens(shown, nodes)) {
-      const row = rows === 'merged' ? lostMergedRow(factsOf, sample) : lostRow(factsOf, sample)
+      const facts = factsOf(sample[0])
+      const row = rows === 'merged' ? lostMergedRow(facts, sample) : lostRow(facts, sample)
       if (row) yield row
     }
   }
 
-  async *#counted(
-    complete: AsyncIterable<readonly [Interaction, MessageNode]>,
-  ): AsyncGenerator<readonly [Interaction, MessageNode], void, void> {
-    // A reply without tokens stands for the one before it, as it does in training rows.
-    const sums = new Map<Interaction, TokenChecksum | undefined>()
-    for await (const reply of complete) {
+  async *#complete({ interactions, main, factsOf }: ChosenReplies): AsyncGenerator<Row & RowFacts, void, void> {
+    const { nodes, rewards, isTrained, id } = this.#recorded
+    const { rows, discount, skipWithoutTokens } = this.#options
+    const discarded = isTrained ? null : 'unscored'
+    const credit = isTrained ? creditOf(interactions, { rewards, main, discount }) : new Map<never, never>()
+    for await (const reply of withTokens(interactions, nodes)) {
       const [interaction, node] = reply
-      const earlier = interaction.parent ? sums.get(interaction.parent) : undefined
-      const tokens = completeTokens(node, interaction.call.usage)
-      const { sum, turn } = tokens ? summedTurn(tokens, earlier) : { sum: earlier }
-      sums.set(interaction, sum)
-      if (!tokens) this.withoutTokens += 1
-      if (turn) this.laterTurns += 1
-      if (turn === 'drifted') this.driftedTurns += 1
-      yield reply
+      const hasTokens = this.steps.add(interaction, node)
+      if (rows === 'merged') {
+        if (!hasTokens && !skipWithoutTokens && isTrained) throw withoutTokens(id, node.seq)
+        continue
+      }
+      yield interactionRow(factsOf(interaction), reply, {
+        credit: credit.get(interaction) ?? unknownCredit,
+        discarded,
+      })
     }
+    if (rows === 'merged') yield* mergedRows(this.steps, { factsOf, credit, discarded })
   }
 }
 
-export async function firstWithoutTokens(messages: SessionMessages, options: TreeOptions): Promise<number | undefined> {
+interface ChosenReplies extends Pick<Conversation, 'interactions'> {
+  readonly main: ReadonlySet<Tree>
+  readonly factsOf: FactsOfRow
+}
+
+function rowFacts(shared: ConversationFacts, tree: Tree, main: boolean): RowFacts {
+  return { ...shared, ...tree.facts(main), advantage: main ? shared.advantage : null }
+}
+
+export async function firstWithoutTokens(
+  messages: ConversationMessages,
+  options: TreeOptions,
+): Promise<number | undefined> {
   const lacking = new Set(messages.bareNodes.filter(({ lacksTokens }) => lacksTokens).map(({ seq }) => seq))
   const { interactions } = await exportedReplies(messages, options)
   return interactions.find(({ node }) => lacking.has(node.seq))?.node.seq
 }
 
 async function exportedReplies(
-  { session, bareNodes, nodes }: SessionMessages,
+  { id, end, bareNodes, nodes }: ConversationMessages,
   { mainTree, trees: exported }: TreeOptions,
 ): Promise<Conversation & { readonly main: ReadonlySet<Tree> }> {
   const continued = await continuedPrompts(bareNodes, nodes)
-  const { trees, interactions, lost } = readConversation(session.id, bareNodes, continued)
-  const main = mainTrees(trees, mainTree)
+  const conversation = readConversation(id, bareNodes, continued)
+  const { trees, interactions } = conversation
+  const main = mainTrees(trees, mainTree, end === null ? undefined : conversation.treeOf(end))
   const chosen = exported === 'main' ? interactions.filter(({ tree }) => main.has(tree)) : interactions
-  return { trees, interactions: chosen, lost, main }
+  return { ...conversation, interactions: chosen, main }
 }
-
 /** The number of replies that are remembered. A prompt that continues an older reply begins a conversation. */
 const maxRemembered = 256
 

@@ -1,14 +1,15 @@
 import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
 import { expect, test } from 'vitest'
-import type { MessageNode } from '../../schema/index.ts'
-import type { StoredSession } from '../../store/index.ts'
+import type { MessageNode } from '../schema/index.ts'
+import type { StoredSession } from '../store/index.ts'
 import type { InteractionRow } from './interaction-rows.ts'
-import type { MergedRow, VersionRun } from './merged-rows.ts'
-import { type SessionToExport, type RowOptions, SessionRows } from './session-rows.ts'
-import { completeTokens } from '../requests/reply-recording.ts'
-import { NaiveRows, versionsOf } from '../../../test/support/gateway/naive-rows.ts'
-import { type RandomSession, randomSession } from '../../../test/support/gateway/random-session.ts'
+import type { VersionRun } from './captured-tokens.ts'
+import type { MergedRow } from './merged-rows.ts'
+import { ConversationRows, type ConversationToExport, type RowOptions } from './conversation-rows.ts'
+import { completeTokens } from './captured-tokens.ts'
+import { NaiveRows, versionsOf } from '../../test/support/gateway/naive-rows.ts'
+import { type RandomSession, randomSession } from '../../test/support/gateway/random-session.ts'
 
 const options: RowOptions = {
   rows: 'interactions',
@@ -21,22 +22,37 @@ const options: RowOptions = {
 const seeds = Array.from({ length: 400 }, (_, seed) => seed)
 
 /** As the store would give it out. */
-function recorded(session: RandomSession): SessionToExport {
+function recorded(session: RandomSession): ConversationToExport {
   const bareNodes = session.nodes.map(({ tokens, ...bare }) => {
     const lacksTokens =
       bare.call !== undefined && completeTokens({ ...(tokens && { tokens }) }, bare.call.usage) === undefined
     return { ...bare, lacksTokens }
   })
-  return { ...session, bareNodes, nodes: () => session.nodes }
+  const { id, group, tenant, end } = session.session
+  const facts: ConversationToExport['facts'] = {
+    session: id,
+    parent: null,
+    group,
+    tenant,
+    task: null,
+    sample: null,
+    sealed: end !== undefined,
+    outcome: null,
+    truncated: false,
+    rewards: {},
+    advantage: null,
+  }
+  const { rewards } = session
+  return { id, facts, rewards, isTrained: true, end: null, bareNodes, nodes: () => session.nodes }
 }
 
 async function interactionRows(session: RandomSession, more: Partial<RowOptions> = {}): Promise<InteractionRow[]> {
-  const rows = new SessionRows(recorded(session), { ...options, ...more })
+  const rows = new ConversationRows(recorded(session), { ...options, ...more })
   return (await Array.fromAsync(rows)).filter((row) => row.kind === 'interaction')
 }
 
 async function mergedRows(session: RandomSession, more: Partial<RowOptions> = {}): Promise<MergedRow[]> {
-  const rows = new SessionRows(recorded(session), { ...options, rows: 'merged', ...more })
+  const rows = new ConversationRows(recorded(session), { ...options, rows: 'merged', ...more })
   return (await Array.fromAsync(rows)).filter((row) => row.kind === 'merged')
 }
 
@@ -175,17 +191,20 @@ const opened: StoredSession = {
 }
 
 test('a session without a complete reply is reported, not exported', async () => {
-  const empty = new SessionRows(
+  const empty = new ConversationRows(
     recorded({ session: opened, nodes: [], rewards: [{ node: null, value: 1, at: 1 }] }),
     options,
   )
-  expect(await Array.fromAsync(empty)).toEqual([
-    { kind: 'empty', session: 's', group: 'g', tenant: 't', task: 'sum', sealed: false, reward: 1, lost: 0 },
+  expect(await Array.fromAsync(empty)).toMatchObject([
+    { kind: 'empty', session: 's', group: 'g', tenant: 't', sealed: false, reward: 1, lost: 0 },
   ])
   const lostOnly = randomSession({ seed: 1, samples: 12 }).nodes.filter(({ call }) => !call)
   const lost = lostOnly.filter(({ discarded }) => discarded).length
   const session = { ...opened, end: { at: 2, why: 'expired' } } as const
-  const merged = new SessionRows(recorded({ session, nodes: lostOnly, rewards: [] }), { ...options, rows: 'merged' })
+  const merged = new ConversationRows(recorded({ session, nodes: lostOnly, rewards: [] }), {
+    ...options,
+    rows: 'merged',
+  })
   expect(lost).toBeGreaterThan(0)
   expect(await Array.fromAsync(merged)).toMatchObject([{ kind: 'empty', sealed: true, reward: null, lost }])
 })
@@ -194,13 +213,13 @@ test('a session without a trainable reply is reported, not exported', async () =
   const { nodes } = randomSession({ seed: 2, samples: 12 })
   const bare = nodes.map(({ tokens: _lacking, ...node }) => node)
   const rewards = [{ node: null, value: 0, at: 1 }]
-  const found = new SessionRows(recorded({ session: opened, nodes: bare, rewards }), {
+  const found = new ConversationRows(recorded({ session: opened, nodes: bare, rewards }), {
     ...options,
     rows: 'merged',
     skipWithoutTokens: true,
   })
   expect(await Array.fromAsync(found)).toMatchObject([{ kind: 'empty', session: 's', reward: 0 }])
-  expect(found.withoutTokens).toBeGreaterThan(0)
+  expect(found.steps.withoutTokens).toBeGreaterThan(0)
 })
 
 test('a reply without tokens has null arrays, is counted, and is refused in merged rows', async () => {
@@ -208,13 +227,13 @@ test('a reply without tokens has null arrays, is counted, and is refused in merg
   const complete = session.nodes.filter(({ call }) => call)
   const gaps = complete.filter(({ tokens }) => !tokens)
   expect(gaps.length).toBeGreaterThan(2)
-  const all = new SessionRows(recorded(session), options)
+  const all = new ConversationRows(recorded(session), options)
   await Array.fromAsync(all)
-  expect(all.withoutTokens).toBe(gaps.length)
+  expect(all.steps.withoutTokens).toBe(gaps.length)
   const bare = (await interactionRows(session)).filter(({ ids }) => ids === null)
   expect(bare.map(({ node }) => node)).toEqual(gaps.map(({ seq }) => seq))
   expect(bare[0]).toMatchObject({ promptIds: null, logprobs: null, versions: null, routedExperts: null })
-  await expect(mergedRows(session)).rejects.toThrow(/session session-8 .*node \d+.*skip/)
+  await expect(mergedRows(session)).rejects.toThrow(/session-8 .*node \d+.*skip/)
   const samples = (await mergedRows(session, { skipWithoutTokens: true })).flatMap((row) => row.samples)
   expect(new Set(samples.map(({ node }) => node)).size).toBe(complete.length - gaps.length)
 })
@@ -242,9 +261,9 @@ test('incomplete token ids or log-probabilities count as missing', async () => {
   }
   const none = withTokens({ ids: new Int32Array(), logprobs: new Float32Array() })
   expect((await interactionRows(none))[0]).toMatchObject({ ids: null, logprobs: null, versions: null })
-  const lacking = new SessionRows(recorded(none), options)
+  const lacking = new ConversationRows(recorded(none), options)
   await Array.fromAsync(lacking)
-  expect(lacking.withoutTokens).toBe(1)
+  expect(lacking.steps.withoutTokens).toBe(1)
   const some = withTokens({ logprobs: tokens.logprobs.subarray(1) })
   expect((await interactionRows(some))[0]).toMatchObject({ ids: tokens.ids, logprobs: null })
   await expect(mergedRows(some)).rejects.toThrow(expect.objectContaining({ code: 'usage' }))
@@ -305,7 +324,8 @@ test.each(['interactions', 'merged'] as const)(
         if (node.seq % 40 === 39) most = Math.max(most, residentBytes() - before)
       }
     }
-    const rows = new SessionRows({ session: opened, bareNodes, nodes, rewards: [] }, { ...options, rows: kind })
+    const empty = recorded({ session: opened, nodes: [], rewards: [] })
+    const rows = new ConversationRows({ ...empty, bareNodes, nodes }, { ...options, rows: kind })
     const kinds = new Set<string>()
     for await (const row of rows) kinds.add(row.kind)
     expect([...kinds]).toEqual([kind === 'merged' ? 'merged' : 'interaction'])

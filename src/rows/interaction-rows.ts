@@ -1,24 +1,16 @@
 import type {
   CallRecord,
   ClientApi,
-  DiscardReason,
   FinishReason,
   Message,
   MessageNode,
   RoutedExperts,
   SamplingRecord,
   Usage,
-} from '../../schema/index.ts'
-import { type CapturedTokens, capturedTokens } from '../requests/reply-recording.ts'
-import {
-  type Credit,
-  type FactsOfRow,
-  type Interaction,
-  type LostSample,
-  type RowFacts,
-  unknownCredit,
-} from './conversation.ts'
-import { type VersionRun, versionRuns } from './merged-rows.ts'
+} from '../schema/index.ts'
+import { type CapturedTokens, capturedTokens, type VersionRun, versionRuns } from './captured-tokens.ts'
+import type { RowDiscard } from './merged-rows.ts'
+import { type Credit, type Interaction, type LostSample, type RowFacts, unknownCredit } from './conversation.ts'
 
 /** One reply, complete or lost. */
 export interface InteractionRow extends RowFacts, CapturedTokens {
@@ -34,7 +26,7 @@ export interface InteractionRow extends RowFacts, CapturedTokens {
   /** Names of what was left out of the client's request, because the model's API has no place for it. */
   readonly dropped: readonly string[]
   readonly finishReason: FinishReason | null
-  readonly discarded: DiscardReason | null
+  readonly discarded: RowDiscard | null
   readonly reward: number | null
   readonly return: number | null
   readonly sampling: SamplingRecord | null
@@ -46,22 +38,21 @@ export interface InteractionRow extends RowFacts, CapturedTokens {
   readonly routedExperts: RoutedExperts | null
 }
 
-export async function* interactionRows(
-  factsOf: FactsOfRow,
-  interactions: AsyncIterable<readonly [Interaction, MessageNode]>,
-  credit: ReadonlyMap<Interaction, Credit>,
-): AsyncGenerator<InteractionRow, void, void> {
-  for await (const [interaction, node] of interactions) {
-    const { call } = interaction
-    const parts = commonParts(factsOf(interaction), { ...interaction, node }, call)
-    yield { ...parts, finishReason: call.finishReason, discarded: null, ...(credit.get(interaction) ?? unknownCredit) }
-  }
+/** The row of a complete reply. `discarded`: nothing of its conversation counts, so it has no reward, even if it was given one. */
+export function interactionRow(
+  facts: RowFacts,
+  [interaction, node]: readonly [Interaction, MessageNode],
+  { credit, discarded }: { readonly credit: Credit; readonly discarded: RowDiscard | null },
+): InteractionRow {
+  const { call } = interaction
+  const parts = commonParts(facts, { ...interaction, node }, call)
+  return { ...parts, finishReason: call.finishReason, discarded, ...credit }
 }
 
 /** The row of a lost sample, for inspection. It has no reward, even if its session has one. */
-export function lostRow(factsOf: FactsOfRow, [sample, node]: readonly [LostSample, MessageNode]): InteractionRow {
+export function lostRow(facts: RowFacts, [sample, node]: readonly [LostSample, MessageNode]): InteractionRow {
   const { discarded } = sample
-  const parts = commonParts(factsOf(sample), { ...sample, node }, discarded)
+  const parts = commonParts(facts, { ...sample, node }, discarded)
   return { ...parts, finishReason: null, discarded: discarded.why, ...unknownCredit }
 }
 

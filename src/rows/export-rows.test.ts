@@ -1,14 +1,14 @@
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { expect, test } from 'vitest'
-import { RunReader, runFiles } from '../../store/index.ts'
-import { exportSessions, type ExportSessionsOptions } from './export-sessions.ts'
-import { blobOutOfReach, damagePage } from '../../../test/support/store/damage.ts'
-import { temporaryFolder } from '../../../test/support/store/fixtures.ts'
-import { NaiveRows } from '../../../test/support/gateway/naive-rows.ts'
-import { type RandomSession, randomSession, sessionEntries } from '../../../test/support/gateway/random-session.ts'
-import { type ReadRow, readBinaryRows, readJsonRows } from '../../../test/support/gateway/read-rows.ts'
-import { applyAll } from '../../../test/support/store/apply-entries.ts'
+import { RunReader, runFiles } from '../store/index.ts'
+import { exportRows, type ExportRowsOptions } from './export-rows.ts'
+import { blobOutOfReach, damagePage } from '../../test/support/store/damage.ts'
+import { temporaryFolder } from '../../test/support/store/fixtures.ts'
+import { NaiveRows } from '../../test/support/gateway/naive-rows.ts'
+import { type RandomSession, randomSession, sessionEntries } from '../../test/support/gateway/random-session.ts'
+import { type ReadRow, readBinaryRows, readJsonRows } from '../../test/support/gateway/read-rows.ts'
+import { applyAll } from '../../test/support/store/apply-entries.ts'
 
 /** A run with these sessions in it. */
 function stored(sessions: readonly RandomSession[]) {
@@ -25,8 +25,8 @@ function stored(sessions: readonly RandomSession[]) {
   }
 }
 
-async function exported(reader: RunReader, options: Partial<ExportSessionsOptions>): Promise<Buffer> {
-  const all = exportSessions(reader, { rows: 'interactions', format: 'jsonl', ...options })
+async function exported(reader: RunReader, options: Partial<ExportRowsOptions>): Promise<Buffer> {
+  const all = exportRows(reader, { rows: 'interactions', format: 'jsonl', ...options })
   return Buffer.concat(await Array.fromAsync(all))
 }
 
@@ -50,10 +50,20 @@ function expertNumbers(value: unknown): number[] {
   return Array.from(Buffer.from(data, 'base64'))
 }
 
-function turnsOf(sessions: readonly RandomSession[]): { readonly laterTurns: number; readonly driftedTurns: number } {
+function trainedIn(row: ReadRow): number {
+  const mask = row['mask'] as readonly number[] | undefined
+  return mask?.filter((trained) => trained === 1).length ?? 0
+}
+
+function turnsOf(sessions: readonly RandomSession[]): ReturnType<NaiveRows['turns']> {
   const counts = sessions.map((session) => new NaiveRows(session, 1).turns())
-  const total = (name: 'laterTurns' | 'driftedTurns'): number => counts.reduce((sum, each) => sum + each[name], 0)
-  return { laterTurns: total('laterTurns'), driftedTurns: total('driftedTurns') }
+  const total = (name: keyof ReturnType<NaiveRows['turns']>): number =>
+    counts.reduce((sum, each) => sum + each[name], 0)
+  return {
+    laterTurns: total('laterTurns'),
+    driftedTurns: total('driftedTurns'),
+    driftedTokens: total('driftedTokens'),
+  }
 }
 
 test.each(['interactions', 'merged'] as const)('%s are equal in both formats, row by row', async (rows) => {
@@ -72,6 +82,8 @@ test.each(['interactions', 'merged'] as const)('%s are equal in both formats, ro
     rows: fromJson.length - 1 - empty.length,
     sideRows: fromJson.filter((row) => row['main'] === false).length,
     ...turnsOf(many),
+    splitRows: fromJson.filter((row) => row['splitAt']).length,
+    trainedTokens: fromJson.reduce((sum, row) => sum + trainedIn(row), 0),
     emptySessions: empty.length,
     damagedSessions: 0,
     withoutTokens: 0,
@@ -102,7 +114,7 @@ test('concatenated binary files can be read', async () => {
 
 test('an export may be of one session, one group or one tenant', async () => {
   using run = stored(many)
-  const chosen = async (options: Partial<ExportSessionsOptions>) =>
+  const chosen = async (options: Partial<ExportRowsOptions>) =>
     sessionsOf(readJsonRows(await exported(run.reader, options)))
   const idsOf = (fits: (session: RandomSession['session']) => boolean) =>
     many.filter(({ session }) => fits(session)).map(({ session }) => session.id)
@@ -136,8 +148,11 @@ test('the export of a run without sessions has only an end row', async () => {
       emptySessions: 0,
       damagedSessions: 0,
       withoutTokens: 0,
+      trainedTokens: 0,
+      splitRows: 0,
       laterTurns: 0,
       driftedTurns: 0,
+      driftedTokens: 0,
     },
   ])
 })
@@ -145,7 +160,7 @@ test('the export of a run without sessions has only an end row', async () => {
 test('training rows of a session with a gap are refused at the start, unless it is skipped', async () => {
   const gap = Array.from({ length: 20 }, (_, index) => randomSession({ seed: 100 + index, gaps: true }))
   using run = stored([...many, ...gap])
-  const chunks = exportSessions(run.reader, { rows: 'merged', format: 'jsonl' })
+  const chunks = exportRows(run.reader, { rows: 'merged', format: 'jsonl' })
   await expect(chunks.next()).rejects.toMatchObject({ code: 'usage', data: { status: 409 } })
   const without = gap.flatMap(({ nodes }) => nodes.filter(({ call, tokens }) => call && !tokens))
   const rows = readJsonRows(await exported(run.reader, { rows: 'merged', skipWithoutTokens: true }))
@@ -266,7 +281,7 @@ test('chunks have a limited size, the event loop is not blocked, and a reader ma
   }
   let timer = setImmediate(count)
   const sizes: number[] = []
-  for await (const chunk of exportSessions(run.reader, { rows: 'interactions', format: 'jsonl' })) {
+  for await (const chunk of exportRows(run.reader, { rows: 'interactions', format: 'jsonl' })) {
     sizes.push(chunk.byteLength)
   }
   clearImmediate(timer)
@@ -275,7 +290,7 @@ test('chunks have a limited size, the event loop is not blocked, and a reader ma
   expect(Math.max(...sizes)).toBeLessThan(128 * 1024)
   expect(turns).toBeGreaterThan(0)
 
-  for await (const chunk of exportSessions(run.reader, { rows: 'merged', format: 'binary' })) {
+  for await (const chunk of exportRows(run.reader, { rows: 'merged', format: 'binary' })) {
     expect(Buffer.from(chunk).toString('latin1', 0, 8)).toBe('MILLROWS')
     break
   }

@@ -1,6 +1,7 @@
 import { hash } from 'node:crypto'
-import { type CallRecord, type DiscardRecord, type Message, type MessageNode, textOf } from '../../schema/index.ts'
-import type { StoredReward, StoredSession } from '../../store/index.ts'
+import { type CallRecord, type DiscardRecord, type Message, type MessageNode, textOf } from '../schema/index.ts'
+import type { StoredReward } from '../store/index.ts'
+import type { ConversationFacts } from './stored-conversation.ts'
 
 export interface Interaction {
   /** The node without its tokens: those of a long session are too many to hold. */
@@ -30,6 +31,8 @@ export interface Conversation {
   readonly trees: readonly Tree[]
   readonly interactions: readonly Interaction[]
   readonly lost: readonly LostSample[]
+  /** The tree of a message. */
+  readonly treeOf: (node: number) => Tree | undefined
 }
 
 interface NodePosition {
@@ -38,7 +41,7 @@ interface NodePosition {
   readonly tree: Tree
 }
 
-/** Reads the nodes of a session in order. `continued`: the parents of replies that have none among the messages. */
+/** Reads the nodes of a conversation in order. `continued`: the parents of replies that have none among the messages. */
 export function readConversation(
   session: string,
   nodes: Iterable<MessageNode>,
@@ -72,7 +75,12 @@ export function readConversation(
       positions.set(node.seq, { node, interaction: parent, tree })
     }
   }
-  return { interactions, lost, trees: trees.filter(({ isUsed }) => isUsed) }
+  return {
+    interactions,
+    lost,
+    trees: trees.filter(({ isUsed }) => isUsed),
+    treeOf: (node) => positions.get(node)?.tree,
+  }
 }
 
 const nowhere = -1
@@ -128,35 +136,9 @@ export interface TreeFacts {
   }
 }
 
-/** Facts about the session that every row repeats, so that each row can be read alone. */
-export interface SessionFacts {
-  readonly session: string
-  readonly group: string
-  readonly tenant: string
-  readonly task: string | null
-  readonly sealed: boolean
-}
-
-export interface RowFacts extends SessionFacts, TreeFacts {}
+export interface RowFacts extends ConversationFacts, TreeFacts {}
 
 export type FactsOfRow = (sample: { readonly tree: Tree }) => RowFacts
-
-export function sessionFacts(session: StoredSession): SessionFacts {
-  const task = session.data['taskId']
-  return { ...plainFacts(session), ...(typeof task === 'string' && { task }) }
-}
-
-export function factsOfDamaged(session: StoredSession): SessionFacts {
-  try {
-    return sessionFacts(session)
-  } catch {
-    return plainFacts(session)
-  }
-}
-
-function plainFacts({ id, group, tenant, end }: StoredSession): SessionFacts {
-  return { session: id, group, tenant, task: null, sealed: end !== undefined }
-}
 
 /** The messages of a session that go back to one first message, with a count of the replies among them. */
 export class Tree {
@@ -217,13 +199,14 @@ export class Tree {
   }
 }
 
-export function mainTrees(trees: readonly Tree[], rule: MainTree): ReadonlySet<Tree> {
+/** `end`: the tree in which the conversation ended, where that is known. It is the longest one otherwise. */
+export function mainTrees(trees: readonly Tree[], rule: MainTree, end?: Tree): ReadonlySet<Tree> {
   if (rule === 'all') return new Set(trees)
   const answered = trees.filter(({ hasCompleteReply }) => hasCompleteReply)
   const [first, ...others] = answered.length > 0 ? answered : trees
   if (!first) return new Set()
-  const main =
-    rule === 'first' ? first : others.reduce((longest, tree) => (tree.isLongerThan(longest) ? tree : longest), first)
+  const longest = others.reduce((found, tree) => (tree.isLongerThan(found) ? tree : found), first)
+  const main = rule === 'first' ? first : (end ?? longest)
   return new Set(trees.filter((tree) => tree === main || tree.beginsLike(main)))
 }
 

@@ -1,0 +1,5 @@
+export { type AdvantageRule, advantageRules } from './advantage.ts'
+export { type CompleteTokens, completeTokens } from './captured-tokens.ts'
+export { exportQuerySchema, exportRows, type ExportRowsOptions, rowChunks, rowsOf, RowsOfRun } from './export-rows.ts'
+export type { EndRow, Row } from './row.ts'
+export { groupConversations } from './stored-conversation.ts'
