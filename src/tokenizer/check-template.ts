@@ -189,9 +189,13 @@ function checkCalls(
   const tools = [probeTool]
   let turn: string
   try {
-    const start = template.render({ messages: [question], tools, variables, addGenerationPrompt: false })
     const messages: readonly Message[] = [question, { role: 'assistant', content: '', tool_calls: [firstCall] }]
     const whole = template.render({ messages, tools, variables, addGenerationPrompt: false })
+    // The reply begins behind the generation prompt, unless that says more than the template writes of earlier replies.
+    const prompt = template.render({ messages: [question], tools, variables, addGenerationPrompt: true })
+    const start = whole.startsWith(prompt)
+      ? prompt
+      : template.render({ messages: [question], tools, variables, addGenerationPrompt: false })
     turn = whole.slice(start.length, whole.endsWith(bridge.close) ? -bridge.close.length : undefined)
   } catch {
     return { toolFormat: undefined, respellsArguments: false }

@@ -1,4 +1,5 @@
 import { Tokenizer as HuggingFaceTokenizer } from '@huggingface/tokenizers'
+import { MillraceError } from '../errors/index.ts'
 import { isJsonList, isJsonObject, type JsonObject } from '../schema/index.ts'
 
 /** The longest text whose ids are remembered, and how many characters are remembered in all. */
@@ -15,7 +16,7 @@ export class Tokenizer {
   #keptCharacters = 0
 
   constructor(tokenizer: JsonObject, config: JsonObject) {
-    this.#tokenizer = new HuggingFaceTokenizer(tokenizer, { ...config, clean_up_tokenization_spaces: false })
+    this.#tokenizer = parsedTokenizer(tokenizer, { ...config, clean_up_tokenization_spaces: false })
     this.#special = new Set(this.#tokenizer.get_added_tokens_decoder().keys())
     const texts = separators(tokenizer).toSorted((one, other) => other.length - one.length)
     this.#specialPattern =
@@ -83,6 +84,16 @@ export class Tokenizer {
 
   idOf(token: string): number | undefined {
     return this.#tokenizer.token_to_id(token)
+  }
+}
+
+function parsedTokenizer(tokenizer: JsonObject, config: JsonObject): HuggingFaceTokenizer {
+  try {
+    return new HuggingFaceTokenizer(tokenizer, config)
+  } catch (error) {
+    throw new MillraceError('config_invalid', `tokenizer.json of the model cannot be used: ${String(error)}`, {
+      cause: error,
+    })
   }
 }
 
