@@ -1,9 +1,9 @@
 import { z } from 'zod'
 import { MillraceError } from '../errors/index.ts'
 import { TimeSlice } from '../kit/index.ts'
-import { closedObject } from '../schema/index.ts'
+import { closedObject, type Outcome } from '../schema/index.ts'
 import { isDamage, missingMessage, type RunReader, unlessDamaged } from '../store/index.ts'
-import { advantageRules } from './advantage.ts'
+import { type AdvantageRule, advantageRules } from './advantage.ts'
 import {
   type ConversationMessages,
   ConversationRows,
@@ -12,8 +12,22 @@ import {
   type TreeOptions,
 } from './conversation-rows.ts'
 import { withoutTokens } from './merged-rows.ts'
-import { binaryFrame, binaryHead, type EndRow, jsonPieces, type Row, type RowCounts } from './row.ts'
-import { type ConversationQuery, type StoredConversation, storedConversations } from './stored-conversation.ts'
+import {
+  binaryFrame,
+  binaryHead,
+  type EndRow,
+  type GroupRow,
+  jsonPieces,
+  noRows,
+  type Row,
+  type RowCounts,
+} from './row.ts'
+import {
+  type ConversationQuery,
+  groupConversations,
+  type StoredConversation,
+  storedConversations,
+} from './stored-conversation.ts'
 
 export const exportQuerySchema = closedObject({
   session: z.string().exactOptional().describe('This session or rollout only.'),
@@ -74,7 +88,7 @@ export async function* exportRows(
 
 /** Rows in the form of a file. */
 export async function* rowChunks<Last>(
-  rows: AsyncGenerator<Row, Last, void>,
+  rows: AsyncGenerator<Row | GroupRow, Last, void>,
   format: ExportRowsOptions['format'],
 ): AsyncGenerator<Uint8Array<ArrayBuffer>, Last, void> {
   const slice = new TimeSlice()
@@ -113,23 +127,39 @@ export async function* rowsOf(
   return end
 }
 
-export type RowsOptions = Omit<ExportRowsOptions, 'format' | 'group' | 'tenant' | 'advantage'>
+export interface GroupOptions {
+  readonly task: number
+  readonly rows: 'interactions' | 'merged'
+  readonly advantage: AdvantageRule
+}
+
+/** The rows of the rollouts of one task, its `group` last. Replies without tokens are left out and counted. */
+export async function* groupRows(
+  reader: RunReader,
+  { task, rows, advantage }: GroupOptions,
+): AsyncGenerator<Row | GroupRow, RowCounts, void> {
+  const made = new RowsOfRun({ rows, skipWithoutTokens: true }, new TimeSlice())
+  const outcomeCounts: Partial<Record<Outcome, number>> = {}
+  let [rollouts, scored] = [0, 0]
+  for (const conversation of groupConversations(reader, task, advantage)) {
+    const { parent, outcome } = conversation.plainFacts
+    if (parent === null && outcome !== null && outcome !== 'expired') {
+      rollouts += 1
+      if (conversation.isTrained) scored += 1
+      outcomeCounts[outcome] = (outcomeCounts[outcome] ?? 0) + 1
+    }
+    yield* made.of(conversation)
+  }
+  const facts = { group: String(task), task: reader.task(task)?.id ?? null, taskIndex: task }
+  yield { kind: 'group', ...facts, rollouts, scored, outcomes: outcomeCounts, rows: made.counts.rows }
+  return made.counts
+}
+
+type RowsOptions = Omit<ExportRowsOptions, 'format' | 'group' | 'tenant' | 'advantage'>
 
 /** Makes the rows of conversations, and counts them. */
-export class RowsOfRun {
-  readonly counts: { -readonly [name in keyof RowCounts]: number } = {
-    sessions: 0,
-    rows: 0,
-    sideRows: 0,
-    emptySessions: 0,
-    damagedSessions: 0,
-    withoutTokens: 0,
-    trainedTokens: 0,
-    splitRows: 0,
-    laterTurns: 0,
-    driftedTurns: 0,
-    driftedTokens: 0,
-  }
+class RowsOfRun {
+  readonly counts: { -readonly [name in keyof RowCounts]: number } = { ...noRows }
   readonly #options: RowsOptions
   readonly #rowOptions: RowOptions
   readonly #slice: TimeSlice
@@ -147,7 +177,7 @@ export class RowsOfRun {
   }
 
   async *of(conversation: StoredConversation): AsyncGenerator<Row, void, void> {
-    const { id, plainFacts } = conversation
+    const { id } = conversation
     this.counts.sessions += 1
     try {
       // Rewards are read first, so that the nodes they are for are read after them.
@@ -245,6 +275,14 @@ async function untrainableReply(
   }
 }
 
+/** In memory of its own, which can be given to another thread. */
 function joined(pieces: readonly (string | Uint8Array)[]): Uint8Array<ArrayBuffer> {
-  return Buffer.concat(pieces.map((piece) => (typeof piece === 'string' ? Buffer.from(piece) : piece)))
+  const parts = pieces.map((piece) => (typeof piece === 'string' ? Buffer.from(piece) : piece))
+  const bytes = new Uint8Array(parts.reduce((sum, { byteLength }) => sum + byteLength, 0))
+  let offset = 0
+  for (const part of parts) {
+    bytes.set(part, offset)
+    offset += part.byteLength
+  }
+  return bytes
 }

@@ -1,5 +1,12 @@
 export { type AdvantageRule, advantageRules } from './advantage.ts'
 export { type CompleteTokens, completeTokens } from './captured-tokens.ts'
-export { exportQuerySchema, exportRows, type ExportRowsOptions, rowChunks, rowsOf, RowsOfRun } from './export-rows.ts'
-export type { EndRow, Row } from './row.ts'
-export { groupConversations } from './stored-conversation.ts'
+export {
+  exportQuerySchema,
+  exportRows,
+  type ExportRowsOptions,
+  type GroupOptions,
+  groupRows,
+  rowChunks,
+  rowsOf,
+} from './export-rows.ts'
+export { binaryFrame, type EndRow, type ErrorRow, noRows, type Row, type RowCounts } from './row.ts'

@@ -1,6 +1,6 @@
 import type { ErrorCode } from '../errors/index.ts'
 import { bytesOf, dtypeOf, memoryPieces, type NumberArray, numberPieces } from '../kit/index.ts'
-import type { RoutedExperts } from '../schema/index.ts'
+import type { Outcome, RoutedExperts } from '../schema/index.ts'
 import type { InteractionRow } from './interaction-rows.ts'
 import type { MergedRow } from './merged-rows.ts'
 import type { ConversationFacts } from './stored-conversation.ts'
@@ -49,13 +49,48 @@ export interface RowCounts {
   readonly driftedTokens: number
 }
 
+export const noRows: RowCounts = {
+  sessions: 0,
+  rows: 0,
+  sideRows: 0,
+  emptySessions: 0,
+  damagedSessions: 0,
+  withoutTokens: 0,
+  trainedTokens: 0,
+  splitRows: 0,
+  laterTurns: 0,
+  driftedTurns: 0,
+  driftedTokens: 0,
+}
+
+/** In the stream of a server: the rows since the last one are all rows of this group. */
+export interface GroupRow {
+  readonly kind: 'group'
+  readonly group: string
+  readonly task: string | null
+  readonly taskIndex: number
+  readonly rollouts: number
+  /** The rollouts with a scored outcome. */
+  readonly scored: number
+  readonly outcomes: Readonly<Partial<Record<Outcome, number>>>
+  readonly rows: number
+}
+
+/** In the stream of a server: it ends here, and is not complete. */
+export interface ErrorRow {
+  readonly kind: 'error'
+  readonly error: { readonly code: string; readonly message: string }
+}
+
+type AnyRow = Row | GroupRow | ErrorRow
+
 interface RowArray {
   readonly name: string
   readonly values: NumberArray
   readonly shape: readonly number[]
 }
 
-function partsOf(row: Row): { fields: Record<string, unknown>; arrays: RowArray[] } {
+function partsOf(row: AnyRow): { fields: Record<string, unknown>; arrays: RowArray[] } {
   const fields: Record<string, unknown> = {}
   const arrays: RowArray[] = []
   for (const [name, value] of Object.entries(row) as [string, unknown][]) {
@@ -75,7 +110,7 @@ function isRouted(value: unknown): value is RoutedExperts {
 }
 
 /** One row as a line of JSON, newline included, in pieces. A log-probability that is not finite is null. */
-export function* jsonPieces(row: Row): Generator<string, void, void> {
+export function* jsonPieces(row: AnyRow): Generator<string, void, void> {
   const { fields, arrays } = partsOf(row)
   yield JSON.stringify(fields).slice(0, -1)
   for (const { name, values, shape } of arrays) {
@@ -98,7 +133,7 @@ const lengthsBytes = 8
  *
  *     u32 header bytes | u32 array bytes | header, padded | array, padded | array, padded | …
  */
-export function binaryFrame(row: Row): Uint8Array {
+export function binaryFrame(row: AnyRow): Uint8Array {
   const { fields, arrays } = partsOf(row)
   let arrayBytes = 0
   const list = arrays.map(({ name, values, shape }) => {

@@ -1,4 +1,4 @@
-import { type MessageNode, type Outcome, outcomes, type RewardComponent } from '../schema/index.ts'
+import { type MessageNode, type Outcome, outcomes, type RewardComponent, taskOf } from '../schema/index.ts'
 import {
   type EndedAttempt,
   type NodeWithoutTokens,
@@ -135,7 +135,7 @@ function* rolloutConversations(
   reader: RunReader,
   { session, group, advantage }: ConversationQuery,
 ): Generator<StoredConversation, void, void> {
-  const named = session?.split(/[-.]/, 1)[0] ?? group
+  const named = session === undefined ? group : String(taskOf(session))
   const tasks = named === undefined ? reader.tasks() : [reader.task(Number(named))].filter((task) => task !== undefined)
   for (const task of tasks) {
     if (group !== undefined && group !== groupOf(task.index)) continue

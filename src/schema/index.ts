@@ -66,6 +66,7 @@ export {
   outcomes,
   type RewardComponent,
   rolloutId,
+  taskOf,
   type RolloutRecord,
   type RolloutTiming,
   type ToolFault,

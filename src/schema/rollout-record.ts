@@ -104,3 +104,8 @@ export const outcomeNames = Object.keys(outcomes) as readonly Outcome[]
 export function rolloutId(task: number, sample: number): string {
   return `${task}-${sample}`
 }
+
+/** The index of the task that a rollout or its child is an attempt at. */
+export function taskOf(rollout: string): number {
+  return Number.parseInt(rollout, 10)
+}

@@ -1,6 +1,7 @@
 import { availableParallelism } from 'node:os'
 import { MillraceError } from '../../errors/index.ts'
 import { RecentWaits, Resource, ThreadPool, workerUrl } from '../../kit/index.ts'
+import type { GroupOptions, RowCounts } from '../../rows/index.ts'
 import type { DecodedBody, RecordForm } from './rollout-json.ts'
 import type { RolloutHead } from '../rollouts/reply-schemas.ts'
 
@@ -18,6 +19,7 @@ export interface CodecStatus {
 
 export type CodecJob =
   | { readonly kind: 'encode'; readonly rollout: string; readonly form: RecordForm }
+  | ({ readonly kind: 'rows' } & GroupOptions)
   | { readonly kind: 'heads'; readonly rollouts: readonly string[] }
   | { readonly kind: 'decode'; readonly body: readonly Uint8Array[] }
 
@@ -28,7 +30,7 @@ export interface DecodedHead {
   readonly hasTasks: boolean
 }
 
-export type CodecAnswer = undefined | readonly RolloutHead[] | DecodedHead
+export type CodecAnswer = undefined | readonly RolloutHead[] | DecodedHead | RowCounts
 
 /** A thread works on its jobs in turns, a chunk each. Each job holds its rollout in memory as long as its client reads. */
 const jobsPerThread = 64
@@ -85,12 +87,24 @@ export class CodecPool extends Resource {
 
   /** An ended rollout as JSON, in chunks. Asking for the next chunk says that the last one was taken. */
   async *encode(rollout: string, form: RecordForm): AsyncGenerator<Uint8Array<ArrayBuffer>, void, void> {
+    yield* this.#chunks({ kind: 'encode', rollout, form })
+  }
+
+  /** The rows of an ended group in the binary form, in chunks, and their counts. */
+  async *rows(group: GroupOptions): AsyncGenerator<Uint8Array<ArrayBuffer>, RowCounts, void> {
+    return (yield* this.#chunks({ kind: 'rows', ...group })) as RowCounts
+  }
+
+  async *#chunks(job: CodecJob): AsyncGenerator<Uint8Array<ArrayBuffer>, CodecAnswer, void> {
     const startedAt = performance.now()
+    const outputs = this.#threads.stream(job)
     try {
-      for await (const output of this.#threads.stream({ kind: 'encode', rollout, form })) {
-        yield output as Uint8Array<ArrayBuffer>
-      }
+      let next = await outputs.next()
+      for (; !next.done; next = await outputs.next()) yield next.value as Uint8Array<ArrayBuffer>
+      return next.value
     } finally {
+      // Ends the job if its client has left; does nothing after its end.
+      await outputs.return(undefined)
       this.#replies.add(performance.now() - startedAt)
     }
   }

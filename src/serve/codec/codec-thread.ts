@@ -5,7 +5,8 @@ import { serveJobs, type JobOutputs } from '../../kit/index.ts'
 import { RunReader } from '../../store/index.ts'
 import type { CodecAnswer, CodecJob, CodecOutput, DecodedHead } from './codec-pool.ts'
 import type { RolloutHead } from '../rollouts/reply-schemas.ts'
-import { decodeBody, listsOf, rolloutChunks } from './rollout-json.ts'
+import { groupRows, rowChunks } from '../../rows/index.ts'
+import { decodeBody, listsOf, rolloutChunks, sized } from './rollout-json.ts'
 
 const reader = RunReader.open(workerData as string)
 
@@ -18,12 +19,15 @@ await serveJobs<CodecJob, CodecAnswer, CodecOutput>({
 async function run(job: CodecJob, outputs: JobOutputs<CodecOutput>): Promise<CodecAnswer> {
   if (job.kind === 'decode') return await decode(job.body, outputs)
   if (job.kind === 'heads') return await heads(job.rollouts)
-  for (const bytes of rolloutChunks(reader, job.rollout, job.form)) {
-    await outputs.send(bytes, [bytes.buffer])
+  const chunks =
+    job.kind === 'rows' ? rowChunks(groupRows(reader, job), 'binary') : rolloutChunks(reader, job.rollout, job.form)
+  let next = await chunks.next()
+  for (; !next.done; next = await chunks.next()) {
+    for (const bytes of sized(next.value)) await outputs.send(bytes, [bytes.buffer])
     // Others have their turn between two chunks, and credit can arrive.
     await nextTurn()
   }
-  return undefined
+  return next.value ?? undefined
 }
 
 async function decode(body: readonly Uint8Array[], outputs: JobOutputs<CodecOutput>): Promise<DecodedHead> {

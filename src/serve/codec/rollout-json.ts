@@ -59,6 +59,10 @@ function takeApart(parsed: unknown): DecodedBody {
 export const recordForms = ['record', 'tokens', 'tokens-base64'] as const
 export type RecordForm = (typeof recordForms)[number]
 
+/** How the rollouts of a request are written: each as a record, or by groups, as rows for a trainer. */
+export const replyForms = [...recordForms, 'rows', 'interactions'] as const
+export type ReplyForm = (typeof replyForms)[number]
+
 const targetBytes = 256 * 1024
 
 /** One rollout as JSON from the run's database, in chunks that own their buffers, so that they can change threads. */
@@ -74,11 +78,11 @@ export function* rolloutChunks(
     waiting.push(piece)
     characters += piece.length
     if (characters < targetBytes) continue
-    yield* sized(encoder.encode(waiting.join('')))
+    yield encoder.encode(waiting.join(''))
     waiting = []
     characters = 0
   }
-  if (characters > 0) yield* sized(encoder.encode(waiting.join('')))
+  if (characters > 0) yield encoder.encode(waiting.join(''))
 }
 
 function* rolloutPieces(reader: RunReader, id: string, form: RecordForm): Generator<string, void, void> {
@@ -94,8 +98,8 @@ function* rolloutPieces(reader: RunReader, id: string, form: RecordForm): Genera
   yield '}'
 }
 
-/** One long message makes one long piece: writing it to a socket at once would hold up the loop that does. */
-function* sized(bytes: Uint8Array<ArrayBuffer>): Generator<Uint8Array<ArrayBuffer>, void, void> {
+/** One long message or row makes one long piece: writing it to a socket at once would hold up the loop that does. */
+export function* sized(bytes: Uint8Array<ArrayBuffer>): Generator<Uint8Array<ArrayBuffer>, void, void> {
   if (bytes.length <= 2 * targetBytes) {
     yield bytes
     return

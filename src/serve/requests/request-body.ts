@@ -3,9 +3,10 @@ import { z } from 'zod'
 import { type Environment, taskName } from '../../env/index.ts'
 import { MillraceError } from '../../errors/index.ts'
 import { thrownBy, TimeSlice } from '../../kit/index.ts'
+import { type AdvantageRule, advantageRules } from '../../rows/index.ts'
 import { closedObject, describeIssues, safeParse, type Sampling, samplingSchema, validate } from '../../schema/index.ts'
 import type { CodecPool } from '../codec/codec-pool.ts'
-import { type DecodedBody, maxJsonDepth, type RecordForm, recordForms } from '../codec/rollout-json.ts'
+import { type DecodedBody, maxJsonDepth, recordForms, type ReplyForm, replyForms } from '../codec/rollout-json.ts'
 import { type BufferedBody, parseJson } from '../http/body.ts'
 import { namedSchemas } from '../http/openapi.ts'
 import { rolloutStates } from './known-request.ts'
@@ -19,6 +20,16 @@ export const recordFormSchema = z
   .enum(recordForms)
   .describe('`tokens` adds the nodes with their tokens, `tokens-base64` writes token arrays as base64.')
 
+export const replyFormSchema = z
+  .enum(replyForms)
+  .describe(
+    '`tokens` and `tokens-base64` add the nodes with their tokens to each record. `rows` streams rows for training as groups end, `interactions` a row for each reply: both in the binary form of docs/export.md.',
+  )
+
+export const advantageSchema = z
+  .enum(advantageRules)
+  .describe('With rows: how the advantage is computed from the rewards of a group. Default: none.')
+
 export const rolloutBodySchema = closedObject({
   requestId: z
     .string()
@@ -28,13 +39,20 @@ export const rolloutBodySchema = closedObject({
   tasks: z.array(z.unknown()).exactOptional().describe('Several tasks.'),
   attempts: z.number().exactOptional().describe('Rollouts per task. Default: the number set for the server.'),
   sampling: samplingSchema.exactOptional().describe('Overrides fields of the server’s sampling.'),
-  include: recordFormSchema.exactOptional(),
+  include: replyFormSchema.exactOptional(),
+  advantage: advantageSchema.exactOptional(),
   detached: z.boolean().exactOptional().describe('Answers 202 at once; the rollouts run without the connection.'),
 }).register(namedSchemas, { id: 'RolloutRequest' })
 
 export interface ParsedRolloutRequest {
   readonly request: RolloutRequest
-  readonly form: RecordForm
+  readonly reply: ReplyOptions
+}
+
+/** How the results are to be written. */
+export interface ReplyOptions {
+  readonly include?: ReplyForm
+  readonly advantage?: AdvantageRule
 }
 
 /** A large one is taken apart on another thread, now that all of it is here: a slow client must not keep a thread waiting. */
@@ -48,7 +66,7 @@ export async function parseRolloutRequest(body: BufferedBody, codec: CodecPool):
   const { head, tasks: texts } = await decoded(body, codec)
   const checked = safeParse(rolloutBodySchema, head)
   if (!checked.success) throw misfit(describeIssues(checked.error.issues))
-  const { requestId, task, tasks, attempts, sampling, include, detached } = checked.data
+  const { requestId, task, tasks, attempts, sampling, include, advantage, detached } = checked.data
   const given = texts?.map((text) => new JsonText(text)) ?? tasks ?? (task === undefined ? undefined : [task])
   if (!given || (task !== undefined && tasks)) throw misfit('give either "task" or "tasks"')
   return {
@@ -59,7 +77,7 @@ export async function parseRolloutRequest(body: BufferedBody, codec: CodecPool):
       ...(sampling && { sampling }),
       ...(detached !== undefined && { isDetached: detached }),
     },
-    form: include ?? 'record',
+    reply: { ...(include && { include }), ...(advantage && { advantage }) },
   }
 }
 

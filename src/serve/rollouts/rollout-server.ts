@@ -3,8 +3,9 @@ import type { FastifyInstance } from 'fastify'
 import { z } from 'zod'
 import { MillraceError } from '../../errors/index.ts'
 import { packageVersion, Secret } from '../../kit/index.ts'
+import type { GroupOptions } from '../../rows/index.ts'
 import { closedObject, outcomeNames } from '../../schema/index.ts'
-import { maxJsonDepth } from '../codec/rollout-json.ts'
+import { maxJsonDepth, type RecordForm } from '../codec/rollout-json.ts'
 import { BodyIntake, jsonBody } from '../http/body.ts'
 import { refuse, replyWithError } from '../http/errors.ts'
 import { namedSchemas } from '../http/openapi.ts'
@@ -13,16 +14,17 @@ import { HttpServer, keysIn, requireAccessKey } from '../http/server.ts'
 import { healthRoutes, openPaths, readyRoute, statusRoutes } from '../http/status-routes.ts'
 import { rolloutCount } from '../requests/known-request.ts'
 import {
+  advantageSchema,
   parseRolloutRequest,
-  type ParsedRolloutRequest,
   recordFormSchema,
+  replyFormSchema,
+  type ReplyOptions,
   rolloutBodySchema,
   rolloutStateSchema,
 } from '../requests/request-body.ts'
-import type { Submission } from '../requests/request-intake.ts'
 import { key, lines, recordSchema, replies, serveInfo } from './reply-schemas.ts'
 import type { RolloutService } from './rollout-service.ts'
-import { requestHeaders, sendResult, sendResults, sendRollout } from './send-rollouts.ts'
+import { requestHeaders, rowsType, sendResult, sendResults, sendRollout, sendRows } from './send-rollouts.ts'
 
 export interface RolloutServerOptions {
   readonly service: RolloutService
@@ -101,24 +103,24 @@ function rolloutRoutes(app: FastifyInstance, service: RolloutService, intake: Bo
   const { codec } = service
 
   /** Its body is held until then: its tasks are counted with those that wait from then on. */
-  const accept = async (
-    request: IncomingMessage,
-  ): Promise<ParsedRolloutRequest & { readonly submission: Submission }> => {
+  const accept = async (request: IncomingMessage) => {
     using body = await intake.read(request)
-    const posted = await parseRolloutRequest(body, codec)
-    return { ...posted, submission: await service.submit(posted.request) }
+    const { request: asked, reply } = await parseRolloutRequest(body, codec)
+    // Before anything is accepted: the reply may be refused.
+    const written = writtenAs(reply, service)
+    return { ...written, isDetached: asked.isDetached === true, submission: await service.submit(asked) }
   }
 
   const run = {
     summary:
-      'Runs rollouts of one task or many. One rollout is answered as JSON, several as a line of JSON each, as they end.',
+      'Runs rollouts of one task or many. One rollout is answered as JSON, several as a line of JSON each, as they end; or rows for training, by groups.',
     key,
     body: rolloutBodySchema,
-    replies: { 200: { json: recordSchema, types: [lines] }, 202: replies.accepted },
+    replies: { 200: { json: recordSchema, types: [lines, rowsType] }, 202: replies.accepted },
   }
   app.post('/v1/rollouts', { config: { api: run } }, async (request, reply) => {
-    const { request: asked, form, submission } = await accept(request.raw)
-    if (asked.isDetached) {
+    const { form, rows, isDetached, submission } = await accept(request.raw)
+    if (isDetached) {
       const { id, firstTask, tasks, attempts } = submission.request
       await submission.results.return()
       return await reply
@@ -126,6 +128,7 @@ function rolloutRoutes(app: FastifyInstance, service: RolloutService, intake: Bo
         .headers(requestHeaders(submission.request))
         .send({ request: id, firstTask, tasks, attempts })
     }
+    if (rows) return await sendRows(reply, submission, { rows, codec })
     const isOne = rolloutCount(submission.request) === 1 && !wantsLines(request)
     return await (isOne ? sendResult : sendResults)(reply, submission, { form, codec })
   })
@@ -170,7 +173,28 @@ function rolloutRoutes(app: FastifyInstance, service: RolloutService, intake: Bo
   })
 }
 
-const requestQuerySchema = closedObject({ include: recordFormSchema.default('record') })
+/** How results are written: as records in this form, or as rows of groups. */
+interface Written {
+  readonly form: RecordForm
+  readonly rows?: Omit<GroupOptions, 'task'>
+}
+
+function writtenAs({ include = 'record', advantage }: ReplyOptions, { capturesTokens }: RolloutService): Written {
+  if (include !== 'rows' && include !== 'interactions') {
+    if (advantage === undefined) return { form: include }
+    throw new MillraceError('usage', 'advantage is a field of rows; send "include": "rows" with it')
+  }
+  if (!capturesTokens) {
+    throw new MillraceError('usage', `include=${include} needs token ids; start the server with --tokens (tokens)`)
+  }
+  const rows = include === 'rows' ? 'merged' : include
+  return { form: 'record', rows: { rows, advantage: advantage ?? 'none' } }
+}
+
+const requestQuerySchema = closedObject({
+  include: replyFormSchema.exactOptional(),
+  advantage: advantageSchema.exactOptional(),
+})
 const requestListQuerySchema = closedObject({
   state: rolloutStateSchema
     .exactOptional()
@@ -194,19 +218,20 @@ function requestRoutes(app: FastifyInstance, service: RolloutService): void {
   })
 
   const one = {
-    summary: 'One request with the state of its rollouts; its results as lines if `accept` asks for them.',
+    summary:
+      'One request with the state of its rollouts; its results as lines if `accept` asks for them, or as rows if `include` does.',
     key,
     query: requestQuerySchema,
-    replies: { 200: { json: replies.request, types: [lines] } },
+    replies: { 200: { json: replies.request, types: [lines, rowsType] } },
   }
   app.get<OneRequest>('/v1/requests/:id', { config: { api: one } }, async (request, reply) => {
     const { id } = request.params
-    const { include } = parseQuery(requestQuerySchema, request)
+    const { form, rows } = writtenAs(parseQuery(requestQuerySchema, request), service)
+    const { codec } = service
     const known = service.request(id)
     if (!known) return refuse(reply, 'not_found', `there is no request ${id}`)
-    if (wantsLines(request)) {
-      return await sendResults(reply, await service.results(known), { form: include, codec: service.codec })
-    }
+    if (rows) return await sendRows(reply, await service.results(known), { rows, codec })
+    if (wantsLines(request)) return await sendResults(reply, await service.results(known), { form, codec })
     return await reply.send({ ...service.describeRequest(known), rollouts: service.rollouts(known) })
   })
 

@@ -89,6 +89,11 @@ export class RolloutService extends Resource {
     return service
   }
 
+  /** Whether rollouts have the tokens that rows are made of. */
+  get capturesTokens(): boolean {
+    return this.#parts.resolved.config.captureTokens
+  }
+
   /** Aborts once, with the reason, when nothing more can be run: the store or the place where rollouts run has failed. */
   get failure(): AbortSignal {
     return this.#failure.signal

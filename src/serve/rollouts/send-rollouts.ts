@@ -4,7 +4,8 @@ import { pipeline } from 'node:stream/promises'
 import type { FastifyReply } from 'fastify'
 import { messageJson } from '../../apis/index.ts'
 import { peekFirst } from '../../kit/index.ts'
-import type { RolloutRecord } from '../../schema/index.ts'
+import { binaryFrame, type GroupOptions, noRows, type RowCounts } from '../../rows/index.ts'
+import { taskOf, type RolloutRecord } from '../../schema/index.ts'
 import type { CodecPool } from '../codec/codec-pool.ts'
 import type { RecordForm } from '../codec/rollout-json.ts'
 import { errorBody } from '../http/errors.ts'
@@ -19,6 +20,7 @@ export function requestHeaders({ id, firstTask }: KnownRequest): Record<string, 
 
 const jsonType = 'application/json; charset=utf-8'
 const linesType = 'application/x-ndjson; charset=utf-8'
+export const rowsType = 'application/vnd.millrace.rows'
 /** A client that takes nothing for so long is disconnected: its reply holds a place on a codec thread. */
 const maxStallMs = 60_000
 /** A longer reply is written on a codec thread. Its messages were written once already, for the journal: this much is copied. */
@@ -104,6 +106,53 @@ async function* resultLines(
     yield `${JSON.stringify(errorBody(error))}\n`
   } finally {
     // If the client has gone, they were left already.
+    results.release()
+  }
+}
+
+interface SendingRows {
+  readonly rows: Omit<GroupOptions, 'task'>
+  readonly codec: CodecPool
+}
+
+/** The rows of a request, group by group as they end, and their counts; if it is cut short, the last row says why. */
+export async function sendRows(
+  reply: FastifyReply,
+  { request, results }: Submission,
+  sending: SendingRows,
+): Promise<void> {
+  reply.hijack()
+  using _leaving = leaveWhenGone(reply.raw, results)
+  const headers = { ...requestHeaders(request), 'content-type': rowsType }
+  await sendStream(reply.raw, headers, rowFrames(request, results, sending))
+}
+
+async function* rowFrames(
+  { attempts }: KnownRequest,
+  results: Submission['results'],
+  { rows, codec }: SendingRows,
+): AsyncGenerator<Chunk, void, void> {
+  const ended = new Map<number, number>()
+  const sums = { ...noRows }
+  let isWithinFrame = false
+  try {
+    for (let next = await results.next(); !next.done; next = await results.next()) {
+      const task = taskOf(next.value.id)
+      const count = (ended.get(task) ?? 0) + 1
+      ended.set(task, count)
+      if (count < attempts) continue
+      ended.delete(task)
+      const chunks = codec.rows({ ...rows, task })
+      isWithinFrame = true
+      const counts = yield* chunks
+      isWithinFrame = false
+      for (const name of Object.keys(sums) as (keyof RowCounts)[]) sums[name] += counts[name]
+    }
+    yield binaryFrame({ kind: 'end', ...sums })
+  } catch (error) {
+    if (isWithinFrame) throw error
+    yield binaryFrame({ kind: 'error', error: errorBody(error).error })
+  } finally {
     results.release()
   }
 }
