@@ -65,12 +65,16 @@ export const exportQuerySchema = closedObject({
     .describe('Leaves replies without tokens out of training rows, instead of refusing the export.'),
 })
 
-export type ExportRowsOptions = Readonly<z.infer<typeof exportQuerySchema>> & {
+export type ExportRowsOptions = Readonly<Omit<z.infer<typeof exportQuerySchema>, 'format'>> & {
+  /** Not over HTTP: `parquet`, whose columns are written while nothing else runs on this thread. */
+  readonly format: RowFormat | 'parquet'
   /** Exports only this tenant's sessions; other sessions count as missing. Without it, all tenants'. */
   readonly tenant?: string
   /** Called for each session or rollout that cannot be read. The export has a row for it, too. */
   readonly onDamaged?: (session: string, error: MillraceError) => void
 }
+
+type RowFormat = 'jsonl' | 'binary'
 
 /** Small rows are collected into chunks of this size, so that short turns do not cost a write each. */
 const chunkBytes = 64 * 1024
@@ -83,13 +87,17 @@ export async function* exportRows(
   reader: RunReader,
   options: ExportRowsOptions,
 ): AsyncGenerator<Uint8Array, EndRow, void> {
-  return yield* rowChunks(rowsOf(reader, options), options.format)
+  const { format } = options
+  const rows = rowsOf(reader, options)
+  if (format !== 'parquet') return yield* rowChunks(rows, format)
+  const { parquetChunks } = await import('./parquet.ts')
+  return yield* parquetChunks(rows, options.rows)
 }
 
 /** Rows in the form of a file. */
 export async function* rowChunks<Last>(
   rows: AsyncGenerator<Row | GroupRow, Last, void>,
-  format: ExportRowsOptions['format'],
+  format: RowFormat,
 ): AsyncGenerator<Uint8Array<ArrayBuffer>, Last, void> {
   const slice = new TimeSlice()
   let waiting: (string | Uint8Array)[] = format === 'binary' ? [binaryHead] : []

@@ -1,3 +1,6 @@
+import { zstdDecompressSync } from 'node:zlib'
+import { parquetMetadata, parquetReadObjects } from 'hyparquet'
+
 /** One row of an export, arrays and all. */
 export type ReadRow = Readonly<Record<string, unknown>> & { readonly kind: string }
 
@@ -55,4 +58,35 @@ export function readJsonRows(file: Uint8Array): ReadRow[] {
 function withFloats(row: ReadRow): ReadRow {
   const { logprobs } = row as { readonly logprobs?: readonly (number | null)[] | null }
   return logprobs ? { ...row, logprobs: logprobs.map((value) => value && Math.fround(value)) } : row
+}
+
+const jsonColumns = new Set(['rewards', 'sampling', 'usage', 'more'])
+const columnArrays = { promptIds: Int32Array, ids: Int32Array, mask: Uint8Array, logprobs: Float32Array } as const
+
+/** Reads a Parquet file of rows with another library, each column back into what the other forms have. */
+export async function readParquetRows(bytes: Uint8Array): Promise<{ rows: ReadRow[]; end: unknown; groups: number }> {
+  const file = Uint8Array.from(bytes).buffer
+  const { key_value_metadata, row_groups } = parquetMetadata(file)
+  const end = key_value_metadata?.find(({ key }) => key === 'millrace.end')?.value
+  const compressors = { ZSTD: (input: Uint8Array) => zstdDecompressSync(input) }
+  const rows = (await parquetReadObjects({ file, compressors, utf8: false })) as ReadRow[]
+  return {
+    rows: rows.map((row) => fromColumn(row) as ReadRow),
+    end: end === undefined ? undefined : JSON.parse(end),
+    groups: row_groups.length,
+  }
+}
+
+function fromColumn(value: unknown, name = ''): unknown {
+  if (value === null || value === undefined) return null
+  if (typeof value === 'string' && jsonColumns.has(name)) return JSON.parse(value)
+  if (value instanceof Date) return value.getTime()
+  if (name in columnArrays) return columnArrays[name as keyof typeof columnArrays].from(value as Iterable<number>)
+  if (Array.isArray(value)) return value.map((each) => fromColumn(each))
+  if (name === 'routedExperts') {
+    const { dtype, data } = value as { dtype: string; data: Uint8Array }
+    return new arrayTypes[dtype as keyof typeof arrayTypes](Uint8Array.from(data).buffer)
+  }
+  if (typeof value !== 'object') return value
+  return Object.fromEntries(Object.entries(value).map(([field, part]) => [field, fromColumn(part, field)]))
 }

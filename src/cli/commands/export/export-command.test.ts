@@ -3,7 +3,7 @@ import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { expect, test } from 'vitest'
 import { randomSession, sessionEntries } from '../../../../test/support/gateway/random-session.ts'
-import { readBinaryRows, readJsonRows } from '../../../../test/support/gateway/read-rows.ts'
+import { readBinaryRows, readJsonRows, readParquetRows } from '../../../../test/support/gateway/read-rows.ts'
 import { temporaryRuns } from '../../../testing/index.ts'
 import { applyAll } from '../../../../test/support/store/apply-entries.ts'
 import { writeStoredRun } from '../../../../test/support/store/write-stored-run.ts'
@@ -47,6 +47,20 @@ test('a gateway run is exported as rows, to stdout or a file, in either format',
   expect(written).toEqual({ code: 0, stdout: '', stderr })
   expect(merged.at(-1)).toMatchObject({ kind: 'end', sessions: 2 })
   expect(merged.slice(0, -1).every((row) => row['group'] === 'group-3' && row.kind === 'merged')).toBe(true)
+})
+
+test('rows are exported as a Parquet file', async () => {
+  await using runs = await temporaryRuns()
+  writeGatewayRun(runs.root)
+  const file = join(runs.root, 'train.parquet')
+  const args = ['gateway', '--rows', 'merged', '--skip-without-tokens']
+  const { code, stdout, stderr } = await run(runs.root, ...args, '--format', 'parquet', '-o', file)
+  expect({ code, stdout }).toEqual({ code: 0, stdout: '' })
+  expect(stderr).toContain(' of 12 sessions ')
+  const inJson = readJsonRows(Buffer.from((await run(runs.root, ...args)).stdout))
+  const { rows, end } = await readParquetRows(readFileSync(file))
+  expect(rows.map(({ session }) => session)).toEqual(inJson.slice(0, -1).map(({ session }) => session))
+  expect(end).toEqual(inJson.at(-1))
 })
 
 test('rows of side calls can be left out, and another main tree can be chosen', async () => {

@@ -12,7 +12,9 @@ export const rowFlags = flagGroup('Rows for training', {
     ['interactions', 'merged'],
     'One row per reply, or training rows: one per branch of a conversation, with a mask. [default for a gateway: interactions]',
   ),
-  format: flag.choice(['jsonl', 'binary'], 'JSON lines, or frames with typed arrays.', { default: 'jsonl' }),
+  format: flag.choice(['jsonl', 'binary', 'parquet'], 'JSON lines, frames with typed arrays, or a Parquet file.', {
+    default: 'jsonl',
+  }),
   advantage: flag.choice(
     ['none', 'mean', 'grpo', 'rloo'],
     'How the advantage is computed from the rewards of a group.',

@@ -26,8 +26,8 @@ export async function runExport(
   if (!isGateway && flags.tenant !== undefined) {
     throw usageError(`--tenant is for runs of a gateway, and run ${found.name} holds rollouts; leave it out`)
   }
-  if (flags.format === 'binary' && flags.output === undefined && io.stdout.isTTY) {
-    throw usageError('--format binary cannot be shown in a terminal; write it to a file with -o')
+  if (flags.format !== undefined && flags.format !== 'jsonl' && flags.output === undefined && io.stdout.isTTY) {
+    throw usageError(`--format ${flags.format} cannot be shown in a terminal; write it to a file with -o`)
   }
   if (!isGateway && (flags.tokens || rows) && found.run.config['captureTokens'] !== true) {
     const remedy = '`eval --tokens` makes a run that has them'
