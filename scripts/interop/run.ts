@@ -7,9 +7,10 @@ import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { clients } from './clients.ts'
+import { parquet } from './parquet.ts'
 import { type Counts, type Part, say, sumOf } from './part.ts'
 
-const parts: Readonly<Record<string, Part>> = { clients }
+const parts: Readonly<Record<string, Part>> = { clients, parquet }
 
 process.exitCode = await main(process.argv.slice(2))
 
