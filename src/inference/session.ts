@@ -117,7 +117,9 @@ export class Session {
     const turn = asked.captureTokens && this.#tokens.note({ messages: asked.messages, length, reply: counted })
     if (turn && turn.laterTurns && laterTurns.hasSubscribers) laterTurns.publish({ model: reply.model, ...turn })
     const usage = turn ? { ...counted.usage, ...turn } : counted.usage
-    const record = { ...callRecord({ ...counted, usage }), sampling: samplingRecord(asked, reply) }
+    const record: Draft<CallRecord> = { ...callRecord({ ...counted, usage }), sampling: samplingRecord(asked, reply) }
+    // Rows name the functions of a conversation, and rows are made of tokens.
+    if (asked.captureTokens) record.tools = asked.tools.map(({ function: { name } }) => name)
     const call = original && isSigned(original) ? { ...record, original } : record
     if (call.original) keepSignedReply(message, call)
     if (reply.laterVersion) this.#addLater(this.#seq, reply.laterVersion)

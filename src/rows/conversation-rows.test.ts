@@ -118,7 +118,8 @@ test('merged rows hold every branch, and train each sampled token once', async (
         const node = session.nodes[sample.node]
         const end = sample.start + sample.count
         expect(row.ids.subarray(sample.start, end)).toEqual(node?.tokens?.ids)
-        expect(row.logprobs.subarray(sample.start, end)).toEqual(node?.tokens?.logprobs)
+        const known = node?.tokens?.logprobs.map((logprob) => (Number.isFinite(logprob) ? logprob : 0))
+        expect(row.logprobs.subarray(sample.start, end)).toEqual(known)
         expect(node && versions.slice(sample.start, end)).toEqual(node && versionsOf(node))
         expect(sample.reward).toBe(returns.get(sample.node)?.reward)
         if (sample.trains) trained.set(sample.node, (trained.get(sample.node) ?? 0) + 1)
@@ -126,7 +127,8 @@ test('merged rows hold every branch, and train each sampled token once', async (
       }
       for (const [position, by] of sampledBy.entries()) {
         const trains = row.samples.some(({ node, trains: here }) => node === by && here)
-        expect(row.mask[position]).toBe(trains ? 1 : 0)
+        // An infinite log-probability is 0 in the row, and its token is not trained.
+        expect(row.mask[position]).toBe(trains && row.logprobs[position] !== 0 ? 1 : 0)
         if (by === null) expect([row.logprobs[position], versions[position]]).toEqual([0, null])
       }
       const value = returns.get(last)?.return ?? null
@@ -269,20 +271,23 @@ test('incomplete token ids or log-probabilities count as missing', async () => {
   await expect(mergedRows(some)).rejects.toThrow(expect.objectContaining({ code: 'usage' }))
 })
 
-test('a token with an unknown log-probability is in its row but not trained', async () => {
-  const { session, reply } = singleReply()
-  const logprobs = reply.tokens.logprobs.slice()
-  logprobs[1] = Number.NaN
-  const nodes = session.nodes.map((node) =>
-    node.seq === reply.seq ? { ...node, tokens: { ...reply.tokens, logprobs } } : node,
-  )
-  const given = { ...session, nodes }
-  expect((await interactionRows(given))[0]).toMatchObject({ logprobs })
-  const [row] = await mergedRows(given)
-  const start = row?.samples[0]?.start ?? 0
-  expect(row?.logprobs.subarray(start, start + 2)).toEqual(Float32Array.of(logprobs[0] ?? 0, 0))
-  expect(row?.mask.subarray(start, start + 2)).toEqual(Uint8Array.of(1, 0))
-})
+test.each([Number.NaN, -Infinity, -9999])(
+  'a token with the log-probability %d is in its row but not trained',
+  async (unknown) => {
+    const { session, reply } = singleReply()
+    const logprobs = reply.tokens.logprobs.slice()
+    logprobs[1] = unknown
+    const nodes = session.nodes.map((node) =>
+      node.seq === reply.seq ? { ...node, tokens: { ...reply.tokens, logprobs } } : node,
+    )
+    const given = { ...session, nodes }
+    expect((await interactionRows(given))[0]).toMatchObject({ logprobs })
+    const [row] = await mergedRows(given)
+    const start = row?.samples[0]?.start ?? 0
+    expect(row?.logprobs.subarray(start, start + 2)).toEqual(Float32Array.of(logprobs[0] ?? 0, 0))
+    expect(row?.mask.subarray(start, start + 2)).toEqual(Uint8Array.of(1, 0))
+  },
+)
 
 test('the reward of a very long conversation reaches its first reply', async () => {
   const { reply } = singleReply()

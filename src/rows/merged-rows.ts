@@ -206,6 +206,13 @@ function rowEndingWith(last: Step, trained: Set<Step>, { factsOf, credit, discar
   }
 }
 
+/** vLLM writes this for a log-probability that it does not have, and for all below it. */
+const vllmUnknown = -9999
+
+function isKnown(logprob: number): boolean {
+  return Number.isFinite(logprob) && logprob > vllmUnknown
+}
+
 class RowDraft {
   readonly #ids: Int32Array
   readonly #mask: Uint8Array
@@ -231,13 +238,13 @@ class RowDraft {
     this.#end = start + ids.length
     this.#logprobs.set(logprobs, start)
     if (trains) this.#mask.fill(1, start, this.#end)
-    if (logprobs.includes(Number.NaN)) this.#forgoUnknown(start)
+    if (!logprobs.every(isKnown)) this.#forgoUnknown(start)
   }
 
-  /** Masks tokens without a log-probability: nothing can be learnt from them, and one NaN would spoil a whole batch. */
+  /** Masks tokens without a known log-probability: nothing can be learnt from them, and one of them would spoil a whole batch. */
   #forgoUnknown(start: number): void {
     for (let at = start; at < this.#end; at += 1) {
-      if (!Number.isNaN(this.#logprobs[at])) continue
+      if (isKnown(this.#logprobs[at] ?? Number.NaN)) continue
       this.#logprobs[at] = 0
       this.#mask[at] = 0
     }

@@ -48,7 +48,7 @@ export interface CallRecord {
   readonly dropped?: readonly string[]
   /** How the reply was sampled. Missing in records of earlier versions. */
   readonly sampling?: SamplingRecord
-  /** The names of the functions that the model could call. Only of a gateway; missing in records of earlier versions. */
+  /** The names of the functions that the model could call. Of a rollout only with tokens; missing in records of earlier versions. */
   readonly tools?: readonly string[]
   /** Tokens were asked for, and some or all did not come. */
   readonly tokensMissing?: true

@@ -1,6 +1,7 @@
 import { defineEnvironment, z } from 'millrace'
 import { temporaryRuns, type Script } from 'millrace/testing'
 import { expect, test } from 'vitest'
+import { readBinaryRows, type ReadRow } from '../support/gateway/read-rows.ts'
 import { TestServer } from '../support/serve/test-server.ts'
 
 const count = 40_000
@@ -107,3 +108,46 @@ test('a client that does not read delays no other client, and gets everything on
   const lines = (await body.text()).trimEnd().split('\n')
   expect(new Set(lines.map((line) => (JSON.parse(line) as Sent).id)).size).toBe(40)
 })
+
+test('rows are refused before anything runs, if the server records no tokens', async () => {
+  await using server = await TestServer.start(script)
+  const refused = await server.post({ task: { word: 'wörd' }, include: 'rows' })
+  expect(refused).toMatchObject({ status: 400, body: { error: { code: 'usage' } } })
+  expect(JSON.stringify(refused.body)).toContain('--tokens')
+  expect(server.service.status().outcomes).toEqual({})
+  const alone = await server.post({ task: { word: 'wörd' }, advantage: 'grpo' })
+  expect(alone).toMatchObject({ status: 400 })
+})
+
+test('the rows of a request are streamed by groups, and can be read again', async () => {
+  await using server = await TestServer.start(script, { captureTokens: true })
+  const tasks = ['wörd', 'other', 'third'].map((word) => ({ word }))
+  const { body } = await server.open({ tasks, attempts: 2, include: 'rows', advantage: 'rloo', requestId: 'step' })
+  const rows = readBinaryRows(await body.bytes())
+  const kinds = rows.map(({ kind }) => kind)
+  expect(kinds).toEqual([...tasks.flatMap(() => ['merged', 'merged', 'group']), 'end'])
+  for (const row of rows.filter(({ kind }) => kind === 'merged')) {
+    expect(row['ids']).toEqual(Int32Array.of(...promptIds, ...ids))
+    expect(row).toMatchObject({
+      outcome: 'completed',
+      advantage: 0,
+      versions: [{ count: 3 }, { version: 'v7', count }],
+    })
+    // The log-probability that is not finite is not trained.
+    const untrained = promptIds.length + logprobs.indexOf(Number.NEGATIVE_INFINITY)
+    expect((row['mask'] as Uint8Array).indexOf(0, promptIds.length)).toBe(untrained)
+    expect((row['mask'] as Uint8Array).indexOf(0, untrained + 1)).toBe(-1)
+  }
+  const again = await server.bytes('/v1/requests/step?include=rows&advantage=rloo')
+  const byTask = (group: readonly ReadRow[]): unknown[] => group.map((row) => ({ ...row })).toSorted(inOrder)
+  expect(byTask(readBinaryRows(again))).toEqual(byTask(rows))
+  const interactions = readBinaryRows(await server.bytes('/v1/requests/step?include=interactions'))
+  const replies = interactions.filter(({ kind }) => kind === 'interaction')
+  expect(replies.map((row) => [row['promptIds'], row['ids']])).toEqual(replies.map(() => [promptIds, ids]))
+  expect(replies).toHaveLength(6)
+})
+
+function inOrder(one: ReadRow, other: ReadRow): number {
+  const name = ({ kind, session, group }: ReadRow): string => `${String(group)} ${String(session)} ${kind}`
+  return name(one).localeCompare(name(other))
+}

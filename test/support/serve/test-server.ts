@@ -94,6 +94,11 @@ export class TestServer implements AsyncDisposable {
     return await body.text()
   }
 
+  async bytes(path: string): Promise<Uint8Array> {
+    const { body } = await request(`${this.httpServer.url}${path}`, { dispatcher: this.#agent })
+    return await body.bytes()
+  }
+
   async delete(path: string): Promise<Reply> {
     return await this.send('DELETE', path)
   }
