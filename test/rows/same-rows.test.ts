@@ -46,10 +46,7 @@ interface Asked {
 /** A server of Chat with a token for each character of what it is sent. It calls the tool, and then repeats its result. */
 async function scriptedModel(): Promise<ScriptedServer> {
   return await ScriptedServer.start((response, { body, path }) => {
-    if (!path.endsWith('/chat/completions')) {
-      response.statusCode = 404
-      return void response.end()
-    }
+    if (!path.endsWith('/chat/completions')) return response.writeHead(404).end()
     const { messages } = JSON.parse(body) as Asked
     const last = messages.at(-1)
     const numbers = last?.content?.match(/\d+/g)?.map(Number) ?? []
@@ -74,22 +71,17 @@ async function scriptedModel(): Promise<ScriptedServer> {
     }
     const usage = { prompt_tokens: prompt.length, completion_tokens: ids.length, total_tokens: 0 }
     const metadata = { weight_version: `v${messages.length}` }
-    sendJson(response, chatReply('', { choices: [choice], usage, prompt_token_ids: prompt, metadata }))
+    return sendJson(response, chatReply('', { choices: [choice], usage, prompt_token_ids: prompt, metadata }))
   })
 }
 
-function written({
-  content,
-  tool_calls: calls,
-}: {
-  readonly content: string | null
-  readonly tool_calls?: unknown
-}): string {
-  return (content ?? '') + (calls ? JSON.stringify(calls) : '')
+function written(message: { readonly content: string | null; readonly tool_calls?: unknown }): string {
+  const { tool_calls: calls } = message
+  return (message.content ?? '') + (calls ? JSON.stringify(calls) : '')
 }
 
 /** The parts of a row that are the same wherever its conversation took place: names and components of rewards are not. */
-function content(row: ReadRow): Record<string, unknown> {
+function conversationIn(row: ReadRow): Record<string, unknown> {
   const { session, parent, group, tenant, task, sample, rewards, advantage, samples, ...rest } = row
   expect([session, parent, group, tenant, task, sample, rewards, advantage]).not.toContain(undefined)
   const places = (samples as readonly Record<string, unknown>[] | undefined)?.map(({ interaction, ...place }) => {
@@ -167,8 +159,17 @@ test('the same conversation gives the same rows in an evaluation, in a server an
     .toSorted((one, other) => Number(one['taskIndex']) - Number(other['taskIndex']))
   expect(groups).toEqual(
     ['0', '1'].map((group) => {
-      const facts = { group, task: group, taskIndex: Number(group) }
-      return { kind: 'group', ...facts, rollouts: 2, scored: 2, outcomes: { completed: 2 }, rows: 4 }
+      const taskIndex = Number(group)
+      return {
+        kind: 'group',
+        group,
+        task: group,
+        taskIndex,
+        rollouts: 2,
+        scored: 2,
+        outcomes: { completed: 2 },
+        rows: 4,
+      }
     }),
   )
   expect(streamed.at(-1)).toMatchObject({ kind: 'end', sessions: 8, rows: 8, damagedSessions: 0 })
@@ -193,11 +194,11 @@ test('the same conversation gives the same rows in an evaluation, in a server an
     expect([given.status, ended.status]).toEqual([200, 200])
     const exported = await gateway.open(`/v1/export?session=${session.id}&rows=merged&format=binary`, { method: 'GET' })
     const [inGateway] = readBinaryRows(await exported.body.bytes())
-    expect(content(inGateway ?? { kind: 'none' })).toEqual(content(row ?? { kind: 'none' }))
+    expect(conversationIn(inGateway ?? { kind: 'none' })).toEqual(conversationIn(row ?? { kind: 'none' }))
   }
 })
 
 function hasSeedOf(text: string, row: ReadRow | undefined): boolean {
-  const [first] = row?.['samples'] as readonly { readonly sampling: { readonly seed: number } }[]
+  const [first] = (row?.['samples'] ?? []) as readonly { readonly sampling: { readonly seed: number } }[]
   return (JSON.parse(text) as { readonly seed: number }).seed === first?.sampling.seed
 }
