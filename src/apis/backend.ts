@@ -177,7 +177,7 @@ export interface Backend extends AsyncDisposable {
   /** The session is over: what the backend kept for it may go. */
   endSession?(sessionId: string): void
   /** Only of backends that take prompts as token ids. */
-  readonly tokenAccess?: TokenAccess
+  readonly tokenAccess?: TokenAccess | undefined
 }
 
 /** What a model that owns its tokens asks its backend when it is opened. */

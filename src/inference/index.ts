@@ -43,6 +43,7 @@ export { decodePool } from './backend/decode-pool.ts'
 
 export { HttpBackend, type HttpBackendOptions } from './backend/http-backend.ts'
 
+export { readSampled } from './exact/read-sampled.ts'
 export type { TokenStream } from './exact/token-stream.ts'
 export { costOf, Model, withUsage } from './model/model.ts'
 export { preflight } from './server-info/preflight.ts'

@@ -3,9 +3,9 @@ import { type DialectError, generateServer, type ServerSentEvent } from '../../a
 import { MillraceError } from '../../errors/index.ts'
 import { describeIssues, type JsonObject, type RoutedExperts, safeParse, type VersionSpan } from '../../schema/index.ts'
 import { type Delivery, type Sample, type TokenGroup, tokensOf } from '../engine/paced-reply.ts'
-import { type SimulatorRequest, textIds, type Token } from '../engine/tokens.ts'
+import type { SimulatorRequest, Token } from '../engine/tokens.ts'
 import type { ApiRequest, SimulatedApi, StreamStep, StreamWriter } from './dialect-api.ts'
-import { base64Int32, tokenLogprobs } from './token-fields.ts'
+import { base64Int32, tokenLogprobs, versionSpans } from './token-fields.ts'
 
 const oneText = 'is one text; send several requests instead of a batch'
 const oneList = 'is one list of ids; send several requests instead of a batch'
@@ -81,9 +81,8 @@ class GenerateApiRequest implements ApiRequest {
     this.requestName = rid ?? undefined
     this.wantsStream = body.stream === true
     this.request = {
-      // Ids are not turned back into words: such prompts are told apart, not understood.
-      messages: [{ role: 'user', content: text ?? ids.join(' ') }],
-      promptIds: text === undefined ? Int32Array.from(ids) : textIds(text),
+      messages: [],
+      ...(text === undefined ? { promptIds: Int32Array.from(ids) } : { promptText: text }),
       tools: [],
       sampling: {
         ...(typeof seed === 'number' && { seed }),
@@ -170,8 +169,6 @@ function versionFields(versions: readonly VersionSpan[], count: number): Record<
   if (!last) return {}
   return {
     weight_version: last.version,
-    weight_versions: versions.map(({ from, version }, index) => {
-      return { version, start: from, end: versions[index + 1]?.from ?? count }
-    }),
+    weight_versions: versionSpans(versions, count),
   }
 }

@@ -1,5 +1,5 @@
 import type { DialectRequest } from '../../apis/index.ts'
-import type { RoutedExperts, TokenRecord } from '../../schema/index.ts'
+import type { RoutedExperts, TokenRecord, VersionSpan } from '../../schema/index.ts'
 import type { Token } from '../engine/tokens.ts'
 import type { ImitationName } from '../engine/options.ts'
 
@@ -27,7 +27,7 @@ const vllm: TokenFieldWriter = {
     if (wantsTokenIds) document['prompt_token_ids'] = Array.from(ids)
   },
   addSampled({ wantsTokenIds, wantsLogprobs }, choice, slice) {
-    if (wantsLogprobs) choice['logprobs'] = logprobsOf(slice)
+    if (wantsLogprobs) choice['logprobs'] = logprobContent(slice)
     if (wantsTokenIds) choice['token_ids'] = slice.tokens.map((token) => token.id)
   },
   // In the form that gateways before vLLM send.
@@ -48,7 +48,7 @@ const sglang: TokenFieldWriter = {
     if (wantsTokenIds || body['return_prompt_token_ids'] === true) choice['prompt_token_ids'] = Array.from(ids)
   },
   addSampled({ body, wantsTokenIds, wantsLogprobs }, choice, slice, version) {
-    if (wantsLogprobs) choice['logprobs'] = logprobsOf(slice)
+    if (wantsLogprobs) choice['logprobs'] = logprobContent(slice)
     if (wantsTokenIds) choice['token_ids'] = slice.tokens.map((token) => token.id)
     if (body['return_meta_info'] !== true) return
     choice['meta_info'] = {
@@ -77,7 +77,7 @@ const openai: TokenFieldWriter = {
   isAsked: ({ wantsLogprobs }) => wantsLogprobs,
   addPrompt() {},
   addSampled({ wantsLogprobs }, choice, slice) {
-    if (wantsLogprobs) choice['logprobs'] = logprobsOf(slice)
+    if (wantsLogprobs) choice['logprobs'] = logprobContent(slice)
   },
   addExperts() {},
   hasVersions: false,
@@ -106,7 +106,7 @@ export function base64Int32(experts: RoutedExperts['experts']): string {
   return Buffer.from(Int32Array.from(experts).buffer).toString('base64')
 }
 
-function logprobsOf({ record, tokens, from }: TokenSlice): Fields {
+export function logprobContent({ record, tokens, from }: TokenSlice): Fields {
   const content = tokens.map((token, index) => ({
     token: token.piece,
     logprob: record.logprobs[from + index] ?? 0,
@@ -114,4 +114,12 @@ function logprobsOf({ record, tokens, from }: TokenSlice): Fields {
     top_logprobs: [],
   }))
   return { content }
+}
+
+export function versionSpans(versions: readonly VersionSpan[], count: number): object[] {
+  return versions.map(({ from, version }, index) => ({
+    version,
+    start: from,
+    end: versions[index + 1]?.from ?? count,
+  }))
 }

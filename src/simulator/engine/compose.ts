@@ -1,7 +1,7 @@
 import { MillraceError } from '../../errors/index.ts'
 import { hash32 } from '../../kit/index.ts'
 import type { AssistantMessage, FinishReason, JsonObject, ToolCall, ToolDefinition } from '../../schema/index.ts'
-import { type SimulatorRequest, type Token, TokenCounter, TokenList, writeReply } from './tokens.ts'
+import { countPieces, type SimulatorRequest, type Token, TokenCounter, words, writeReply } from './tokens.ts'
 import { solve, SolverContext, type SolverReply, synthesiseArguments, synthesiseJson } from '../solvers/index.ts'
 import { draw } from './draw.ts'
 
@@ -31,46 +31,45 @@ interface Composed {
   readonly finishReason: FinishReason
   readonly outputTokens: number
   readonly reasoningTokens: number
-  /** The tokens sampled before the limit cut them off; the tokens of a whole message follow from the message. */
-  readonly cutTokens?: readonly Token[]
+  /** The sampled tokens, if they had to be made: those that a limit cut off, and those that do not follow from the message. */
+  readonly tokens?: readonly Token[]
 }
 
 /** Ends the message after `maxTokens`, even in the middle of a word or of a tool call's arguments. */
-export function limitMessage(message: AssistantMessage, maxTokens: number): Composed {
-  const counter = new TokenCounter()
-  writeReply(counter, message)
-  // The end marker is sampled too.
-  const whole = counter.count + 1
-  if (whole <= maxTokens) {
+export function limitMessage(
+  message: AssistantMessage,
+  { maxTokens, sampled }: { readonly maxTokens: number; readonly sampled?: readonly Token[] | undefined },
+): Composed {
+  // Words need not be listed to be counted.
+  const outputTokens = sampled?.length ?? countReply(message)
+  if (outputTokens <= maxTokens) {
     return {
       message,
       finishReason: message.tool_calls ? 'tool_calls' : 'stop',
-      outputTokens: whole,
-      reasoningTokens: reasoningTokens(message.reasoning_content),
+      outputTokens,
+      reasoningTokens: sampled ? reasoningIn(sampled) : countPieces(message.reasoning_content ?? ''),
+      ...(sampled && { tokens: sampled }),
     }
   }
-  const kept = wholeTokens(message).slice(0, maxTokens)
+  const kept = (sampled ?? words.sample(message, 0)).slice(0, maxTokens)
   return {
     message: joinTokens(kept, message.tool_calls ?? []),
     finishReason: 'length',
     outputTokens: kept.length,
-    reasoningTokens: kept.filter((token) => token.part === 'reasoning').length,
-    cutTokens: kept,
+    reasoningTokens: reasoningIn(kept),
+    tokens: kept,
   }
 }
 
-export function wholeTokens(message: AssistantMessage): Token[] {
-  const list = new TokenList()
-  writeReply(list, message)
-  list.marker('<|end|>')
-  return list.tokens
+function countReply(message: AssistantMessage): number {
+  const counter = new TokenCounter()
+  writeReply(counter, message)
+  // The end marker is sampled too.
+  return counter.count + 1
 }
 
-function reasoningTokens(reasoning: string | undefined): number {
-  if (reasoning === undefined) return 0
-  const counter = new TokenCounter()
-  counter.text(reasoning)
-  return counter.count
+function reasoningIn(tokens: readonly Token[]): number {
+  return tokens.filter(({ part }) => part === 'reasoning').length
 }
 
 /** The message that these tokens begin; `calls` are the calls of the whole message. */

@@ -86,6 +86,11 @@ const settingsSchema = closedObject({
   weightVersion: z.preprocess((value) => (typeof value === 'number' ? String(value) : value), z.string()).optional(),
   /** The imitated backend: decides which token fields replies have and which endpoints a server has. */
   imitate: z.enum(imitationNames).default('vllm'),
+  /**
+   * `words`: tokens made up from words, the same for the same text. `lossy`: those of a small tokenizer, sampled in other pieces than
+   * it would encode the text in, as engines sample them.
+   */
+  tokens: z.enum(['words', 'lossy']).default('words'),
   /** How many emitted replies are kept for tests; the oldest are dropped first. 0: none. */
   recordEmitted: count,
 })

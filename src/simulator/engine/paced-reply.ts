@@ -2,10 +2,10 @@ import type { BackendReply } from '../../apis/index.ts'
 import type { MillraceError } from '../../errors/index.ts'
 import { maxTimerMs, timerMs } from '../../kit/index.ts'
 import type { RoutedExperts, TokenRecord, VersionSpan } from '../../schema/index.ts'
-import { joinTokens, wholeTokens } from './compose.ts'
+import { joinTokens } from './compose.ts'
 import type { EmittedRecord } from './emitted-log.ts'
 import type { ReplyFault } from './faults.ts'
-import type { Token, TokenPart } from './tokens.ts'
+import { type Token, type TokenPart, words } from './tokens.ts'
 
 /** Timers may fire this much early. */
 const slackMs = 1
@@ -286,7 +286,7 @@ export interface Delivery {
 
 /** Every token of a reply, the template's markers included, in the order in which they were sampled. */
 export function tokensOf(delivery: Delivery): readonly Token[] {
-  return delivery.tokens ?? wholeTokens(delivery.reply.message)
+  return delivery.tokens ?? words.sample(delivery.reply.message, 0)
 }
 
 export interface Sample {

@@ -2,8 +2,9 @@ import { randomBytes, randomInt } from 'node:crypto'
 import { MillraceError } from '../../errors/index.ts'
 import { hash32, Resource } from '../../kit/index.ts'
 import { type Delivery, type ReplyHost, SimulatedEngine, type SimulatorAnswer } from './paced-reply.ts'
-import { composeMessage, decide, limitMessage, wholeTokens } from './compose.ts'
-import { digest, type Digest, expertsOf, logprobsOf, promptIds, promptTokens, type SimulatorRequest } from './tokens.ts'
+import { composeMessage, decide, limitMessage } from './compose.ts'
+import { lossyTokens } from './lossy-tokens.ts'
+import { expertsOf, logprobsOf, requestHash, type SimulatorRequest, type Vocabulary, words } from './tokens.ts'
 import { type ApiRequest, withoutTokens } from '../apis/dialect-api.ts'
 import { draw, drawFactor } from './draw.ts'
 import { EmittedLog, type EmittedRecord, type EmittedReply } from './emitted-log.ts'
@@ -11,13 +12,14 @@ import { drawFault, faultError, type ForcedFault, overloadedError, rateLimited }
 import { chatRequest, InProcessReply } from './in-process-reply.ts'
 import { returnsTokenIds } from '../apis/token-fields.ts'
 import { parseSimulatorOptions, type SimulatorOptions, type SimulatorSettings } from './options.ts'
-import type { Backend, BackendReply, BackendRequest, RawReply } from '../../apis/index.ts'
+import type { Backend, BackendReply, BackendRequest, RawReply, TokenAccess } from '../../apis/index.ts'
 
 const slowFactor = 10
 const trickleMs = 50
 /** A paced stream sends what is due at most this often: more events cost more than they show. */
 const tickMs = 20
 const unpacedGroupSize = 8
+const longContext = 1024 * 1024
 
 /**
  * A model that needs no GPU, key or network. Its answers depend on seeds and content alone, never on what came before, unless
@@ -45,6 +47,25 @@ export class Simulator extends Resource implements Backend, ReplyHost {
 
   get settings(): SimulatorSettings {
     return this.#settings
+  }
+
+  get vocabulary(): Vocabulary {
+    return this.#settings.tokens === 'lossy' ? lossyTokens() : words
+  }
+
+  /** What a model of exact tokens asks. Missing if the tokens are words: those are in no tokenizer's files. */
+  get tokenAccess(): TokenAccess | undefined {
+    const { folder } = this.vocabulary
+    if (folder === undefined) return undefined
+    const facts = { path: 'in process', contextLength: this.shownContextLength, tokenizerFolder: folder }
+    return { facts: async () => facts, tokenize: async (text) => this.vocabulary.encode(text) }
+  }
+
+  /** The context length that a server names. Engines always have one, and a model of exact tokens needs it. */
+  get shownContextLength(): number | undefined {
+    const { contextLength, tokens } = this.#settings
+    if (contextLength > 0) return contextLength
+    return tokens === 'lossy' ? longContext : undefined
   }
 
   get weightVersion(): string | undefined {
@@ -89,20 +110,20 @@ export class Simulator extends Resource implements Backend, ReplyHost {
   async countTokens({ messages, tools, signal }: BackendRequest): Promise<number> {
     this.throwIfClosed()
     signal.throwIfAborted()
-    return promptTokens({ messages, tools })
+    return this.vocabulary.promptTokens({ messages, tools })
   }
 
   /** Takes a place and decides the answer; `leave` must follow. For callers that deliver answers in another way than `send`. */
-  enter(request: SimulatorRequest, retry: number, forced?: ForcedFault): SimulatorAnswer {
+  enter(asked: SimulatorRequest, retry: number, forced?: ForcedFault): SimulatorAnswer {
     this.#inFlight += 1
+    const request = this.#understood(asked)
     const settings = this.#settings
     if (forced === 'overload' || this.#isOverloaded) return refusal(overloadedError())
     if (settings.maxConcurrent > 0 && this.#inFlight > settings.maxConcurrent) {
       const message = `more than ${settings.maxConcurrent} requests at once (maxConcurrent); send fewer`
       return refusal(rateLimited(message, settings.retryAfterMs))
     }
-    const requestDigest = digest(request)
-    const base = hash32(...this.#seeds(request), requestDigest.hash)
+    const base = hash32(...this.#seeds(request), requestHash(request))
     const tryBase = hash32(base, 'try', retry)
     const fault =
       forced === undefined || forced === 'slow' || forced === 'trickle' ? drawFault(settings.faults, tryBase) : forced
@@ -117,7 +138,7 @@ export class Simulator extends Resource implements Backend, ReplyHost {
     const { ttftMs, tokensPerSecond, spread } = settings
     const factor = isSlow ? slowFactor : 1
     const firstTokenMs = ttftMs === 0 ? 0 : ttftMs * factor * drawFactor(tryBase, 'ttft', spread)
-    const made = this.#reply(request, { requestDigest, base, firstTokenMs })
+    const made = this.#reply(request, { base, firstTokenMs })
     if (made instanceof MillraceError) return refusal(made)
     const { reply, tokens } = made
     this.#deliveries += 1
@@ -134,6 +155,17 @@ export class Simulator extends Resource implements Backend, ReplyHost {
       luck: 0.05 + 0.9 * draw(tryBase, 'break'),
       id: `${tryBase.toString(16).padStart(8, '0')}-${this.#mark}-${this.#deliveries}`,
     }
+  }
+
+  /** A prompt of ids as the conversation that it means. */
+  #understood(request: SimulatorRequest): SimulatorRequest {
+    const { vocabulary } = this
+    const { promptText, prompt } = request
+    const ids =
+      request.promptIds ?? prompt?.ids ?? (promptText === undefined ? undefined : vocabulary.encode(promptText))
+    if (!ids) return request
+    const said = vocabulary.read?.(ids) ?? { messages: [{ role: 'user', content: promptText ?? ids.join(' ') }] }
+    return { ...request, ...said, promptIds: ids }
   }
 
   /** What all draws of a request begin with. At temperature 0 an engine does not sample, so a random seed changes nothing. */
@@ -175,10 +207,10 @@ export class Simulator extends Resource implements Backend, ReplyHost {
 
   #reply(
     request: SimulatorRequest,
-    drawn: { readonly requestDigest: Digest; readonly base: number; readonly firstTokenMs: number },
+    { base, firstTokenMs }: { readonly base: number; readonly firstTokenMs: number },
   ): Pick<Delivery, 'reply' | 'tokens'> | MillraceError {
-    const { requestDigest, base, firstTokenMs } = drawn
-    const inputTokens = request.promptIds?.length ?? requestDigest.inputTokens
+    const { vocabulary } = this
+    const inputTokens = request.promptIds?.length ?? vocabulary.promptTokens(request)
     const room = this.#room(request, inputTokens)
     if (room instanceof MillraceError) return room
     const settings = this.#settings
@@ -189,7 +221,9 @@ export class Simulator extends Resource implements Backend, ReplyHost {
       sloppiness: settings.sloppiness,
       reasoning: settings.reasoning ? 'Let me see what is asked, and take it step by step.' : undefined,
     })
-    const { message, finishReason, outputTokens, reasoningTokens, cutTokens } = limitMessage(draft, room)
+    const sampled = vocabulary === words ? undefined : vocabulary.sample(draft, base)
+    const composed = limitMessage(draft, { maxTokens: room, sampled })
+    const { message, finishReason, outputTokens, reasoningTokens } = composed
     const usage = {
       calls: 1,
       input: inputTokens,
@@ -198,11 +232,11 @@ export class Simulator extends Resource implements Backend, ReplyHost {
       reasoning: reasoningTokens,
     }
     const isCaptured = request.captureTokens || settings.recordEmitted > 0
-    if (!isCaptured) return { reply: { message, finishReason, usage, firstTokenMs }, tokens: cutTokens }
-    const tokens = cutTokens ?? wholeTokens(message)
+    if (!isCaptured) return { reply: { message, finishReason, usage, firstTokenMs }, tokens: composed.tokens }
+    const tokens = composed.tokens ?? words.sample(message, base)
     const ids = Int32Array.from(tokens, (token) => token.id)
     const record = {
-      promptIds: request.promptIds ?? promptIds(request.messages, requestDigest.toolsText),
+      promptIds: request.promptIds ?? vocabulary.prompt(request),
       ids,
       logprobs: logprobsOf(ids.length, base),
       ...(settings.weightVersion === undefined ? {} : { version: settings.weightVersion }),

@@ -86,7 +86,7 @@ export function writeReply(sink: TokenSink, message: AssistantMessage): void {
   }
 }
 
-export function textIds(text: string): Int32Array {
+function textIds(text: string): Int32Array {
   const list = new TokenList()
   list.text(text, 'content')
   return Int32Array.from(list.tokens, (token) => token.id)
@@ -153,7 +153,7 @@ function markerId(marker: string): number {
   return vocabularySize + (hash32(marker) % markerIds)
 }
 
-export function promptIds(messages: readonly Message[], toolsText: string): Int32Array {
+function promptIds(messages: readonly Message[], toolsText: string): Int32Array {
   const list = new TokenList()
   writePrompt(list, messages, toolsText)
   return Int32Array.from(list.tokens, (token) => token.id)
@@ -185,28 +185,48 @@ export function expertsOf(mixture: string, tokens: number, base: number): Routed
 }
 
 export interface SimulatorRequest extends Omit<ModelRequest, 'sessionId'> {
-  /** The prompt's ids, where an API takes tokens or a text without a chat template. */
+  /** The prompt in place of the messages, where an API takes tokens, or a text without a chat template. */
   readonly promptIds?: Int32Array
+  readonly promptText?: string
 }
 
-export interface Digest {
-  readonly hash: number
-  readonly inputTokens: number
-  readonly toolsText: string
+export type Conversation = Pick<SimulatorRequest, 'messages' | 'tools'>
+
+/** How the simulated model sees text. */
+export interface Vocabulary {
+  /** The folder with its tokenizer and chat template, if it has any. */
+  readonly folder?: string
+  encode(text: string): Int32Array
+  prompt(conversation: Conversation): Int32Array
+  promptTokens(conversation: Conversation): number
+  /** The tokens of a reply, end marker included. `base` decides what the message leaves open. */
+  sample(message: AssistantMessage, base: number): Token[]
+  /** The conversation that a prompt of ids means. If missing, such prompts are told apart, but not understood. */
+  read?(promptIds: Int32Array): Conversation
 }
 
-export function digest(request: SimulatorRequest): Digest {
-  const toolsText = textOfTools(request.tools)
-  const { toolChoice } = request
-  let hash = hash32(toolsText, typeof toolChoice === 'object' ? toolChoice.name : (toolChoice ?? 'auto'))
-  for (const message of request.messages) hash = hashMessage(hash, message)
-  return { hash, inputTokens: promptTokens(request), toolsText }
+/** Tokens made up from words: each text has one form as tokens, and each token one text. */
+export const words: Vocabulary = {
+  encode: textIds,
+  prompt: ({ messages, tools }) => promptIds(messages, textOfTools(tools)),
+  promptTokens({ messages, tools }) {
+    const counter = new TokenCounter()
+    writePrompt(counter, messages, textOfTools(tools))
+    return counter.count
+  },
+  sample(message) {
+    const list = new TokenList()
+    writeReply(list, message)
+    list.marker('<|end|>')
+    return list.tokens
+  },
 }
 
-export function promptTokens({ messages, tools }: Pick<SimulatorRequest, 'messages' | 'tools'>): number {
-  const counter = new TokenCounter()
-  writePrompt(counter, messages, textOfTools(tools))
-  return counter.count
+export function requestHash({ messages, tools, toolChoice }: SimulatorRequest): number {
+  const choice = typeof toolChoice === 'object' ? toolChoice.name : (toolChoice ?? 'auto')
+  let hash = hash32(textOfTools(tools), choice)
+  for (const message of messages) hash = hashMessage(hash, message)
+  return hash
 }
 
 /** Ids of tool calls are left out: some clients make up their own, and they carry no meaning. */
@@ -236,7 +256,7 @@ function textIn(part: ContentPart): string {
 const knownTools = new WeakMap<readonly ToolDefinition[], string>()
 
 /** Tools as the chat template writes them, without `strict`. */
-export function textOfTools(tools: readonly ToolDefinition[]): string {
+function textOfTools(tools: readonly ToolDefinition[]): string {
   if (tools.length === 0) return ''
   let text = knownTools.get(tools)
   if (text === undefined) {

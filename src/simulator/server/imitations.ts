@@ -3,18 +3,18 @@ import { MillraceError } from '../../errors/index.ts'
 import { type ApiName, apiPaths, countPaths, type JsonObject } from '../../schema/index.ts'
 import { DialectApi, readWhole, type SimulatedApi } from '../apis/dialect-api.ts'
 import { GenerateApi } from '../apis/generate-api.ts'
+import { IdsApi, type IdsPath } from '../apis/ids-api.ts'
 import { tokenFieldWriters } from '../apis/token-fields.ts'
-import type { ImitationName, SimulatorOptions, SimulatorSettings } from '../engine/options.ts'
+import type { ImitationName, SimulatorOptions } from '../engine/options.ts'
 import { type PauseMode, pauseModes } from '../engine/paced-reply.ts'
 import type { Simulator } from '../engine/simulator.ts'
-import { promptIds, promptTokens, textIds, textOfTools } from '../engine/tokens.ts'
 
 export interface Imitation {
   readonly apis: ReadonlyMap<string, SimulatedApi>
   readonly usualApi: SimulatedApi
   readonly requiredHeader?: string
   readonly controls: Controls
-  readonly modelList: (models: readonly string[], settings: SimulatorSettings) => object
+  readonly modelList: (models: readonly string[], simulator: Simulator) => object
 }
 
 const dialects = { chat: chatServer, responses: responsesServer, messages: messagesServer } as const
@@ -27,16 +27,20 @@ function apisOf(name: ImitationName, apis: readonly ApiName[]): [string, Simulat
   return apis.map((api) => [`/v1${apiPaths[api]}`, apiOf(name, api)])
 }
 
+function idsApis(name: ImitationName, paths: readonly IdsPath[]): [string, SimulatedApi][] {
+  return paths.map((path) => [path, new IdsApi(path, tokenFieldWriters[name].hasVersions)])
+}
+
 function openAiModels(owner: string, isEngine: boolean): Imitation['modelList'] {
-  return (models, { contextLength }) => ({
+  return (models, { shownContextLength: length, vocabulary }) => ({
     object: 'list',
     data: models.map((id) => ({
       id,
       object: 'model',
       created: 0,
       owned_by: owner,
-      ...(isEngine && { root: id, parent: null }),
-      ...(isEngine && contextLength > 0 && { max_model_len: contextLength }),
+      ...(isEngine && { root: vocabulary.folder ?? id, parent: null }),
+      ...(isEngine && length !== undefined && { max_model_len: length }),
     })),
   })
 }
@@ -101,19 +105,17 @@ const countMessages: Controls = { [`POST /v1${countPaths.messages}`]: counted(me
 const countResponses: Controls = { [`POST /v1${countPaths.responses}`]: counted(responsesServer.counting) }
 
 function counted(dialect: CountingDialect): Control {
-  return ({ body }) => dialect.whole(promptTokens(readWhole(dialect, body)))
+  return ({ simulator, body }) => dialect.whole(simulator.vocabulary.promptTokens(readWhole(dialect, body)))
 }
 
 function tokenize({ simulator, body }: ControlCall): object {
-  const tokens = Array.from(idsOf(body))
-  const { contextLength } = simulator.settings
-  return { count: tokens.length, tokens, ...(contextLength > 0 && { max_model_len: contextLength }) }
-}
-
-function idsOf(body: ControlCall['body']): Int32Array {
-  if (typeof body['prompt'] === 'string') return textIds(body['prompt'])
-  const { messages, tools } = chatServer.read({ model: 'any', ...body })
-  return promptIds(messages, textOfTools(tools))
+  const { vocabulary, shownContextLength: length } = simulator
+  const { prompt } = body
+  const ids =
+    typeof prompt === 'string'
+      ? vocabulary.encode(prompt)
+      : vocabulary.prompt(chatServer.read({ model: 'any', ...body }))
+  return { count: ids.length, tokens: Array.from(ids), ...(length !== undefined && { max_model_len: length }) }
 }
 
 const vllmControls: Controls = {
@@ -153,22 +155,19 @@ const sglangPauseModes: ReadonlyMap<string, PauseMode> = new Map([
 
 const modelInfo: Control = ({ simulator, models }) => ({
   model_path: models[0],
-  tokenizer_path: models[0],
+  tokenizer_path: simulator.vocabulary.folder ?? models[0],
   is_generation: true,
   preferred_sampling_params: null,
   weight_version: simulator.weightVersion ?? 'default',
 })
 
-const serverInfo: Control = ({ simulator, models }) => {
-  const { contextLength } = simulator.settings
-  return {
-    model_path: models[0],
-    served_model_name: models[0],
-    context_length: contextLength > 0 ? contextLength : null,
-    weight_version: simulator.weightVersion ?? 'default',
-    version: '0.0.0+simulated',
-  }
-}
+const serverInfo: Control = ({ simulator, models }) => ({
+  model_path: models[0],
+  served_model_name: models[0],
+  context_length: simulator.shownContextLength ?? null,
+  weight_version: simulator.weightVersion ?? 'default',
+  version: '0.0.0+simulated',
+})
 
 const sglangControls: Controls = {
   'GET /get_model_info': modelInfo,
@@ -207,13 +206,13 @@ const sglangControls: Controls = {
 
 export const imitations: Readonly<Record<ImitationName, Imitation>> = {
   vllm: {
-    apis: new Map(apisOf('vllm', everyApi)),
+    apis: new Map([...apisOf('vllm', everyApi), ...idsApis('vllm', ['/v1/completions', '/inference/v1/generate'])]),
     usualApi: apiOf('vllm', 'chat'),
     controls: vllmControls,
     modelList: openAiModels('vllm', true),
   },
   millrace: {
-    apis: new Map(apisOf('millrace', everyApi)),
+    apis: new Map([...apisOf('millrace', everyApi), ...idsApis('millrace', ['/v1/completions'])]),
     usualApi: apiOf('millrace', 'chat'),
     controls: vllmControls,
     modelList: openAiModels('millrace', true),

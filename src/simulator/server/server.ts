@@ -184,7 +184,7 @@ export class SimulatorServer extends Resource implements ExchangeOwner {
 
   get #controls(): Controls {
     const { controls, modelList } = this.#imitation
-    const listModels: Control = ({ models, simulator }) => modelList(models, simulator.settings)
+    const listModels: Control = ({ models, simulator }) => modelList(models, simulator)
     return { ...controls, ...simControls, 'GET /v1/models': listModels }
   }
 

@@ -1,4 +1,4 @@
-import type { ImitationName } from '../../../simulator/index.ts'
+import type { ImitationName, SimulatorSettings } from '../../../simulator/index.ts'
 import { defineCommand } from '../../command-line/command.ts'
 import { flag, flagGroup, definedFields, portFlag, type FlagTable } from '../../command-line/flags.ts'
 import { exitCodes } from '../../terminal/exit-codes.ts'
@@ -27,6 +27,11 @@ const simulatorFlags = {
     reasoning: flag.switch('Think aloud in reasoning_content.'),
     contextLength: amount('Tokens of prompt and reply together; 0 for no limit.'),
     weightVersion: flag.text('<text>', 'The version that tokens are stamped with.'),
+    tokens: flag.choice(
+      ['words', 'lossy'] satisfies readonly SimulatorSettings['tokens'][],
+      'Made up from words, or those of a real tokenizer, sampled in other pieces than it would make.',
+      { default: 'words' },
+    ),
     routedExperts: flag.text(
       '<layers>x<experts>',
       'Return the experts of each token, like a mixture of experts with this many layers and experts per token.',
