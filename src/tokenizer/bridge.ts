@@ -38,6 +38,11 @@ export class TemplateBridge {
     return this.#render(messages, settings, true)
   }
 
+  /** The text with which every conversation begins that begins with these messages. */
+  beginning(messages: readonly Message[], settings: RenderSettings): string {
+    return this.#render(messages, settings, false)
+  }
+
   /** What follows the reply. `before`: the messages before it, if a short conversation is not to be used in their place. */
   after(
     reply: AssistantMessage,

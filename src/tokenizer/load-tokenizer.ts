@@ -10,8 +10,8 @@ export interface ModelTokenizer {
   readonly folder: string
   readonly tokenizer: Tokenizer
   readonly template: ChatTemplate
-  /** The token that ends a reply, if the folder names one. */
-  readonly endToken: string | undefined
+  /** The tokens that end a reply, as far as the folder names them: engines end at each of them. */
+  readonly endIds: readonly number[]
 }
 
 export interface LoadTokenizerOptions {
@@ -19,17 +19,21 @@ export interface LoadTokenizerOptions {
   readonly variables?: Readonly<Record<string, Json>>
 }
 
-/** Reads `tokenizer.json`, `tokenizer_config.json` and `chat_template.jinja` of a folder; the template may also be part of the config. */
+/**
+ * Reads `tokenizer.json`, `tokenizer_config.json`, `generation_config.json` and `chat_template.jinja` of a folder. The template may
+ * also be part of the tokenizer's config.
+ */
 export async function loadTokenizer(
   folder: string,
   { variables = {} }: LoadTokenizerOptions = {},
 ): Promise<ModelTokenizer> {
-  const [tokenizer, config, templateFile] = await Promise.all([
+  const [tokenizerFile, config, generation, templateFile] = await Promise.all([
     readText(folder, 'tokenizer.json'),
     readText(folder, 'tokenizer_config.json'),
+    readText(folder, 'generation_config.json'),
     readText(folder, 'chat_template.jinja'),
   ])
-  if (tokenizer === undefined) {
+  if (tokenizerFile === undefined) {
     throw missing(folder, 'tokenizer.json', 'Name the folder of a model in the format of Hugging Face')
   }
   const settings = config === undefined ? {} : parsed(config, folder, 'tokenizer_config.json')
@@ -37,11 +41,15 @@ export async function loadTokenizer(
   if (source === undefined) {
     throw missing(folder, 'chat_template.jinja', 'Save the chat template of the model there')
   }
+  const tokenizer = new Tokenizer(parsed(tokenizerFile, folder, 'tokenizer.json'), settings)
+  const { eos_token_id: more } = generation === undefined ? {} : parsed(generation, folder, 'generation_config.json')
+  const endToken = tokenText(settings['eos_token'])
+  const endIds = [endToken === undefined ? undefined : tokenizer.idOf(endToken), more].flat()
   return {
     folder,
-    tokenizer: new Tokenizer(parsed(tokenizer, folder, 'tokenizer.json'), settings),
+    tokenizer,
     template: new ChatTemplate({ source, variables: { ...specialTokens(settings), ...variables } }),
-    endToken: tokenText(settings['eos_token']),
+    endIds: endIds.filter((id) => typeof id === 'number'),
   }
 }
 

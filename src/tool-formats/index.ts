@@ -1,4 +1,5 @@
 export {
+  type FoundCall,
   type ParsedToolCall,
   type ToolFormat,
   type ToolFormatName,

@@ -1,6 +1,7 @@
 import {
   completionsEndpoint,
   idsInCompletion,
+  malformedReply,
   noTokenInput,
   readReportedError,
   reportedError,
@@ -101,16 +102,26 @@ export class TokenServer implements TokenAccess {
     const request = { messages: [], tools: [], sampling: { maxTokens: 1 }, captureTokens: true, sessionId: 'probe' }
     const body = endpoint.render(request, { prompt, model: source.model })
     const { status, document } = await ask(this.pathOf(endpoint), signal, body)
-    if (status < 300) return isJsonObject(document) ? document : undefined
+    if (status < 300) return this.#readable(document)
     const failure = reportedError(source, { status, reported: readReportedError(document) })
     if (isMissing(status) || status === 403 || !(failure.retryable || failure.code === 'model_auth')) return undefined
     throw failure
   }
 
+  /** An answer that was spoiled on its way must not look like one of a server that takes no ids. */
+  #readable(document: unknown): unknown {
+    if (typeof document === 'string' && document.startsWith('{')) {
+      throw malformedReply(this.#options.source, 'it is not JSON')
+    }
+    return isJsonObject(document) ? document : undefined
+  }
+
   async #get(from: 'base' | 'root', path: string): Promise<JsonObject> {
-    const { ask, signal, base, root } = this.#options
+    const { ask, signal, base, root, source } = this.#options
     const { status, document } = await ask((from === 'base' ? base : root) + path, signal)
-    return status < 300 && isJsonObject(document) ? document : {}
+    const failure = status < 300 ? undefined : reportedError(source, { status, reported: readReportedError(document) })
+    if (failure?.retryable && !isMissing(status)) throw failure
+    return !failure && isJsonObject(document) ? document : {}
   }
 }
 

@@ -7,11 +7,13 @@ import {
   TokenPrompt,
 } from '../../apis/index.ts'
 import { MillraceError } from '../../errors/index.ts'
-import { sameNumbers, withAbort } from '../../kit/index.ts'
+import { retryAfterOf } from '../../http/index.ts'
+import { sameNumbers, sleep, withAbort } from '../../kit/index.ts'
 import { isJsonObject, type Json, type Message, type ToolDefinition } from '../../schema/index.ts'
 import type { RenderSettings } from '../../tokenizer/index.ts'
 import type { ModelConfig } from '../config.ts'
 import type { CompleteReply } from '../model-client.ts'
+import { retryDelayMs, retryRule } from '../model/retry.ts'
 import { finishReasonFor, readSampled } from './read-sampled.ts'
 import { openTokenStream, type TokenStream } from './token-stream.ts'
 
@@ -52,11 +54,25 @@ export class ExactTokens {
 
   /** Opens the token stream, once. A failure is not remembered: the backend may come back. */
   open(): Promise<TokenStream> {
-    this.#opening ??= openTokenStream(this.#config, this.#backends(), this.#signal).catch((error: unknown) => {
+    this.#opening ??= this.#openInTries().catch((error: unknown) => {
       this.#opening = undefined
       throw error
     })
     return this.#opening
+  }
+
+  /** A backend that is busy or restarts fails no call that it would otherwise be asked again for. */
+  async #openInTries(): Promise<TokenStream> {
+    for (let failures = 1; ; failures += 1) {
+      try {
+        return await openTokenStream(this.#config, this.#backends(), this.#signal)
+      } catch (thrown) {
+        const error = MillraceError.from(thrown, 'internal')
+        if (!error.retryable || failures >= this.#config.maxTries) throw error
+        const retryAfterMs = retryAfterOf(error)
+        await sleep(retryDelayMs(retryRule(error.code), { failures, retryAfterMs, random: Math.random }), this.#signal)
+      }
+    }
   }
 
   /** The model has other backends: they are checked before the next request. */
@@ -78,7 +94,7 @@ export class ExactTokens {
     const key = this.#toolsJson(request.tools) + JSON.stringify(settings.variables)
     const { prompt, end } =
       (await this.#continued(stream, request, { settings, key })) ??
-      (await rendered(stream, request.messages, settings))
+      (await encoded(stream, stream.template.bridge.whole(request.messages, settings)))
     const promptIds = prompt.ids
     this.#origins.set(promptIds, { prompt, settings: key })
     const { markers } = stream.template.reasoning
@@ -92,6 +108,13 @@ export class ExactTokens {
     }
   }
 
+  /** How many tokens the prompt of a request has. */
+  async count({ messages, ...request }: ModelRequest, signal: AbortSignal): Promise<number> {
+    const stream = await withAbort(this.open(), signal)
+    const text = stream.template.bridge.whole(messages, settingsOf({ messages, ...request }))
+    return (await encoded(stream, text)).prompt.length
+  }
+
   /** The reply as a message, with the ids of its prompt. */
   read(reply: CompleteReply, { request, stream, promptIds, startsInReasoning }: PreparedRequest): CompleteReply {
     const { tokens } = reply
@@ -100,20 +123,27 @@ export class ExactTokens {
       throw malformed(reply, 'the backend says that its prompt had other token ids than those it was sent')
     }
     const { endIds, tokenizer, template } = stream
+    const { tools, toolChoice, parallelToolCalls, sampling, conversation = request.messages } = request
+    const { finishReason, usage } = reply
     const last = tokens.ids.at(-1)
-    const shown = last !== undefined && endIds.has(last) ? tokens.ids.subarray(0, -1) : tokens.ids
+    const isEnded = last !== undefined && endIds.has(last)
+    const text = tokenizer.decode(isEnded ? tokens.ids.subarray(0, -1) : tokens.ids)
     const message = readSampled(
-      { text: tokenizer.decode(shown), startsInReasoning },
+      // The sampled tokens include the stop sequence that ended them; the text, as in every API, does not.
+      { text: isEnded || finishReason === 'length' ? text : beforeStop(text, sampling.stop), startsInReasoning },
       {
         markers: template.reasoning.markers,
-        toolFormat: request.tools.length > 0 && request.toolChoice !== 'none' ? template.toolFormat : undefined,
-        messages: request.conversation ?? request.messages,
+        toolFormat: tools.length > 0 && toolChoice !== 'none' ? template.toolFormat : undefined,
+        messages: conversation,
+        isCut: finishReason === 'length',
+        ...(parallelToolCalls === false && { maxCalls: 1 }),
       },
     )
     return {
       ...reply,
       message,
-      finishReason: finishReasonFor(reply.finishReason, message),
+      finishReason: finishReasonFor(finishReason, message),
+      usage: usage.input > 0 ? usage : { ...usage, input: promptIds.length },
       tokens: { ...tokens, promptIds },
     }
   }
@@ -127,8 +157,8 @@ export class ExactTokens {
     const reply = continues && messages[continues.count - 1]
     if (!continues || reply?.role !== 'assistant') return undefined
     const known = this.#origins.get(continues.promptIds)
-    const isSame = known ? known.settings === key : await beginsAsRendered(stream, messages, { continues, settings })
-    if (!isSame) return undefined
+    if (known?.settings !== key && !(await beginsAsRendered(stream, messages, { continues, settings })))
+      return undefined
     const { template, encoder, closeId } = stream
     const tools = template.dependsOnTools ? settings.tools : []
     const { text } = template.bridge.after(reply, messages.slice(continues.count), { ...settings, tools })
@@ -147,24 +177,26 @@ interface RenderedPrompt {
   readonly end: string
 }
 
-async function rendered(
-  { template, encoder }: TokenStream,
-  messages: readonly Message[],
-  settings: RenderSettings,
-): Promise<RenderedPrompt> {
-  const text = template.bridge.whole(messages, settings)
+async function encoded({ encoder }: TokenStream, text: string): Promise<RenderedPrompt> {
   return { prompt: TokenPrompt.of(...(await encoder.encode(text))), end: text }
 }
 
-/** Whether a prompt that was read back from disk begins as the conversation does now: with the same tools, and in the same template. */
+/** Whether a prompt begins as the conversation does now. It may have been read back from disk, and the tools may have changed. */
 async function beginsAsRendered(
   stream: TokenStream,
   messages: readonly Message[],
   { continues, settings }: { readonly continues: ContinuedTokens; readonly settings: RenderSettings },
 ): Promise<boolean> {
   const first = messages.findIndex(({ role }) => role === 'assistant')
-  const { ids } = (await rendered(stream, messages.slice(0, first), settings)).prompt
+  if (first === 0) return false
+  const text = stream.template.bridge.beginning(messages.slice(0, first), settings)
+  const { ids } = (await encoded(stream, text)).prompt
   return sameNumbers(ids, continues.promptIds.subarray(0, ids.length))
+}
+
+function beforeStop(text: string, stop: readonly string[] = []): string {
+  const places = stop.map((sequence) => (sequence === '' ? -1 : text.indexOf(sequence))).filter((at) => at !== -1)
+  return places.length === 0 ? text : text.slice(0, Math.min(...places))
 }
 
 function withoutFirst([first, ...others]: readonly Int32Array[]): Int32Array[] {

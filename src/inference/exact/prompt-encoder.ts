@@ -55,8 +55,7 @@ export class PromptEncoder extends Resource {
       tokenizer.keep(part, ids)
       return ids
     } catch {
-      // A machine that gives no thread still gets its prompt.
-      this.throwIfClosed()
+      // A machine that gives no thread still gets its prompt, and so does a request that outlives a change of backends.
       return tokenizer.encodePart(part)
     }
   }

@@ -1,7 +1,7 @@
 import { SyntheticIds } from '../../apis/index.ts'
 import type { AssistantMessage, FinishReason, Message, ToolCall } from '../../schema/index.ts'
 import type { ReasoningMarkers } from '../../tokenizer/index.ts'
-import type { ToolFormat } from '../../tool-formats/index.ts'
+import type { FoundCall, ToolFormat } from '../../tool-formats/index.ts'
 
 export interface SampledText {
   /** The text of the sampled tokens, without the token that ends the reply. */
@@ -16,17 +16,21 @@ interface ReadingOptions {
   readonly toolFormat: ToolFormat | undefined
   /** The conversation, in which the ids of calls must be new. */
   readonly messages: readonly Message[]
+  /** Whether a limit cut the reply off. */
+  readonly isCut?: boolean
+  readonly maxCalls?: number
 }
 
 /** Reads a sampled reply as a message. The message is a view of it: what is recorded and sent again are its tokens. */
-export function readSampled(sampled: SampledText, { markers, toolFormat, messages }: ReadingOptions): AssistantMessage {
+export function readSampled(sampled: SampledText, options: ReadingOptions): AssistantMessage {
+  const { markers, toolFormat, messages, isCut = false, maxCalls = Infinity } = options
   const { reasoning, rest } = withoutReasoning(sampled, markers)
   const { calls, start } = toolFormat?.find(rest) ?? { calls: [], start: rest.length }
-  // Like vLLM, a reply with a call that cannot be read is text: clients could not answer a call without a name.
-  const isReadable = calls.length > 0 && calls.every(({ name }) => name !== '')
+  // As in vLLM, a reply with a call that cannot be read is text: clients could not answer a call without a name.
+  const isReadable = calls.length > 0 && calls.every(({ name }) => name !== '') && !(isCut && endsInCall(calls))
   const content = isReadable ? rest.slice(0, start).trimEnd() : rest
   const ids = new SyntheticIds(messages)
-  const toolCalls = calls.map(({ name, arguments: written }, index): ToolCall => ({
+  const toolCalls = calls.slice(0, maxCalls).map(({ name, arguments: written }, index): ToolCall => ({
     id: ids.at(index),
     type: 'function',
     function: { name, arguments: written === '' ? '{}' : written },
@@ -36,6 +40,15 @@ export function readSampled(sampled: SampledText, { markers, toolFormat, message
     content: isReadable && content === '' ? null : content,
     ...(reasoning !== '' && { reasoning_content: reasoning }),
     ...(isReadable && { tool_calls: toolCalls }),
+  }
+}
+
+function endsInCall(calls: readonly FoundCall[]): boolean {
+  try {
+    JSON.parse(calls.at(-1)?.arguments ?? '')
+    return false
+  } catch {
+    return true
   }
 }
 

@@ -42,7 +42,7 @@ export async function openTokenStream(
     tokenAccess ? [{ name: backend, tokenAccess }] : [],
   )
   if (able.length < backends.length || able.length === 0) {
-    throw invalid(name, 'a backend of its takes no prompts of token ids')
+    throw invalid(name, 'one of its backends takes no prompts of token ids')
   }
   const found = await Promise.allSettled(
     able.map(async (backend) => ({ backend, facts: await backend.tokenAccess.facts() })),
@@ -59,7 +59,7 @@ export async function openTokenStream(
       name,
       answered.map(({ facts }) => facts.tokenizerFolder),
     )
-  const { tokenizer, template: source, endToken } = await loadTokenizer(folder)
+  const { tokenizer, template: source, endIds } = await loadTokenizer(folder)
   const template = checkTemplate(source)
   const [closeId] = tokenizer.encode(template.bridge.close)
   if (closeId === undefined || !tokenizer.isSpecial(closeId)) {
@@ -70,7 +70,6 @@ export async function openTokenStream(
   }
   const probe = probeText(template)
   requireSameInParts(name, tokenizer, probe)
-  const endId = endToken === undefined ? undefined : tokenizer.idOf(endToken)
   const compared = await Promise.all(
     answered.map(async ({ backend, facts }) => ({
       name: backend.name,
@@ -85,7 +84,7 @@ export async function openTokenStream(
     encoder: new PromptEncoder({ folder, tokenizer }),
     template,
     closeId,
-    endIds: new Set(endId === undefined ? [closeId] : [closeId, endId]),
+    endIds: new Set([closeId, ...endIds]),
     contextLength: lengths.length > 0 ? Math.min(...lengths) : undefined,
     backends: compared,
   }

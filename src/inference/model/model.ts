@@ -132,7 +132,7 @@ export class Model extends Resource implements ModelClient {
   async countTokens(request: ModelRequest, hooks: CallHooks): Promise<number> {
     this.#counting += 1
     try {
-      if (this.#exactTokens) return (await this.#exactTokens.prepare(request, hooks.signal)).request.prompt.length
+      if (this.#exactTokens) return await this.#exactTokens.count(request, hooks.signal)
       return await countTokens(request, hooks, { config: this.#config, routes: this.#routes, random: this.#random })
     } finally {
       this.#counting -= 1
