@@ -1,5 +1,5 @@
-export { ChatTemplate, type TemplateInput } from './chat-template.ts'
-export { loadTokenizer, type LoadTokenizerOptions, type ModelTokenizer } from './load-tokenizer.ts'
+export { ChatTemplate } from './chat-template.ts'
+export { loadTokenizer } from './load-tokenizer.ts'
 export { Tokenizer } from './tokenizer.ts'
 export type { RenderSettings } from './bridge.ts'
-export { type CheckedTurn, checkTemplate, type ReasoningMarkers, type TemplateReport } from './check-template.ts'
+export { checkTemplate, type ReasoningMarkers, type TemplateReport } from './check-template.ts'
