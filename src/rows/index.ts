@@ -9,4 +9,4 @@ export {
   rowChunks,
   rowsOf,
 } from './export-rows.ts'
-export { binaryFrame, type EndRow, type ErrorRow, noRows, type Row, type RowCounts } from './row.ts'
+export { binaryFrame, binaryHead, type EndRow, type ErrorRow, noRows, type Row, type RowCounts } from './row.ts'

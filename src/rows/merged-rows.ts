@@ -159,9 +159,9 @@ export function lostMergedRow(
   return {
     ...draft.row(facts),
     reward: null,
-    samples: [{ ...place, trains: false, sampling: discarded.sampling ?? null, ...unknownCredit }],
     splitAt: null,
     discarded: discarded.why,
+    samples: [{ ...place, trains: false, sampling: discarded.sampling ?? null, ...unknownCredit }],
   }
 }
 
@@ -200,9 +200,10 @@ function rowEndingWith(last: Step, trained: Set<Step>, { factsOf, credit, discar
   return {
     ...draft.row(factsOf(last.interaction)),
     reward: credit.get(last.interaction)?.return ?? null,
-    samples,
     splitAt: path.at(-1)?.splitAt ?? null,
     discarded,
+    // After all that is short: the Python client parses it only if it is asked for.
+    samples,
   }
 }
 

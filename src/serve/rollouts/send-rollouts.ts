@@ -4,7 +4,7 @@ import { pipeline } from 'node:stream/promises'
 import type { FastifyReply } from 'fastify'
 import { messageJson } from '../../apis/index.ts'
 import { peekFirst } from '../../kit/index.ts'
-import { binaryFrame, type GroupOptions, noRows, type RowCounts } from '../../rows/index.ts'
+import { binaryFrame, binaryHead, type GroupOptions, noRows, type RowCounts } from '../../rows/index.ts'
 import { taskOf, type RolloutRecord } from '../../schema/index.ts'
 import type { CodecPool } from '../codec/codec-pool.ts'
 import type { RecordForm } from '../codec/rollout-json.ts'
@@ -136,6 +136,8 @@ async function* rowFrames(
   const sums = { ...noRows }
   let isWithinFrame = false
   try {
+    // Groups have heads of their own, but there may be none before an error.
+    yield binaryHead
     for (let next = await results.next(); !next.done; next = await results.next()) {
       const task = taskOf(next.value.id)
       const count = (ended.get(task) ?? 0) + 1
