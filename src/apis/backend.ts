@@ -184,8 +184,16 @@ export interface Backend extends AsyncDisposable {
 export interface TokenAccess {
   /** Rejects with `config_invalid` if the server takes no prompts of token ids, and says what to do. */
   facts(): Promise<TokenServerFacts>
-  /** The ids of a text as the server's own tokenizer makes them, without a token at its beginning. Undefined if it cannot be asked. */
-  tokenize(text: string, signal: AbortSignal): Promise<Int32Array | undefined>
+  /**
+   * The ids of a text as the server's own tokenizer makes them, without a token at its beginning; or of a conversation, in its own
+   * chat template. Undefined if it cannot be asked.
+   */
+  tokenize(given: string | TokenizedConversation, signal: AbortSignal): Promise<Int32Array | undefined>
+}
+
+export interface TokenizedConversation {
+  readonly messages: readonly Message[]
+  readonly tools: readonly ToolDefinition[]
 }
 
 export interface TokenServerFacts {

@@ -33,6 +33,7 @@ export type {
   ReplySink,
   ResponseFormat,
   TokenAccess,
+  TokenizedConversation,
   TokenServerFacts,
   ToolChoice,
 } from './backend.ts'

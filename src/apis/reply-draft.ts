@@ -279,6 +279,13 @@ export function isSynthetic(id: string): boolean {
   return syntheticId.test(id)
 }
 
+/** vLLM writes this number for a log-probability that it lacks, and for each one below it. So it says nothing. */
+const saysNothing = -9999
+
+function known(logprob: number): number {
+  return logprob === saysNothing ? Number.NaN : logprob
+}
+
 class TokenDraft {
   readonly #source: Source
   #promptIds: Int32Array | undefined
@@ -317,7 +324,7 @@ class TokenDraft {
       this.#hasIds = true
       for (const id of ids) this.#ids.push(id)
     }
-    for (const logprob of logprobs ?? []) this.#logprobs.push(logprob)
+    for (const logprob of logprobs ?? []) this.#logprobs.push(known(logprob))
     if (routedExperts) this.#experts = routedExperts
   }
 
@@ -399,7 +406,7 @@ class TokenDraft {
   /** Null is allowed and kept as NaN: servers write it for values that they lack or that JSON cannot hold. */
   #addLogprob(value: unknown): void {
     if (typeof value !== 'number' && value !== null && this.#badLogprob === -1) this.#badLogprob = this.#logprobs.length
-    this.#logprobs.push(typeof value === 'number' ? value : Number.NaN)
+    this.#logprobs.push(typeof value === 'number' ? known(value) : Number.NaN)
   }
 
   #id(value: unknown, index: number): number {

@@ -1,6 +1,7 @@
 import { Template } from '@huggingface/jinja'
 import { MillraceError } from '../errors/index.ts'
 import { type AssistantMessage, isJsonObject, type Json, type Message, type ToolDefinition } from '../schema/index.ts'
+import { pythonStrings, usePythonStrings } from './python-strings.ts'
 
 export interface TemplateInput {
   readonly messages: readonly Message[]
@@ -28,6 +29,7 @@ export class ChatTemplate {
     this.#variables = variables
     try {
       this.#template = new Template(source)
+      usePythonStrings(this.#template.parsed)
     } catch (error) {
       throw refusal('it cannot be parsed', error)
     }
@@ -36,6 +38,7 @@ export class ChatTemplate {
   render({ messages, tools, addGenerationPrompt, variables }: TemplateInput): string {
     try {
       return this.#template.render({
+        ...pythonStrings,
         ...this.#variables,
         ...variables,
         messages: messages.map(templateMessage),

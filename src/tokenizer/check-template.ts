@@ -136,6 +136,21 @@ function checkTurn(
 
 const systemMessage: readonly Message[] = [{ role: 'system', content: 'Be kind.' }]
 
+/** Conversations that templates write differently. */
+export const probeConversations: readonly Conversation[] = [
+  { messages: [question], tools: [] },
+  { messages: [...systemMessage, question], tools: [probeTool] },
+  {
+    messages: [question, { ...answer, tool_calls: [firstCall] }, resultOf(firstCall), answer, question],
+    tools: [probeTool],
+  },
+]
+
+interface Conversation {
+  readonly messages: readonly Message[]
+  readonly tools: readonly ToolDefinition[]
+}
+
 const reasoningText = 'MillraceReasoning'
 
 function checkReasoning(template: ChatTemplate, { variables }: Pick<RenderSettings, 'variables'>): ReasoningReport {

@@ -1,6 +1,6 @@
 import { Tokenizer as HuggingFaceTokenizer } from '@huggingface/tokenizers'
 import { MillraceError } from '../errors/index.ts'
-import { isJsonList, isJsonObject, type JsonObject } from '../schema/index.ts'
+import { isJsonList, isJsonObject, type Json, type JsonObject } from '../schema/index.ts'
 
 /** The longest text whose ids are remembered, and how many characters are remembered in all. */
 const maxKeptText = 64 * 1024
@@ -16,7 +16,8 @@ export class Tokenizer {
   #keptCharacters = 0
 
   constructor(tokenizer: JsonObject, config: JsonObject) {
-    this.#tokenizer = parsedTokenizer(tokenizer, { ...config, clean_up_tokenization_spaces: false })
+    const readable = { ...tokenizer, pre_tokenizer: withPythonSpaces(tokenizer['pre_tokenizer']) }
+    this.#tokenizer = parsedTokenizer(readable, { ...config, clean_up_tokenization_spaces: false })
     this.#special = new Set(this.#tokenizer.get_added_tokens_decoder().keys())
     const texts = separators(tokenizer).toSorted((one, other) => other.length - one.length)
     this.#specialPattern =
@@ -104,4 +105,20 @@ function separators({ added_tokens: added }: JsonObject): string[] {
     const { content, special, lstrip, rstrip } = token
     return typeof content === 'string' && special === true && !lstrip && !rstrip ? [content] : []
   })
+}
+
+/** The rule of GPT-2, which a byte-level step has built in. */
+const wordsOfGpt2 = String.raw`'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`
+
+/**
+ * White space is what it is in the original library. The one in JavaScript takes care of that in rules that a file spells out,
+ * but not in its built-in one, so that one is spelled out here.
+ */
+function withPythonSpaces(step: Json | undefined): Json {
+  if (!isJsonObject(step)) return step ?? null
+  const { type, pretokenizers: steps, use_regex: splits = true, add_prefix_space: addsSpace } = step
+  if (type === 'Sequence' && isJsonList(steps)) return { ...step, pretokenizers: steps.map(withPythonSpaces) }
+  if (type !== 'ByteLevel' || splits !== true || addsSpace === true) return step
+  const words = { type: 'Split', pattern: { Regex: wordsOfGpt2 }, behavior: 'Isolated', invert: false }
+  return { type: 'Sequence', pretokenizers: [words, { ...step, use_regex: false }] }
 }

@@ -395,6 +395,7 @@ describe('replies', () => {
 
   test.each([
     ['a list', { token_ids: [5, 6], logprobs: { content: [{ logprob: -1 }, { logprob: null }] } }],
+    ['vLLM’s number for it', { token_ids: [5, 6], logprobs: { content: [{ logprob: -1 }, { logprob: -9999 }] } }],
     [
       'pairs',
       {

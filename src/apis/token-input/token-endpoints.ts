@@ -18,13 +18,15 @@ export interface TokenEndpoint {
   reader(source: Source): ReplyParser
 }
 
-/** The fields of `sampling.extra` that concern the chat template. They are used to render the prompt, and not sent. */
+/** The fields of `sampling.extra` that decide what the prompt is. The prompt is written here, so they are not sent. */
 export const templateFields: readonly string[] = [
   'chat_template',
   'chat_template_kwargs',
   'add_generation_prompt',
   'continue_final_message',
   'add_special_tokens',
+  'truncate_prompt_tokens',
+  'truncation_side',
 ]
 
 /** Fields of the other APIs that label a request, and do not change its reply. */

@@ -8,6 +8,7 @@ import {
   sglangGenerateEndpoint,
   type Source,
   type TokenAccess,
+  type TokenizedConversation,
   type TokenEndpoint,
   TokenPrompt,
   type TokenServerFacts,
@@ -55,10 +56,11 @@ export class TokenServer implements TokenAccess {
     return (isBelowRoot ? this.#options.root : this.#options.base) + path
   }
 
-  async tokenize(text: string, signal: AbortSignal): Promise<Int32Array | undefined> {
+  async tokenize(given: string | TokenizedConversation, signal: AbortSignal): Promise<Int32Array | undefined> {
     const { ask, root, source } = this.#options
-    const body = JSON.stringify({ model: source.model, prompt: text, add_special_tokens: false })
-    const { status, document } = await ask(`${root}/tokenize`, signal, body)
+    const asked = typeof given === 'string' ? { prompt: given } : conversationFields(given)
+    const body = { model: source.model, ...asked, add_special_tokens: false }
+    const { status, document } = await ask(`${root}/tokenize`, signal, JSON.stringify(body))
     const ids = status < 300 && isJsonObject(document) ? document['tokens'] : undefined
     return isJsonList(ids) && ids.every((id) => Number.isInteger(id)) ? Int32Array.from(ids, Number) : undefined
   }
@@ -73,12 +75,15 @@ export class TokenServer implements TokenAccess {
 
   async #search(): Promise<Found> {
     const { source } = this.#options
-    const [listing, info] = await Promise.all([this.#get('base', '/models'), this.#get('root', '/get_model_info')])
+    const [listing, info] = await Promise.all([
+      this.#get('base', '/models'),
+      this.#sglangInfo('/get_model_info', '/model_info'),
+    ])
     const entry = entryOf(listing, source.model)
     const contextLength = firstNumber(entry['max_model_len'], entry['context_length'])
     const sglangFolder = firstText(info['tokenizer_path'], info['model_path'])
     if (sglangFolder !== undefined && (await this.#answers(sglangGenerateEndpoint))) {
-      const length = contextLength ?? firstNumber((await this.#get('root', '/get_server_info'))['context_length'])
+      const length = contextLength ?? (await this.#sglangContext())
       return this.#as(sglangGenerateEndpoint, { contextLength: length, tokenizerFolder: sglangFolder })
     }
     const facts = { contextLength, tokenizerFolder: firstText(entry['root']) }
@@ -116,6 +121,16 @@ export class TokenServer implements TokenAccess {
     return isJsonObject(document) ? document : undefined
   }
 
+  async #sglangContext(): Promise<number | undefined> {
+    return firstNumber((await this.#sglangInfo('/get_server_info', '/server_info'))['context_length'])
+  }
+
+  /** SGLang has given these paths shorter names, and keeps the old ones for a while. */
+  async #sglangInfo(old: string, later: string): Promise<JsonObject> {
+    const info = await this.#get('root', old)
+    return Object.keys(info).length > 0 ? info : await this.#get('root', later)
+  }
+
   async #get(from: 'base' | 'root', path: string): Promise<JsonObject> {
     const { ask, signal, base, root, source } = this.#options
     const { status, document } = await ask((from === 'base' ? base : root) + path, signal)
@@ -123,6 +138,10 @@ export class TokenServer implements TokenAccess {
     if (failure?.retryable && !isMissing(status)) throw failure
     return !failure && isJsonObject(document) ? document : {}
   }
+}
+
+function conversationFields({ messages, tools }: TokenizedConversation): object {
+  return { messages, ...(tools.length > 0 && { tools }), add_generation_prompt: true }
 }
 
 function entryOf({ data }: JsonObject, model: string): JsonObject {

@@ -1,8 +1,14 @@
 import { existsSync } from 'node:fs'
-import type { Backend, TokenAccess } from '../../apis/index.ts'
+import type { Backend, TokenAccess, TokenizedConversation } from '../../apis/index.ts'
 import { MillraceError } from '../../errors/index.ts'
 import { sameNumbers } from '../../kit/index.ts'
-import { checkTemplate, loadTokenizer, type TemplateReport, type Tokenizer } from '../../tokenizer/index.ts'
+import {
+  checkTemplate,
+  loadTokenizer,
+  probeConversations,
+  type TemplateReport,
+  type Tokenizer,
+} from '../../tokenizer/index.ts'
 import type { ModelConfig } from '../config.ts'
 import { PromptEncoder } from './prompt-encoder.ts'
 
@@ -17,7 +23,7 @@ export interface TokenStream {
   /** Tokens that may end a reply: they are not part of its text. */
   readonly endIds: ReadonlySet<number>
   readonly contextLength: number | undefined
-  /** For each backend that answered: the path that takes ids, and whether its tokenizer was compared with ours. */
+  /** For each backend that answered: the path that takes ids, and what was compared with ours. */
   readonly backends: readonly CheckedBackend[]
 }
 
@@ -25,12 +31,13 @@ export interface CheckedBackend {
   readonly name: string
   readonly path: string
   readonly isTokenizerCompared: boolean
+  readonly isTemplateCompared: boolean
 }
 
 type OpenBackend = Pick<Backend, 'name'> & { readonly tokenAccess: TokenAccess }
 
 /**
- * Opens the token stream of a model: loads its tokenizer, checks its chat template, and compares the tokenizer with that of each
+ * Opens the token stream of a model: loads its tokenizer, checks its chat template, and compares both with those of each
  * backend. One backend must answer, and none may be unfit. Rejects with `config_invalid` and the next step if it is not possible.
  */
 export async function openTokenStream(
@@ -70,11 +77,13 @@ export async function openTokenStream(
   }
   const probe = probeText(template)
   requireSameInParts(name, tokenizer, probe)
+  const own = { model: name, folder, tokenizer, template, signal }
   const compared = await Promise.all(
     answered.map(async ({ backend, facts }) => ({
       name: backend.name,
       path: facts.path,
-      isTokenizerCompared: await isSameTokenizer({ model: name, folder, tokenizer }, backend, probe, signal),
+      isTokenizerCompared: await isSame(own, backend, { of: 'tokenizer', text: probe }),
+      isTemplateCompared: await isSameTemplate(own, backend),
     })),
   )
   const lengths = answered.flatMap(({ facts }) => (facts.contextLength === undefined ? [] : [facts.contextLength]))
@@ -101,12 +110,18 @@ function folderOf(model: string, folders: readonly (string | undefined)[]): stri
   )
 }
 
-/** A conversation as the template writes it, with texts on which tokenizers differ. */
+/** Texts that tokenizers divide, normalise or spell in different ways. */
+const probeWords = [
+  'Héllo  wörld\n\n\t1234567 {"a": [1.5e-3, null]} 日本語 🙂🏽 don\'t  \u00a0x',
+  'e\u0301 A\u030a \uff26\uff55 \ufb01 \u1112\u1161\u11ab ½² ٣ Ⅷ \u017fİı',
+  "DON'T we'LL it’s HTTPServer snake_case __x__ a.b/c\\d \r\n\r x \n y",
+  '👩\u200d👩\u200d👧 🇩🇪🇫🇷 ❤\ufe0f नमस्ते ภาษา عَرَبِيّ',
+  '\u3000\u2003 \u2028\u200b\u00ad\u0007\u001f \u0085 \ufeff <0x0A> ▁Ġ ##x',
+]
+
+/** A conversation as the template writes it, with such texts. */
 function probeText({ bridge }: TemplateReport): string {
-  const question = {
-    role: 'user',
-    content: 'Héllo  wörld\n\n\t1234567 {"a": [1.5e-3, null]} 日本語 🙂🏽 don\'t  \u00a0x',
-  } as const
+  const question = { role: 'user', content: probeWords.join('\n') } as const
   const answer = { role: 'assistant', content: '' } as const
   const { text = '' } = bridge.after(answer, [question], { tools: [] })
   return bridge.whole([question], { tools: [] }) + text
@@ -119,20 +134,28 @@ function requireSameInParts(model: string, tokenizer: Tokenizer, text: string): 
   throw invalid(model, 'its tokenizer does not divide texts at special tokens')
 }
 
-interface OwnTokenizer {
+interface OwnTokens {
   readonly model: string
   readonly folder: string
   readonly tokenizer: Tokenizer
+  readonly template: TemplateReport
+  readonly signal: AbortSignal
+}
+
+interface Probe {
+  readonly of: 'tokenizer' | 'chat template'
+  readonly text: string
+  /** What the backend is asked for, if it is not the text itself. */
+  readonly conversation?: TokenizedConversation
 }
 
 /** False if the backend cannot be asked. Rejects if it makes other tokens. */
-async function isSameTokenizer(
-  { model, folder, tokenizer }: OwnTokenizer,
+async function isSame(
+  { model, folder, tokenizer, signal }: OwnTokens,
   { name, tokenAccess }: OpenBackend,
-  text: string,
-  signal: AbortSignal,
+  { of, text, conversation }: Probe,
 ): Promise<boolean> {
-  const theirs = await tokenAccess.tokenize(text, signal)
+  const theirs = await tokenAccess.tokenize(conversation ?? text, signal)
   if (!theirs) return false
   const ours = tokenizer.encode(text)
   if (sameNumbers(ours, theirs)) return true
@@ -140,8 +163,22 @@ async function isSameTokenizer(
   const place = at === -1 ? ours.length : at
   throw invalid(
     model,
-    `the tokenizer in ${folder} is not that of ${name}: they differ from token ${place} of a probe on (${ours[place] ?? 'none'} and ${theirs[place] ?? 'none'}). Name the folder of the served model with --tokenizer (tokenizer)`,
+    `the ${of} in ${folder} is not that of ${name}: they differ from token ${place} of a probe on (${ours[place] ?? 'none'} and ${theirs[place] ?? 'none'}). Name the folder of the served model with --tokenizer (tokenizer)`,
   )
+}
+
+async function isSameTemplate(own: OwnTokens, backend: OpenBackend): Promise<boolean> {
+  const compared = probeConversations.map(async (conversation) => {
+    let text: string
+    try {
+      text = own.template.bridge.whole(conversation.messages, conversation)
+    } catch {
+      // Such a conversation is refused whenever it comes up.
+      return false
+    }
+    return await isSame(own, backend, { of: 'chat template', text, conversation })
+  })
+  return (await Promise.all(compared)).includes(true)
 }
 
 function invalid(model: string, problem: string): MillraceError {

@@ -58,7 +58,11 @@ export class Simulator extends Resource implements Backend, ReplyHost {
     const { folder } = this.vocabulary
     if (folder === undefined) return undefined
     const facts = { path: 'in process', contextLength: this.shownContextLength, tokenizerFolder: folder }
-    return { facts: async () => facts, tokenize: async (text) => this.vocabulary.encode(text) }
+    return {
+      facts: async () => facts,
+      tokenize: async (given) =>
+        typeof given === 'string' ? this.vocabulary.encode(given) : this.vocabulary.prompt(given),
+    }
   }
 
   /** The context length that a server names. Engines always have one, and a model of exact tokens needs it. */

@@ -22,14 +22,12 @@ export class HistoryRewritingClient {
   readonly #talk: Talk
   readonly #simulator: SimulatorServer
   readonly #random: () => number
-  readonly #sendsPictures: boolean
   #asked = 0
 
-  constructor(talk: Talk, simulator: SimulatorServer, random: () => number, sendsPictures = true) {
+  constructor(talk: Talk, simulator: SimulatorServer, random: () => number) {
     this.#talk = talk
     this.#simulator = simulator
     this.#random = random
-    this.#sendsPictures = sendsPictures
   }
 
   /** Each kind of thing twice, in an order of its own. */
@@ -115,7 +113,7 @@ export class HistoryRewritingClient {
 
   #speak(text: string): void {
     if (this.#talk.openCalls.length > 0) this.#talk.results([text])
-    else this.#talk.user(text, this.#chance(0.2) && this.#sendsPictures ? pixel : undefined)
+    else this.#talk.user(text, this.#chance(0.2) ? pixel : undefined)
   }
 
   async #ask({ takes = true } = {}): Promise<void> {

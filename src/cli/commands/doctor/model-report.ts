@@ -59,12 +59,10 @@ function linesOf({ folder, contextLength, backends, template }: TokenStream): Li
   const { ofEarlierReplies: earlier, markers } = reasoning
   return [
     { name: 'tokenizer', shown: folder },
-    ...backends.map(({ name, path, isTokenizerCompared }) => ({
+    ...backends.map(({ name, path, isTokenizerCompared, isTemplateCompared }) => ({
       name: 'backend',
       shown: `${name} takes ids at ${path}`,
-      ...(!isTokenizerCompared && {
-        advice: 'It has no /tokenize, so its tokenizer was not compared with the folder. Check that they are the same.',
-      }),
+      ...(!isTemplateCompared && { advice: notCompared(isTokenizerCompared) }),
     })),
     contextLength === undefined
       ? {
@@ -103,4 +101,11 @@ function linesOf({ folder, contextLength, backends, template }: TokenStream): Li
       ...(respellsArguments && { advice: 'Only exact tokens keep the sampled spelling of earlier calls.' }),
     },
   ]
+}
+
+function notCompared(isTokenizerCompared: boolean): string {
+  const [answers, others] = isTokenizerCompared
+    ? ['takes no conversations', 'its chat template was']
+    : ['does not answer', 'its tokenizer and chat template were']
+  return `Its /tokenize ${answers}, so ${others} not compared with the folder. Check that they are the same.`
 }
