@@ -14,36 +14,47 @@ import {
 import { apiClients, apiNames } from '../support/gateway/api-clients.ts'
 import { HistoryRewritingClient, type Question } from '../support/gateway/history-rewriting-client.ts'
 
-const seeds = [1, 2, 3, 4, 5, 6]
+const kinds = [1, 2, 3, 4, 5, 6].flatMap((seed) => [
+  { seed, model: 'a model' },
+  { seed, model: 'a model with exact tokens' },
+])
 
-test.each(seeds)('each sample is recorded once, however clients rewrite their histories (seed %i)', async (seed) => {
-  await using simulator = await SimulatorServer.start({
-    recordEmitted: 1000,
-    reasoning: true,
-    weightVersion: 'v0',
-    imitate: 'millrace',
-    tokensPerSecond: 800,
-  })
-  await using gateway = await TestGateway.start({ models: [{ name: 'sim', backends: [{ url: simulator.url }] }] })
-  const session = await gateway.startSession()
-  // Three APIs, and a second client of one of them, all in one session.
-  const clients = [...apiNames, 'chat' as const].map((api, index) => {
-    const talk = new Talk(gateway, session, apiClients[api], { system: 'Look every word up.', tools: true })
-    return new HistoryRewritingClient(talk, simulator, seededRandom(seed * 100 + index))
-  })
-  await Promise.all(clients.map((client) => client.run()))
-  await expect.poll(() => gateway.server.gateway.status().running).toBe(0)
-  await expect.poll(() => simulator.stats.inFlight).toBe(0)
+test.each(kinds)(
+  '$model: each sample is recorded once, however clients rewrite their histories (seed $seed)',
+  async ({ seed, model }) => {
+    const isExact = model !== 'a model'
+    await using simulator = await SimulatorServer.start({
+      recordEmitted: 1000,
+      reasoning: true,
+      weightVersion: 'v0',
+      imitate: 'millrace',
+      tokensPerSecond: 800,
+      ...(isExact && { tokens: 'lossy' }),
+    })
+    const backends = [{ url: simulator.url }]
+    await using gateway = await TestGateway.start({
+      models: [{ name: 'sim', backends, ...(isExact && { tokens: 'exact' }) }],
+    })
+    const session = await gateway.startSession()
+    // Three APIs, and a second client of one of them, all in one session.
+    const clients = [...apiNames, 'chat' as const].map((api, index) => {
+      const talk = new Talk(gateway, session, apiClients[api], { system: 'Look every word up.', tools: true })
+      return new HistoryRewritingClient(talk, simulator, seededRandom(seed * 100 + index), !isExact)
+    })
+    await Promise.all(clients.map((client) => client.run()))
+    await expect.poll(() => gateway.server.gateway.status().running).toBe(0)
+    await expect.poll(() => simulator.stats.inFlight).toBe(0)
 
-  const rows = await samplesOf(gateway, session.id)
-  const questions = clients.flatMap((client) => client.questions)
-  expectEachOnce(rows, await emittedIn(simulator, session.id))
-  expectAnswers(rows, questions)
-  expectParents(rows)
-  // Something of everything happened.
-  expect(rows.filter(({ discarded }) => discarded !== null).length).toBeGreaterThan(0)
-  expect(questions.some(({ received }) => received.length > 1)).toBe(true)
-})
+    const rows = await samplesOf(gateway, session.id)
+    const questions = clients.flatMap((client) => client.questions)
+    expectEachOnce(rows, await emittedIn(simulator, session.id))
+    expectAnswers(rows, questions)
+    expectParents(rows)
+    // Something of everything happened. Replies of exact tokens come whole, so none is lost in the middle.
+    if (!isExact) expect(rows.filter(({ discarded }) => discarded !== null).length).toBeGreaterThan(0)
+    expect(questions.some(({ received }) => received.length > 1)).toBe(true)
+  },
+)
 
 /** The samples on record are those that left the simulator, and the lost ones are the beginnings of theirs. */
 function expectEachOnce(rows: readonly SampleRow[], emitted: readonly Emitted[]): void {

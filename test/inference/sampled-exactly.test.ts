@@ -1,5 +1,5 @@
 import { join } from 'node:path'
-import { defineEnvironment, evaluate, RunReader, z } from 'millrace'
+import { defineEnvironment, evaluate, exportRows, RunReader, z } from 'millrace'
 import { temporaryRuns } from 'millrace/testing'
 import { describe, expect, test } from 'vitest'
 import { seededRandom } from '../../src/kit/index.ts'
@@ -97,16 +97,14 @@ async function sessions(imitate: ImitationName, isExact: boolean, seed: number) 
     const ledger = new TokenLedger(simulator.simulator.emitted(session).replies)
     expect(ledger.replies).toHaveLength(parents.length)
     const { body } = await gateway.open(`/v1/export?session=${session}&rows=merged&format=binary`, { method: 'GET' })
-    const rows = readBinaryRows(await body.bytes())
-    const merged = rows.filter(({ kind }) => kind === 'merged')
-    ledger.compareRows(merged as unknown as readonly TrainingRow[], found)
-    const end = rows.at(-1) as unknown as { readonly laterTurns: number; readonly driftedTurns: number }
+    const { rows, end } = trainingRows(await body.bytes())
+    ledger.compareRows(rows, found)
     const drift = ledger.drift(parents)
     own.laterTurns += drift.laterTurns
     own.driftedTurns += drift.driftedTurns
     counted.laterTurns += end.laterTurns
     counted.driftedTurns += end.driftedTurns
-    counted.splits += merged.filter(({ splitAt }) => splitAt !== null).length
+    counted.splits += rows.filter(({ splitAt }) => splitAt !== null).length
   }
   return { found, counted, own, failedTries: simulator.stats.requests - found.replies }
 }
@@ -154,21 +152,36 @@ async function rollouts(imitate: ImitationName, isExact: boolean) {
   const { usage, outcomes } = await evaluation.summary()
   expect(outcomes.completed).toBe(tasks)
   const found = noDifferences()
-  const own = { laterTurns: 0, driftedTurns: 0 }
+  const drift = { laterTurns: 0, driftedTurns: 0 }
   using reader = RunReader.open(join(runs.root, 'exact'))
-  for (const { rollout, attempt } of reader.ended()) {
-    for (const id of [rollout, ...reader.children(rollout).map((child) => child.rollout)]) {
-      const ledger = new TokenLedger(simulator.simulator.emitted(id).replies)
-      const tokens = reader.nodes(id, attempt).flatMap((node) => node.tokens ?? [])
-      ledger.compareRecords(tokens, found)
-      const drift = ledger.drift(tokens.map((_, index) => (index === 0 ? undefined : index - 1)))
-      own.laterTurns += drift.laterTurns
-      own.driftedTurns += drift.driftedTurns
-    }
+  const exported = exportRows(reader, { rows: 'merged', format: 'binary' })
+  const { rows, end } = trainingRows(Buffer.concat(await Array.fromAsync(exported)))
+  const bySession = Map.groupBy(rows, ({ session }) => session)
+  for (const [id, own] of bySession) {
+    const ledger = new TokenLedger(simulator.simulator.emitted(id).replies)
+    ledger.compareRows(own, found)
+    const { laterTurns, driftedTurns } = ledger.drift(ledger.replies.map((_, at) => (at === 0 ? undefined : at - 1)))
+    drift.laterTurns += laterTurns
+    drift.driftedTurns += driftedTurns
   }
+  // Each task has a rollout and a child.
+  expect(bySession.size).toBe(2 * tasks)
   const { laterTurns = 0, driftedTurns = 0 } = usage
+  expect(end).toMatchObject({ laterTurns, driftedTurns })
+  const splits = rows.filter(({ splitAt }) => splitAt !== null).length
   const failedTries = simulator.stats.requests - found.replies
-  return { found, counted: { laterTurns, driftedTurns, splits: 0 }, own, failedTries }
+  return { found, counted: { laterTurns, driftedTurns, splits }, own: drift, failedTries }
+}
+
+interface EndRow {
+  readonly laterTurns: number
+  readonly driftedTurns: number
+}
+
+function trainingRows(bytes: Uint8Array): { readonly rows: readonly TrainingRow[]; readonly end: EndRow } {
+  const all = readBinaryRows(bytes)
+  const merged = all.filter(({ kind }) => kind === 'merged')
+  return { rows: merged as unknown as TrainingRow[], end: all.at(-1) as unknown as EndRow }
 }
 
 const none = { unknownReplies: 0, missingReplies: 0, ids: 0, masks: 0, logprobs: 0, versions: 0 }

@@ -16,8 +16,8 @@ import { type Conversation, type Token, type TokenPart, type Vocabulary, writeRe
 /** A folder like that of a model. `scripts/make-simulator-tokenizer.ts` has made its tokenizer. */
 const folder = fileURLToPath(new URL('../../../assets/simulator', import.meta.url))
 
-/** How often a token is sampled as two: four of five replies of some 50 tokens have one that the tokenizer would not make. */
-const splitRate = 0.03
+/** How often a token is sampled as two, if it can be: four of five replies of some 50 tokens have a token that the tokenizer would not make. */
+const splitRate = 0.05
 
 const markers = { open: '<think>', close: '</think>' }
 const end = '<|im_end|>'
@@ -176,19 +176,24 @@ class Pieces {
   constructor({ model }: JsonObject) {
     const vocabulary = isJsonObject(model) && isJsonObject(model['vocab']) ? model['vocab'] : {}
     this.#ids = new Map(Object.entries(vocabulary).map(([letters, id]) => [letters, Number(id)]))
-    this.#letters = Array.from(this.#ids.keys())
+    const letters: string[] = []
+    for (const [written, id] of this.#ids) letters[id] = written
+    this.#letters = letters
   }
 
   bytes(id: number): Uint8Array {
     return Uint8Array.from(this.#letters[id] ?? '', (letter) => this.#ids.get(letter) ?? 0)
   }
 
-  /** Two tokens with the same text; the token itself if it is one byte, or if its halves are no tokens. `place`: from 0 to 1. */
+  /** Two tokens with the same text; the token itself if it has no such halves. `place`, from 0 to 1, decides between them. */
   split(id: number, place: number): readonly number[] {
     const letters = this.#letters[id] ?? ''
-    const at = 1 + Math.floor(place * (letters.length - 1))
-    const halves = [this.#ids.get(letters.slice(0, at)), this.#ids.get(letters.slice(at))]
-    return letters.length > 1 && halves.every((half) => half !== undefined) ? halves : [id]
+    const pairs = Array.from({ length: Math.max(0, letters.length - 1) }, (_, at) => [
+      this.#ids.get(letters.slice(0, at + 1)),
+      this.#ids.get(letters.slice(at + 1)),
+    ]).map((halves) => halves.filter((half) => half !== undefined))
+    const whole = pairs.filter((halves) => halves.length === 2)
+    return whole[Math.floor(place * whole.length)] ?? [id]
   }
 
   /** A marker within a text, letter by letter: a model that repeats one does not end its reply with it. */

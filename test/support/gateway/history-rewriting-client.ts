@@ -22,12 +22,14 @@ export class HistoryRewritingClient {
   readonly #talk: Talk
   readonly #simulator: SimulatorServer
   readonly #random: () => number
+  readonly #sendsPictures: boolean
   #asked = 0
 
-  constructor(talk: Talk, simulator: SimulatorServer, random: () => number) {
+  constructor(talk: Talk, simulator: SimulatorServer, random: () => number, sendsPictures = true) {
     this.#talk = talk
     this.#simulator = simulator
     this.#random = random
+    this.#sendsPictures = sendsPictures
   }
 
   /** Each kind of thing twice, in an order of its own. */
@@ -113,7 +115,7 @@ export class HistoryRewritingClient {
 
   #speak(text: string): void {
     if (this.#talk.openCalls.length > 0) this.#talk.results([text])
-    else this.#talk.user(text, this.#chance(0.2) ? pixel : undefined)
+    else this.#talk.user(text, this.#chance(0.2) && this.#sendsPictures ? pixel : undefined)
   }
 
   async #ask({ takes = true } = {}): Promise<void> {

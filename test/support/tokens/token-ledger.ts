@@ -1,6 +1,5 @@
 import { hash } from 'node:crypto'
 import { bytesOf, commonNumbers } from '../../../src/kit/index.ts'
-import type { TokenRecord } from '../../../src/schema/index.ts'
 import type { EmittedReply } from '../../../src/simulator/index.ts'
 
 interface Sampled {
@@ -36,6 +35,8 @@ export function noDifferences(): Differences {
 }
 
 export interface TrainingRow {
+  readonly session: string
+  readonly splitAt: object | null
   readonly samples: readonly { readonly start: number; readonly count: number; readonly trains: boolean }[]
   readonly versions: readonly { readonly version: string | null; readonly count: number }[]
   readonly ids: Int32Array
@@ -86,26 +87,6 @@ export class TokenLedger {
       for (let at = 0; at < ids.length; at += 1) if (mask[at] !== masked[at]) found.masks += 1
     }
     this.#count(trained, found)
-  }
-
-  /** Compares the tokens that were recorded with each reply. */
-  compareRecords(records: readonly TokenRecord[], found: Differences): void {
-    const recorded = new Set<Sampled>()
-    for (const { promptIds = new Int32Array(), ids, logprobs, version = null, versionSpans } of records) {
-      const reply = this.#find({ promptIds, ids, logprobs }, recorded)
-      if (!reply) {
-        found.unknownReplies += 1
-        found.ids += ids.length
-        continue
-      }
-      recorded.add(reply)
-      for (let at = 0; at < ids.length; at += 1) {
-        const own = versionSpans?.findLast(({ from }) => from <= at)?.version ?? version
-        if (logprobs[at] !== reply.logprobs[at]) found.logprobs += 1
-        if (own !== reply.versions[at]) found.versions += 1
-      }
-    }
-    this.#count(recorded, found)
   }
 
   /** The reply with these tokens. Of several, one that was not seen yet and has the same log-probabilities. */
