@@ -395,6 +395,8 @@ describe('opening', () => {
   test('a server that cannot be asked for its tokenizer is used, and the report says so', async () => {
     await using talk = new Conversation(new ScriptedEngine([], { tokenize: () => undefined }))
     const { backends } = await talk.model.tokenStream()
-    expect(backends).toEqual([{ name: 'engine', path: '/generate', isTokenizerCompared: false }])
+    expect(backends).toEqual([
+      { name: 'engine', path: '/generate', isTokenizerCompared: false, isTemplateCompared: false },
+    ])
   })
 })
