@@ -61,6 +61,7 @@ export class RunReader implements Disposable {
   readonly #taskRows: TaskRows
   #endedOutcome: StatementSync | undefined
   #rolloutsOf: StatementSync | undefined
+  #children: StatementSync | undefined
   #eventsOf: StatementSync | undefined
   #spending: StatementSync | undefined
 
@@ -162,10 +163,10 @@ export class RunReader implements Disposable {
 
   /** The attempts of the rollouts that this one started, in order. A child carries the attempt number of its parent. */
   children(rollout: string): StoredAttempt[] {
-    const statement = this.#database.prepare(
+    this.#children ??= this.#database.prepare(
       'SELECT * FROM attempt WHERE parent = ? ORDER BY started_at, rollout, attempt',
     )
-    return statement.all(rollout).map((row) => attemptOf(row as AttemptRow, this.#blobs))
+    return this.#children.all(rollout).map((row) => attemptOf(row as AttemptRow, this.#blobs))
   }
 
   /** The children of an attempt that have ended, those of children included. */
