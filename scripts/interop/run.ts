@@ -9,8 +9,9 @@ import { join } from 'node:path'
 import { clients } from './clients.ts'
 import { parquet } from './parquet.ts'
 import { type Counts, type Part, say, sumOf } from './part.ts'
+import { python } from './python.ts'
 
-const parts: Readonly<Record<string, Part>> = { clients, parquet }
+const parts: Readonly<Record<string, Part>> = { clients, parquet, python }
 
 process.exitCode = await main(process.argv.slice(2))
 

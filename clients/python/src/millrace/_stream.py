@@ -1,0 +1,147 @@
+"""Results that arrive one after another: read in the background, given out with `async for`, cancelled when nobody wants them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Any, Generic, TypeVar
+
+from ._errors import ClientClosed
+
+T = TypeVar("T")
+SelfStream = TypeVar("SelfStream", bound="Stream[Any]")
+
+
+class Feed(Generic[T]):
+    """
+    What has arrived and was not taken yet, up to so many bytes: at the limit the reading waits. So a server is read while a
+    trainer trains, and a step that takes minutes does not look like a client that has gone.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._items: deque[tuple[T, int]] = deque()
+        self._bytes = 0
+        self._max_bytes = max_bytes
+        self._changed = asyncio.Event()
+        self._taken = asyncio.Event()
+        self._has_ended = False
+        self._error: BaseException | None = None
+
+    async def put(self, item: T, size: int) -> None:
+        # One that is larger than the limit waits until it is alone.
+        while self._items and self._bytes + size > self._max_bytes:
+            self._taken.clear()
+            await self._taken.wait()
+        self._items.append((item, size))
+        self._bytes += size
+        self._changed.set()
+
+    def end(self, error: BaseException | None = None) -> None:
+        self._has_ended = True
+        self._error = error
+        self._changed.set()
+
+    async def take(self) -> T:
+        while not self._items:
+            if self._has_ended:
+                error, self._error = self._error, None
+                raise error if error is not None else StopAsyncIteration
+            self._changed.clear()
+            await self._changed.wait()
+        item, size = self._items.popleft()
+        self._bytes -= size
+        self._taken.set()
+        return item
+
+
+class Tasks:
+    """The background tasks of a client. Closing it ends them all, and waits for that."""
+
+    def __init__(self) -> None:
+        self._running: set[asyncio.Task[None]] = set()
+        self._is_closed = False
+
+    def start(self, work: Awaitable[None]) -> asyncio.Task[None]:
+        async def run() -> None:
+            await work
+
+        if self._is_closed:
+            if asyncio.iscoroutine(work):
+                work.close()
+            raise ClientClosed("the client was closed; make another one", code="closed")
+        task = asyncio.get_running_loop().create_task(run())
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return task
+
+    async def aclose(self) -> None:
+        self._is_closed = True
+        running = list(self._running)
+        for task in running:
+            task.cancel()
+        if running:
+            await asyncio.wait(running)
+
+
+class Stream(Generic[T]):
+    """
+    Results as they arrive. Take them with `async for`, in one task. Nothing is sent before the first one is asked for.
+
+    Leaving it early, by `break`, an error, or a cancellation, gives up the rest: at once if it is used with `async with`, else
+    as soon as Python lets go of it, and with the client at the latest.
+    """
+
+    def __init__(self, produce: Callable[[Feed[T]], Awaitable[None]], tasks: Tasks, read_ahead: int) -> None:
+        self._produce = produce
+        self._tasks = tasks
+        self._feed: Feed[T] = Feed(read_ahead)
+        self._task: asyncio.Task[None] | None = None
+        self._is_left = False
+
+    def __aiter__(self: SelfStream) -> SelfStream:
+        return self
+
+    async def __anext__(self) -> T:
+        if self._is_left:
+            raise StopAsyncIteration
+        if self._task is None:
+            # The task knows the feed and not this object, which is then gone as soon as nobody iterates over it.
+            self._task = self._tasks.start(_produce_into(self._feed, self._produce))
+        return await self._feed.take()
+
+    async def aclose(self) -> None:
+        """Gives up what has not been taken yet. Returns once the server knows."""
+        self._is_left = True
+        if self._task is not None and not self._task.done():
+            self._task.cancel()
+            await asyncio.wait({self._task})
+
+    async def __aenter__(self: SelfStream) -> SelfStream:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def __del__(self) -> None:
+        task = getattr(self, "_task", None)
+        if task is not None and not task.done():
+            loop = task.get_loop()
+            if not loop.is_closed():
+                # The collector of garbage runs in whatever thread it likes.
+                loop.call_soon_threadsafe(task.cancel)
+
+
+async def _produce_into(feed: Feed[T], produce: Callable[[Feed[T]], Awaitable[None]]) -> None:
+    try:
+        await produce(feed)
+    except asyncio.CancelledError:
+        feed.end(ClientClosed("the client was closed while this was read", code="closed"))
+        raise
+    except BaseException as error:
+        feed.end(error)
+    else:
+        feed.end()
