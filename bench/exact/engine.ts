@@ -27,7 +27,7 @@ export class InstantEngine implements Backend {
   readonly name = 'engine'
   readonly tokenAccess: TokenAccess = {
     facts: async () => ({ path: '/generate', contextLength: 1_000_000, tokenizerFolder: folder }),
-    tokenize: async (text) => tokenizer.encode(text),
+    tokenize: async (given) => (typeof given === 'string' ? tokenizer.encode(given) : undefined),
   }
   readonly #ids = tokenizer.encode(`${textOf(20)}<|im_end|>`)
   /** The length of the last prompt. */
