@@ -10,8 +10,9 @@ import { clients } from './clients.ts'
 import { parquet } from './parquet.ts'
 import { type Counts, type Part, say, sumOf } from './part.ts'
 import { python } from './python.ts'
+import { tokenizers } from './tokenizers/tokenizers.ts'
 
-const parts: Readonly<Record<string, Part>> = { clients, parquet, python }
+const parts: Readonly<Record<string, Part>> = { clients, parquet, python, tokenizers }
 
 process.exitCode = await main(process.argv.slice(2))
 

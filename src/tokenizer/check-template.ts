@@ -136,6 +136,15 @@ function checkTurn(
 
 const systemMessage: readonly Message[] = [{ role: 'system', content: 'Be kind.' }]
 
+/** Texts that tokenizers divide, normalise or spell in different ways. */
+export const probeTexts: readonly string[] = [
+  'Héllo  wörld\n\n\t1234567 {"a": [1.5e-3, null]} 日本語 x𠮷y 🙂🏽 don\'t  \u00a0x',
+  'e\u0301 A\u030a \uff26\uff55 \ufb01 \u1112\u1161\u11ab ½² ٣ Ⅷ \u017fİı',
+  "DON'T we'LL it’s HTTPServer snake_case __x__ a.b/c\\d \r\n\r x \n y",
+  '👩\u200d👩\u200d👧 🇩🇪🇫🇷 ❤\ufe0f नमस्ते ภาษา عَرَبِيّ',
+  '\u3000\u2003 \u2028\u200b\u00ad\u0007\u001f \u0085 \ufeff <0x0A> ▁Ġ ##x',
+]
+
 /** Conversations that templates write differently. */
 export const probeConversations: readonly Conversation[] = [
   { messages: [question], tools: [] },

@@ -2,4 +2,10 @@ export { ChatTemplate } from './chat-template.ts'
 export { loadTokenizer } from './load-tokenizer.ts'
 export { Tokenizer } from './tokenizer.ts'
 export type { RenderSettings } from './bridge.ts'
-export { checkTemplate, probeConversations, type ReasoningMarkers, type TemplateReport } from './check-template.ts'
+export {
+  checkTemplate,
+  probeConversations,
+  probeTexts,
+  type ReasoningMarkers,
+  type TemplateReport,
+} from './check-template.ts'

@@ -6,6 +6,7 @@ import {
   checkTemplate,
   loadTokenizer,
   probeConversations,
+  probeTexts,
   type TemplateReport,
   type Tokenizer,
 } from '../../tokenizer/index.ts'
@@ -110,18 +111,9 @@ function folderOf(model: string, folders: readonly (string | undefined)[]): stri
   )
 }
 
-/** Texts that tokenizers divide, normalise or spell in different ways. */
-const probeWords = [
-  'Héllo  wörld\n\n\t1234567 {"a": [1.5e-3, null]} 日本語 🙂🏽 don\'t  \u00a0x',
-  'e\u0301 A\u030a \uff26\uff55 \ufb01 \u1112\u1161\u11ab ½² ٣ Ⅷ \u017fİı',
-  "DON'T we'LL it’s HTTPServer snake_case __x__ a.b/c\\d \r\n\r x \n y",
-  '👩\u200d👩\u200d👧 🇩🇪🇫🇷 ❤\ufe0f नमस्ते ภาษา عَرَبِيّ',
-  '\u3000\u2003 \u2028\u200b\u00ad\u0007\u001f \u0085 \ufeff <0x0A> ▁Ġ ##x',
-]
-
-/** A conversation as the template writes it, with such texts. */
+/** A conversation as the template writes it, with texts that tell tokenizers apart. */
 function probeText({ bridge }: TemplateReport): string {
-  const question = { role: 'user', content: probeWords.join('\n') } as const
+  const question = { role: 'user', content: probeTexts.join('\n') } as const
   const answer = { role: 'assistant', content: '' } as const
   const { text = '' } = bridge.after(answer, [question], { tools: [] })
   return bridge.whole([question], { tools: [] }) + text
