@@ -53,6 +53,11 @@ function countsOf(folder: string): { readonly counted: Drift; readonly stored: D
   return { counted, stored: driftOf(conversations) }
 }
 
+/** The simulator's samples are other tokens than their text, and its template leaves reasoning out. */
+function exactOver(simulator: SimulatorServer): NonNullable<EvaluateOptions['models']> {
+  return { policy: { backends: [{ url: simulator.url }], upstreamName: 'sim', tokens: 'exact' } }
+}
+
 /** The reasoning of earlier turns is left out, so that each later prompt begins with other tokens. */
 function over(simulator: SimulatorServer, sendReasoning: boolean): NonNullable<EvaluateOptions['models']> {
   return { policy: { backends: [{ url: simulator.url }], upstreamName: 'sim', sendReasoning } }
@@ -81,6 +86,26 @@ test.each([
     expect(counted).toMatchObject({ laterTurns: 16, driftedTurns: drifted })
     expect(usage).toMatchObject({ captured: 24, laterTurns: 16, ...(drifted > 0 && counted) })
     if (drifted === 0) expect(usage).not.toHaveProperty('driftedTurns')
+  },
+)
+
+test.each([undefined, 2])(
+  'with exact tokens, rollouts and their children do not drift: workers %s',
+  async (workers) => {
+    await using runs = await temporaryRuns()
+    await using simulator = await SimulatorServer.start({ reasoning: true, tokens: 'lossy' })
+    const evaluation = evaluate({
+      environment: fixture('drifting.ts'),
+      model: 'policy',
+      models: exactOver(simulator),
+      ...(workers && { workers }),
+      run: { root: runs.root, name: 'drift' },
+    })
+    const { usage } = await evaluation.summary()
+    const { counted, stored } = countsOf(join(runs.root, 'drift'))
+    expect(counted).toEqual(stored)
+    expect(counted).toEqual({ laterTurns: 16, driftedTurns: 0, driftedTokens: 0 })
+    expect(usage).toMatchObject({ captured: 24, laterTurns: 16 })
   },
 )
 
@@ -128,11 +153,10 @@ test('metrics count the drift of rollouts', async () => {
   expect(sumOf(metrics, 'millrace_drifted_tokens_total', { model: 'policy' })).toBe(usage.driftedTokens)
 })
 
-test('a run that is killed again and again counts each drifted turn once, and shows them', async () => {
-  await using runs = await temporaryRuns()
-  await using simulator = await SimulatorServer.start({ reasoning: true, ttftMs: 4 })
-  const models = join(runs.root, 'models.json')
-  await writeFile(models, JSON.stringify(over(simulator, false)))
+/** Kills a run of 24 rollouts three times in the middle, and runs it to its end. */
+async function killedRun(root: string, models: NonNullable<EvaluateOptions['models']>): Promise<void> {
+  const file = join(root, 'models.json')
+  await writeFile(file, JSON.stringify(models))
   const words = [
     'eval',
     fixture('drifting.ts'),
@@ -140,21 +164,36 @@ test('a run that is killed again and again counts each drifted turn once, and sh
     '-m',
     'policy',
     '--models',
-    models,
+    file,
     '--tokens',
     '-c',
     '6',
   ]
-  const launch = [...words, '--runs', runs.root, '--run', 'killed', '--no-preflight', '--json']
+  const launch = [...words, '--runs', root, '--run', 'killed', '--no-preflight', '--json']
   for (let kill = 0; kill < 3; kill += 1) {
-    await using running = startMillrace({ cwd: runs.root }, ...launch)
+    await using running = startMillrace({ cwd: root }, ...launch)
     await running.shows('stdout', '"type":"rollout"', 3)
     running.process.kill('SIGKILL')
     await running.ended
   }
-  const { code, stdout, stderr } = await millrace({ cwd: runs.root }, ...launch)
+  const { code, stdout, stderr } = await millrace({ cwd: root }, ...launch)
   expect(code, stderr).toBe(0)
   expect(reportedIds(stdout).length).toBeLessThan(24)
+}
+
+test('with exact tokens, rollouts that were killed go on from the tokens in their journals', async () => {
+  await using runs = await temporaryRuns()
+  await using simulator = await SimulatorServer.start({ reasoning: true, ttftMs: 4, tokens: 'lossy' })
+  await killedRun(runs.root, exactOver(simulator))
+  const { counted, stored } = countsOf(join(runs.root, 'killed'))
+  expect(counted).toEqual(stored)
+  expect(counted).toEqual({ laterTurns: 96, driftedTurns: 0, driftedTokens: 0 })
+})
+
+test('a run that is killed again and again counts each drifted turn once, and shows them', async () => {
+  await using runs = await temporaryRuns()
+  await using simulator = await SimulatorServer.start({ reasoning: true, ttftMs: 4 })
+  await killedRun(runs.root, over(simulator, false))
   const { counted, stored } = countsOf(join(runs.root, 'killed'))
   expect(counted).toEqual(stored)
   expect(counted).toMatchObject({ laterTurns: 96, driftedTurns: 96 })

@@ -42,7 +42,7 @@ type OpenBackend = Pick<Backend, 'name'> & { readonly tokenAccess: TokenAccess }
  * backend. One backend must answer, and none may be unfit. Rejects with `config_invalid` and the next step if it is not possible.
  */
 export async function openTokenStream(
-  { name, tokenizer: given }: ModelConfig,
+  { name, tokenizer: given, simulator }: ModelConfig,
   backends: readonly Backend[],
   signal: AbortSignal,
 ): Promise<TokenStream> {
@@ -50,7 +50,8 @@ export async function openTokenStream(
     tokenAccess ? [{ name: backend, tokenAccess }] : [],
   )
   if (able.length < backends.length || able.length === 0) {
-    throw invalid(name, 'one of its backends takes no prompts of token ids')
+    const hint = simulator ? '. The simulator takes them with tokens: lossy' : ''
+    throw invalid(name, `one of its backends takes no prompts of token ids${hint}`)
   }
   const found = await Promise.allSettled(
     able.map(async (backend) => ({ backend, facts: await backend.tokenAccess.facts() })),

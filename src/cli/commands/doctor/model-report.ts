@@ -61,7 +61,7 @@ function linesOf({ folder, contextLength, backends, template }: TokenStream): Li
     { name: 'tokenizer', shown: folder },
     ...backends.map(({ name, path, isTokenizerCompared, isTemplateCompared }) => ({
       name: 'backend',
-      shown: `${name} takes ids at ${path}`,
+      shown: `${name} takes ids ${path.startsWith('/') ? `at ${path}` : path}`,
       ...(!isTemplateCompared && { advice: notCompared(isTokenizerCompared) }),
     })),
     contextLength === undefined
