@@ -74,8 +74,13 @@ describe('the report on a template', () => {
     expect(report(chatMl.replace('<tool_call>\\n{"name": "', '<call>')).toolFormat).toBeUndefined()
   })
 
-  test('a turn that depends on what was before, or is written in two ways, is not continued', () => {
-    expect(problemsOf(report(numbering))['a user message']).toContain('depends on earlier messages')
+  test('a template that looks at earlier messages is continued with all of them', () => {
+    expect(problemsOf(report(numbering))).toEqual({})
+    expect(report(numbering).dependsOnHistory).toBe(true)
+    expect(report(stripping).dependsOnHistory).toBe(false)
+  })
+
+  test('a turn that changes the beginning, or is written in two ways, is not continued', () => {
     expect(problemsOf(report(counting))['a user message']).toContain('changes the beginning')
     expect(problemsOf(report(otherEnd))['a user message']).toContain('rewrites a reply')
   })

@@ -12,6 +12,8 @@ export interface TemplateReport {
   readonly turns: readonly CheckedTurn[]
   /** Whether what a turn adds depends on the tools. */
   readonly dependsOnTools: boolean
+  /** Whether it depends on the messages before the reply, as where messages are numbered. */
+  readonly dependsOnHistory: boolean
   readonly reasoning: ReasoningReport
   /** The text format in which the template writes calls; undefined if no known format reads them. */
   readonly toolFormat: ToolFormat | undefined
@@ -53,6 +55,7 @@ export function checkTemplate(
     bridge,
     turns: checks.map(({ turn }) => turn),
     dependsOnTools: checks.some(({ dependsOnTools }) => dependsOnTools),
+    dependsOnHistory: checks.some(({ dependsOnHistory }) => dependsOnHistory),
     reasoning: checkReasoning(template, settings),
     ...checkCalls(template, bridge, settings),
   }
@@ -107,12 +110,12 @@ const turnKinds: readonly TurnKind[] = [
   { kind: 'a system message', reply: answer, added: [{ role: 'system', content: 'Be brief.' }, question] },
 ]
 
-/** A turn can be continued if it adds the same text to a short conversation as to a longer one. */
+/** A turn is checked after a short conversation and after longer ones: if it adds the same text, the short one is enough. */
 function checkTurn(
   bridge: TemplateBridge,
   { kind, reply, added }: TurnKind,
   { variables }: Pick<RenderSettings, 'variables'>,
-): { readonly turn: CheckedTurn; readonly dependsOnTools: boolean } {
+): { readonly turn: CheckedTurn } & Pick<TemplateReport, 'dependsOnTools' | 'dependsOnHistory'> {
   const longer: readonly Message[] = [question, answer, question]
   const after = (settings: RenderSettings & { readonly before?: readonly Message[] }): Bridge => {
     try {
@@ -126,12 +129,9 @@ function checkTurn(
   const inLonger = [after({ tools: [], before: longer }), after({ tools, before: [...systemMessage, ...longer] })]
   const dependsOnTools = plain.text !== withTools.text
   const problem = [plain, withTools, ...inLonger].find((each) => each.problem !== undefined)?.problem
-  if (problem !== undefined) return { turn: { kind, problem }, dependsOnTools }
-  if (inLonger[0]?.text !== plain.text || inLonger[1]?.text !== withTools.text) {
-    const depends = 'the text that the turn adds depends on earlier messages'
-    return { turn: { kind, problem: depends }, dependsOnTools }
-  }
-  return { turn: { kind }, dependsOnTools }
+  if (problem !== undefined) return { turn: { kind, problem }, dependsOnTools, dependsOnHistory: false }
+  const dependsOnHistory = inLonger[0]?.text !== plain.text || inLonger[1]?.text !== withTools.text
+  return { turn: { kind }, dependsOnTools, dependsOnHistory }
 }
 
 const systemMessage: readonly Message[] = [{ role: 'system', content: 'Be kind.' }]

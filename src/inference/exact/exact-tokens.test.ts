@@ -1,7 +1,7 @@
 import { cp, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
-import { opening, plain, stripping } from '../../../test/support/tokens/chat-templates.ts'
+import { numbering, opening, plain, stripping } from '../../../test/support/tokens/chat-templates.ts'
 import { idsOf, type Sample, ScriptedEngine } from '../../../test/support/tokens/scripted-engine.ts'
 import { simulatorFolder } from '../../../test/support/tokens/simulator-folder.ts'
 import { temporaryFolder } from '../../../test/support/tools/temporary-folder.ts'
@@ -203,6 +203,28 @@ describe('a later turn', () => {
       '\n<|im_start|>user\nSure?<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n',
     )
     expect(talk.engine.requests[1]?.sampling).not.toHaveProperty('chat_template_kwargs')
+  })
+
+  test('is written with the whole history, if the template looks at it', async () => {
+    await using folder = await temporaryFolder()
+    await cp(simulatorFolder, folder.path, { recursive: true })
+    await writeFile(join(folder.path, 'chat_template.jinja'), numbering)
+    const pieces = ['Fi', 'ne.<|im_end|>']
+    await using talk = new Conversation(
+      new ScriptedEngine(
+        Array.from({ length: 4 }, () => ({ pieces })),
+        { folder: folder.path },
+      ),
+    )
+    for (const number of [3, 7]) {
+      await talk.ask()
+      const before = talk.engine.promptIds
+      talk.messages.push({ role: 'user', content: 'Sure?' })
+      await talk.ask()
+      talk.messages.push({ role: 'user', content: 'Really?' })
+      const added = talk.added(before, idsOf(pieces))
+      expect(added).toBe(`\n<|im_start|>${number}user\nSure?<|im_end|>\n<|im_start|>assistant\n`)
+    }
   })
 
   test('has the ids of a long text, which a thread makes', async () => {

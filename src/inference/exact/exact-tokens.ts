@@ -161,7 +161,9 @@ export class ExactTokens {
       return undefined
     const { template, encoder, closeId } = stream
     const tools = template.dependsOnTools ? settings.tools : []
-    const { text } = template.bridge.after(reply, messages.slice(continues.count), { ...settings, tools })
+    // A rendering of a short conversation stands for that of the whole, unless the template looks at what is in it.
+    const history = template.dependsOnHistory ? { before: messages.slice(0, continues.count - 1) } : {}
+    const { text } = template.bridge.after(reply, messages.slice(continues.count), { ...settings, tools, ...history })
     if (text === undefined) return undefined
     const added = await encoder.encode(text)
     // The model has ended its reply itself, unless it was cut off.
