@@ -11,8 +11,9 @@ import { parquet } from './parquet.ts'
 import { type Counts, type Part, say, sumOf } from './part.ts'
 import { python } from './python.ts'
 import { tokenizers } from './tokenizers/tokenizers.ts'
+import { train } from './train.ts'
 
-const parts: Readonly<Record<string, Part>> = { clients, parquet, python, tokenizers }
+const parts: Readonly<Record<string, Part>> = { clients, parquet, python, tokenizers, train }
 
 process.exitCode = await main(process.argv.slice(2))
 
