@@ -49,7 +49,8 @@ async function installAgents(folder: string): ReturnType<typeof runProgram> {
 
 /** Runs modules of cases. */
 async function runPython(python: string, bench: Bench, modules: readonly string[]): Promise<Counts> {
-  const env = { ...process.env, ...bench.env }
+  const client = join(here, '..', '..', 'clients', 'python', 'src')
+  const env = { ...process.env, ...bench.env, PYTHONPATH: client }
   // -B: no folder of compiled modules beside the sources.
   return await runCases(python, ['-B', join(here, 'main.py'), ...modules], { env, timeoutMs: clientsMs })
 }

@@ -1,36 +1,20 @@
-import { execFile } from 'node:child_process'
 import { readFile, truncate, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
-import { promisify } from 'node:util'
 import { expect, test } from 'vitest'
 import { exportRows, type ExportRowsOptions } from '../../src/rows/index.ts'
 import { RunReader, runFiles } from '../../src/store/index.ts'
+import { runPython } from '../support/python.ts'
 import { temporaryFolder } from '../support/store/fixtures.ts'
 import { NaiveRows } from '../support/gateway/naive-rows.ts'
 import { randomSession, sessionEntries } from '../support/gateway/random-session.ts'
 import { type ReadRow, readJsonRows } from '../support/gateway/read-rows.ts'
 import { applyAll } from '../support/store/apply-entries.ts'
 
-const run = promisify(execFile)
 const examples = join(import.meta.dirname, '..', '..', 'examples', 'python')
-const maxBuffer = 64 * 1024 * 1024
 
-/** Without -S, with NumPy and PyTorch if they are installed; with it, the standard library alone. */
-const pythons = [
-  ['as it is installed', []],
-  ['alone', ['-S']],
-] as const
-
-async function python(flags: readonly string[], script: string, ...args: readonly string[]): Promise<string> {
-  try {
-    // -B: no folder of compiled modules beside the examples.
-    const { stdout } = await run('python3', [...flags, '-B', join(examples, script), ...args], { maxBuffer })
-    return stdout
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error
-    throw new Error('the examples in examples/python need python3; install it, version 3.8 or later', { cause: error })
-  }
+async function grpoStep(...files: readonly string[]): Promise<string> {
+  return await runPython([join(examples, 'grpo_step.py'), ...files])
 }
 
 /** Sessions in groups of six, exported. */
@@ -44,31 +28,37 @@ async function exportedFiles(options: Pick<ExportRowsOptions, 'rows' | 'include'
   const bytesOf = async (format: 'jsonl' | 'binary') =>
     Buffer.concat(await Array.fromAsync(exportRows(reader, { ...options, format })))
   const file = join(folder.path, 'train.rows')
+  const lines = join(folder.path, 'train.jsonl')
   await writeFile(file, await bytesOf('binary'))
-  return { file, rows: readJsonRows(await bytesOf('jsonl')), [Symbol.dispose]: () => folder[Symbol.dispose]() }
+  await writeFile(lines, await bytesOf('jsonl'))
+  return { file, lines, rows: readJsonRows(await bytesOf('jsonl')), [Symbol.dispose]: () => folder[Symbol.dispose]() }
 }
 
-test.each(pythons)('the Python reader (%s) reads an export', async (_name, flags) => {
+test('the Python package reads an export in both forms', async () => {
   for (const rows of ['interactions', 'merged'] as const) {
     using files = await exportedFiles({ rows, include: 'discarded' })
-    const lines = (await python(flags, 'millrace_rows.py', files.file)).trimEnd().split('\n')
-    const read = lines.map((line) => JSON.parse(line) as ReadRow)
-    expect(read.map(withoutExperts)).toEqual(files.rows.map(withoutExperts))
-    expect(read.map(expertNumbers)).toEqual(files.rows.map(expertNumbers))
+    for (const file of [files.file, files.lines]) {
+      const lines = (await runPython(['-m', 'millrace', file])).trimEnd().split('\n')
+      const read = lines.map((line) => JSON.parse(line) as ReadRow)
+      expect(read.map(withoutExperts)).toEqual(files.rows.map(withoutExperts))
+      expect(read.map(expertNumbers)).toEqual(files.rows.map(expertNumbers))
+    }
   }
 })
 
-test('the Python reader reports a truncated file', async () => {
+test('the Python package reports a truncated file', async () => {
   using files = await exportedFiles({ rows: 'merged' })
   const whole = await readFile(files.file)
   await truncate(files.file, whole.byteLength - 3)
-  await expect(python([], 'millrace_rows.py', files.file)).rejects.toThrow(/train\.rows was cut off; export it again/)
+  await expect(runPython(['-m', 'millrace', files.file])).rejects.toThrow(
+    /train\.rows: it ends in the middle of a row; export it again/,
+  )
 })
 
-test.each(pythons)('the Python GRPO step (%s) computes the advantages of an export', async (_name, flags) => {
+test('the Python GRPO step computes the advantages of an export', async () => {
   using files = await exportedFiles({ rows: 'merged' })
   const advantagesFile = `${files.file}.advantages`
-  const printed = await python(flags, 'grpo_step.py', files.file, advantagesFile)
+  const printed = await grpoStep(files.file, advantagesFile)
   const step = JSON.parse(printed) as {
     readonly rows: number
     readonly tokens: number
@@ -84,7 +74,7 @@ test.each(pythons)('the Python GRPO step (%s) computes the advantages of an expo
   const found = (await readAdvantages(advantagesFile)).flat()
   expect(step.rows).toBe(rewarded.length)
   expect(step.groups).toBe(new Set(rewarded.map((row) => row['group'])).size)
-  expect(step.tokens).toBe(rewarded.flatMap(trainedSamples).reduce((sum, { count }) => sum + count, 0))
+  expect(step.tokens).toBe(rewarded.reduce((sum, row) => sum + trainedTokens(row), 0))
   expect(found).toHaveLength(expected.length)
   for (const [index, advantage] of expected.entries()) expect(found[index]).toBeCloseTo(advantage, 9)
   expect(step).toMatchObject({
@@ -115,7 +105,7 @@ async function stepOver(
   const chunks = await Array.fromAsync(exportRows(reader, { rows: 'merged', format: 'binary', ...options }))
   await writeFile(file, Buffer.concat(chunks))
   const advantagesFile = join(folder.path, 'advantages.json')
-  await python([], 'grpo_step.py', file, advantagesFile)
+  await grpoStep(file, advantagesFile)
   return await readAdvantages(advantagesFile)
 }
 
@@ -179,35 +169,52 @@ test('a group of one session has zero advantages, whatever the rewards of its br
 
 test('the GRPO step names the rows it needs', async () => {
   using files = await exportedFiles({ rows: 'interactions' })
-  await expect(python([], 'grpo_step.py', files.file)).rejects.toMatchObject({
+  await expect(grpoStep(files.file)).rejects.toMatchObject({
     code: 1,
     stderr: `${files.file} has interactions, not training rows; export with --rows merged\n`,
   })
 })
 
-test.each(['millrace_rows.py', 'grpo_step.py'])('%s prints its usage and reports unreadable files', async (script) => {
+test.each([
+  ['millrace', ['-m', 'millrace']],
+  ['grpo_step.py', [join(examples, 'grpo_step.py')]],
+] as const)('%s prints its usage and reports unreadable files', async (name, program) => {
   using folder = temporaryFolder()
-  expect(await python([], script, '--help')).toContain(`python3 ${script} train.rows`)
-  await expect(python([], script)).rejects.toMatchObject({
+  expect(await runPython([...program, '--help'])).toContain(`${name} train.rows`)
+  await expect(runPython(program)).rejects.toMatchObject({
     code: 2,
     stdout: expect.stringContaining('train.rows') as string,
   })
-  const file = join(folder.path, 'train.jsonl')
-  await writeFile(file, '{"kind":"end"}\n')
-  await expect(python([], script, file)).rejects.toMatchObject({
+  const file = join(folder.path, 'notes.txt')
+  await writeFile(file, 'what was said\n')
+  await expect(runPython([...program, file])).rejects.toMatchObject({
     code: 1,
-    stderr: `${file} is no file of rows; export with --format binary (JSON lines need no reader)\n`,
+    stderr: expect.stringContaining(`${file}: line 1 is not a row as JSON\n`) as string,
   })
+})
+
+test('the tests of the Python package that need no server pass', async () => {
+  const tests = join(import.meta.dirname, '..', '..', 'clients', 'python', 'tests', 'run.py')
+  const printed = await runPython(['-X', 'dev', '-W', 'error', tests, 'test_rows', 'test_http', 'test_client'])
+  expect(printed.trimEnd().split('\n').at(-1)).toMatch(/^[1-9]\d* passed, 0 failed$/)
 })
 
 interface Sample {
   readonly trains: boolean
+  readonly start: number
   readonly count: number
   readonly return: number | null
 }
 
 function trainedSamples(row: ReadRow): Sample[] {
   return (row['samples'] as Sample[]).filter((each) => each.trains && each.count > 0 && each.return !== null)
+}
+
+/** Tokens without a finite log-probability are not trained. */
+function trainedTokens(row: ReadRow): number {
+  const mask = row['mask'] as number[]
+  const masks = trainedSamples(row).map(({ start, count }) => mask.slice(start, start + count))
+  return masks.flat().reduce((sum, each) => sum + each, 0)
 }
 
 function advantagesOf(rows: readonly ReadRow[]): number[][] {
@@ -227,7 +234,7 @@ function withoutExperts(row: ReadRow): Omit<ReadRow, 'routedExperts'> {
   return rest
 }
 
-/** JSON lines have them as text, the binary form as numbers, nested if NumPy read them. */
+/** The export has them as text, the Python package prints nested numbers. */
 function expertNumbers(row: ReadRow): unknown {
   const experts = row['routedExperts'] as { data: string } | unknown[] | null | undefined
   if (Array.isArray(experts)) return experts.flat(Infinity)

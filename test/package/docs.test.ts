@@ -235,6 +235,7 @@ describe('examples in the documentation', () => {
     expect(copies.map(({ argument }) => argument).toSorted()).toEqual([
       'examples/arithmetic/environment.test.ts',
       'examples/python/gateway_session.py',
+      'examples/python/train_loop.py',
     ])
     for (const { argument, code } of copies) expect(code).toBe(await readFile(join(root, argument), 'utf8'))
   })

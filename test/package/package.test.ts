@@ -8,7 +8,7 @@ import { markedBlocks } from '../support/pages.ts'
 
 const root = join(import.meta.dirname, '../..')
 /** What a release is made from. Built in a copy, so that nothing appears in the repository while its tests run. */
-const sources = ['src', 'bin', 'docs', 'examples', 'package.json', 'tsconfig.json', 'tsconfig.build.json']
+const sources = ['src', 'bin', 'clients', 'docs', 'examples', 'package.json', 'tsconfig.json', 'tsconfig.build.json']
 const papers = ['README.md', 'CHANGELOG.md', 'LICENSE']
 
 test('the packed tarball works in a fresh folder', async () => {
@@ -22,10 +22,13 @@ test('the packed tarball works in a fresh folder', async () => {
   const tarball = (await readdir(project)).find((name) => name.endsWith('.tgz')) ?? ''
   const [{ files }] = JSON.parse(packed.stdout.slice(packed.stdout.indexOf('['))) as [{ files: { path: string }[] }]
   const paths = files.map(({ path }) => path)
-  for (const path of [...papers, 'bin/millrace.js', 'dist/index.js', 'dist/index.d.ts', 'dist/testing/index.js']) {
-    expect(paths).toContain(path)
-  }
-  expect(paths.filter((path) => /^(src|test|bench)\/|_testing\/|^dist\/.*\.test\./.test(path))).toEqual([])
+  const python = ['pyproject.toml', 'README.md', 'src/millrace/__init__.py', 'src/millrace/py.typed']
+  const clients = python.map((name) => `clients/python/${name}`)
+  const dist = ['dist/index.js', 'dist/index.d.ts', 'dist/testing/index.js']
+  for (const path of [...papers, 'bin/millrace.js', ...dist, ...clients]) expect(paths).toContain(path)
+  expect(
+    paths.filter((path) => /^(src|test|bench)\/|_testing\/|^dist\/.*\.test\.|\/tests\/|\.pyc$/.test(path)),
+  ).toEqual([])
 
   await writeFile(join(project, 'package.json'), JSON.stringify({ name: 'project', private: true, type: 'module' }))
   // Patient for seconds, not for minutes, where there is no registry.

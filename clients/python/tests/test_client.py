@@ -241,6 +241,13 @@ class Leaving(unittest.IsolatedAsyncioTestCase):
             self.assertEqual(server.said[-1], f"DELETE /v1/requests/{groups.request_id}")
             self.assertEqual([each async for each in groups], [])
 
+    async def test_async_with_begins_before_anything_is_taken(self) -> None:
+        async with FakeServer(WHOLE) as server, millrace.Client(server.url) as client:
+            async with client.groups(TASKS) as groups:
+                while not server.requests:
+                    await asyncio.sleep(0)
+                self.assertEqual([each.index async for each in groups], [1, 0, 2])
+
     async def test_closing_the_client_cancels_what_is_under_way(self) -> None:
         async with FakeServer(hold(HEAD, group(0)), accept) as server:
             async with millrace.Client(server.url) as client:

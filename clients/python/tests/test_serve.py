@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import tempfile
 import unittest
 from collections import Counter
@@ -10,7 +12,7 @@ import numpy as np
 
 import millrace
 from frames import binary
-from millrace_process import Millrace
+from millrace_process import ROOT, Millrace
 
 TASKS = [{"expression": f"{n} * 7", "answer": 7 * n} for n in range(2, 26)]
 
@@ -121,6 +123,16 @@ class Serve(unittest.IsolatedAsyncioTestCase):
                 self.assertIn("cancelled", (await ended(client, name)).outcomes)
                 outcomes = [dict(group.outcomes) async for group in client.groups_of(name)]
                 self.assertEqual(sum(sum(each.values()) for each in outcomes), 2 * len(TASKS))
+
+    async def test_the_loop_of_the_guide_trains(self) -> None:
+        with serve() as server:
+            example = ROOT / "examples" / "python" / "train_loop.py"
+            process = await asyncio.create_subprocess_exec(sys.executable, str(example), server.url, stdout=subprocess.PIPE)
+            output, _ = await process.communicate()
+            lines = output.decode().splitlines()
+            self.assertEqual((process.returncode, len(lines)), (0, 3))
+            for number, line in enumerate(lines):
+                self.assertRegex(line, rf"^step {number}: 64 rows, [1-9]\d+ trained tokens, 0 rollouts lost$")
 
     async def test_many_requests_at_once(self) -> None:
         with serve() as server:

@@ -87,7 +87,8 @@ class Tasks:
 
 class Stream(Generic[T]):
     """
-    Results as they arrive. Take them with `async for`, in one task. Nothing is sent before the first one is asked for.
+    Results as they arrive. Take them with `async for`, in one task. Nothing is sent before the first one is asked for, or
+    before `async with` is entered: with that, rollouts run while a trainer is still busy with the last ones.
 
     Leaving it early, by `break`, an error, or a cancellation, gives up the rest: at once if it is used with `async with`, else
     as soon as Python lets go of it, and with the client at the latest.
@@ -106,10 +107,13 @@ class Stream(Generic[T]):
     async def __anext__(self) -> T:
         if self._is_left:
             raise StopAsyncIteration
+        self._start()
+        return await self._feed.take()
+
+    def _start(self) -> None:
         if self._task is None:
             # The task knows the feed and not this object, which is then gone as soon as nobody iterates over it.
             self._task = self._tasks.start(_produce_into(self._feed, self._produce))
-        return await self._feed.take()
 
     async def aclose(self) -> None:
         """Gives up what has not been taken yet. Returns once the server knows."""
@@ -119,6 +123,7 @@ class Stream(Generic[T]):
             await asyncio.wait({self._task})
 
     async def __aenter__(self: SelfStream) -> SelfStream:
+        self._start()
         return self
 
     async def __aexit__(
