@@ -15,8 +15,8 @@ import { noDifferences, TokenLedger, type TrainingRow } from '../support/tokens/
 /** How many tokens are sampled in exact mode, in all: `SAMPLED_TOKENS=1000000 npx vitest run test/inference/sampled-exactly.test.ts`. */
 const wantedTokens = Number(process.env['SAMPLED_TOKENS'] ?? 60_000)
 const turns = 20
-const sessionsOfEachApi = 4
-const tasks = 8
+const sessionsOfEachApi = 3
+const tasks = 6
 
 /** Faults that a retry repairs: refusals, replies cut off, and replies that are no JSON. */
 const faults = { rateLimit: 0.02, serverError: 0.02, kill: 0.02, malformed: 0.02, midstreamError: 0.02 }
@@ -26,8 +26,8 @@ const refusals = { rateLimit: 0.02, serverError: 0.02 }
 /** Each takes ids in another way: `/inference/v1/generate`, `/v1/completions`, `/generate`. */
 const servers = ['vllm', 'millrace', 'sglang'] as const
 
-function startSimulator(imitate: ImitationName, isExact: boolean): Promise<SimulatorServer> {
-  const options = { tokens: 'lossy', reasoning: true, weightVersion: 'v0', seed: 'random' } as const
+function startSimulator(imitate: ImitationName, isExact: boolean, reasoning = true): Promise<SimulatorServer> {
+  const options = { tokens: 'lossy', reasoning, weightVersion: 'v0', seed: 'random' } as const
   const recorded = { retryAfterMs: 1, recordEmitted: 100_000 }
   return SimulatorServer.start({ ...options, ...recorded, imitate, faults: isExact ? faults : refusals })
 }
@@ -65,7 +65,6 @@ async function converse(talk: Talk, random: () => number, onTurn: (turn: number)
       // Back to before the last question, to go on in another way.
       talk.back(2)
       path.pop()
-      if (talk.openCalls.length > 0) continue
     }
   }
   return parents
@@ -79,6 +78,7 @@ async function sessions(imitate: ImitationName, isExact: boolean, seed: number) 
   const found = noDifferences()
   const counted = { laterTurns: 0, driftedTurns: 0, splits: 0 }
   const own = { laterTurns: 0, driftedTurns: 0 }
+  let rows = 0
   const started = await Promise.all(
     apiNames.flatMap((api) =>
       Array.from({ length: sessionsOfEachApi }, async (_, index) => {
@@ -97,16 +97,17 @@ async function sessions(imitate: ImitationName, isExact: boolean, seed: number) 
     const ledger = new TokenLedger(simulator.simulator.emitted(session).replies)
     expect(ledger.replies).toHaveLength(parents.length)
     const { body } = await gateway.open(`/v1/export?session=${session}&rows=merged&format=binary`, { method: 'GET' })
-    const { rows, end } = trainingRows(await body.bytes())
-    ledger.compareRows(rows, found)
+    const exported = trainingRows(await body.bytes())
+    ledger.compareRows(exported.rows, found)
+    rows += exported.rows.length
     const drift = ledger.drift(parents)
     own.laterTurns += drift.laterTurns
     own.driftedTurns += drift.driftedTurns
-    counted.laterTurns += end.laterTurns
-    counted.driftedTurns += end.driftedTurns
-    counted.splits += rows.filter(({ splitAt }) => splitAt !== null).length
+    counted.laterTurns += exported.end.laterTurns
+    counted.driftedTurns += exported.end.driftedTurns
+    counted.splits += exported.rows.filter(({ splitAt }) => splitAt !== null).length
   }
-  return { found, counted, own, failedTries: simulator.stats.requests - found.replies }
+  return { found, counted, own, rows, failedTries: simulator.stats.requests - found.replies }
 }
 
 /** 20 turns with a tool and a child that a turn in the middle starts. */
@@ -131,7 +132,9 @@ function conversations(onTurn: (turn: number) => void) {
       const asked = messages.filter(({ role }) => role === 'user').length
       onTurn(asked)
       if (asked === 3) await child({ prompt: 'What is the word of a child?' })
-      return asked < turns / 2 ? { messages: [{ role: 'user', content: `And word ${asked}?` }] } : { end: true }
+      return asked < turns / 2
+        ? { messages: [{ role: 'user', content: asked % 2 === 0 ? `And word ${asked}?` : `What is ${asked} * 7?` }] }
+        : { end: true }
     },
     reward: () => 1,
   })
@@ -139,7 +142,8 @@ function conversations(onTurn: (turn: number) => void) {
 
 async function rollouts(imitate: ImitationName, isExact: boolean) {
   await using runs = await temporaryRuns()
-  await using simulator = await startSimulator(imitate, isExact)
+  // The template drops reasoning. Without it, some turns happen not to drift.
+  await using simulator = await startSimulator(imitate, isExact, isExact)
   const evaluation = evaluate({
     environment: conversations((turn) => {
       if (turn % 3 === 2) simulator.simulator.change({ weightVersion: `v${turn}` })
@@ -170,7 +174,7 @@ async function rollouts(imitate: ImitationName, isExact: boolean) {
   expect(end).toMatchObject({ laterTurns, driftedTurns })
   const splits = rows.filter(({ splitAt }) => splitAt !== null).length
   const failedTries = simulator.stats.requests - found.replies
-  return { found, counted: { laterTurns, driftedTurns, splits }, own: drift, failedTries }
+  return { found, counted: { laterTurns, driftedTurns, splits }, own: drift, rows: rows.length, failedTries }
 }
 
 interface EndRow {
@@ -184,33 +188,44 @@ function trainingRows(bytes: Uint8Array): { readonly rows: readonly TrainingRow[
   return { rows: merged as unknown as TrainingRow[], end: all.at(-1) as unknown as EndRow }
 }
 
-const none = { unknownReplies: 0, missingReplies: 0, ids: 0, masks: 0, logprobs: 0, versions: 0 }
+/** What a recording must have in common with what was sampled. */
+const same = { unknownReplies: 0, missingReplies: 0, ids: 0, masks: 0, logprobs: 0 }
+
+/** Samples so many tokens, round by round. Every round must be recorded as it was sampled, and its drift be counted. */
+async function sample(imitate: ImitationName, isExact: boolean, tokens: number) {
+  const sum = { sampledTokens: 0, replies: 0, rows: 0, laterTurns: 0, driftedTurns: 0, splits: 0, failedTries: 0 }
+  for (let round = 1; sum.sampledTokens < tokens; round += 1) {
+    for (const result of [await sessions(imitate, isExact, round), await rollouts(imitate, isExact)]) {
+      const { found, counted, own } = result
+      expect(found).toMatchObject(same)
+      expect(counted).toMatchObject(own)
+      // What vLLM says in Chat has no version; it is asked for later, and is not known of a reply during which it changed.
+      if (isExact) expect(found.versions).toBe(0)
+      sum.sampledTokens += found.sampledTokens
+      sum.replies += found.replies
+      sum.rows += result.rows
+      sum.laterTurns += counted.laterTurns
+      sum.driftedTurns += counted.driftedTurns
+      sum.splits += counted.splits
+      sum.failedTries += result.failedTries
+    }
+  }
+  if (process.env['SAMPLED_TOKENS'] !== undefined) {
+    process.stdout.write(`${imitate}, ${isExact ? 'exact' : 'not exact'}: ${JSON.stringify(sum)}\n`)
+  }
+  expect(sum.failedTries).toBeGreaterThan(0)
+  return sum
+}
 
 describe.each(servers)('%s', (imitate) => {
+  const tokens = wantedTokens / servers.length
   test('with exact tokens, all that was sampled is recorded as it was sampled, and no row is split', async () => {
-    const sum = { sampledTokens: 0, replies: 0, laterTurns: 0, failedTries: 0, splits: 0 }
-    for (let round = 1; sum.sampledTokens < wantedTokens / servers.length; round += 1) {
-      for (const result of [await sessions(imitate, true, round), await rollouts(imitate, true)]) {
-        const { found, counted, own, failedTries } = result
-        expect(found).toMatchObject(none)
-        expect(own.driftedTurns).toBe(0)
-        expect(counted).toEqual({ laterTurns: own.laterTurns, driftedTurns: 0, splits: 0 })
-        sum.sampledTokens += found.sampledTokens
-        sum.replies += found.replies
-        sum.laterTurns += own.laterTurns
-        sum.failedTries += failedTries
-        sum.splits += counted.splits
-      }
-    }
-    if (process.env['SAMPLED_TOKENS'] !== undefined) process.stdout.write(`${imitate} ${JSON.stringify(sum)}\n`)
-    expect(sum.failedTries).toBeGreaterThan(0)
+    expect(await sample(imitate, true, tokens)).toMatchObject({ driftedTurns: 0, splits: 0 })
   }, 3_600_000)
 
   test('without exact tokens, every turn that drifted is counted', async () => {
-    for (const { found, counted, own } of [await sessions(imitate, false, 1), await rollouts(imitate, false)]) {
-      expect(found.missingReplies).toBe(0)
-      expect(own.driftedTurns).toBeGreaterThan(own.laterTurns / 2)
-      expect(counted).toMatchObject(own)
-    }
-  })
+    const { laterTurns, driftedTurns } = await sample(imitate, false, tokens / 8)
+    expect(driftedTurns).toBeGreaterThan(laterTurns / 2)
+    expect(driftedTurns).toBeLessThan(laterTurns)
+  }, 3_600_000)
 })
