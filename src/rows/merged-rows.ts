@@ -38,7 +38,7 @@ interface RowSample extends Credit {
   readonly node: number
   readonly start: number
   readonly count: number
-  /** Whether this row trains the interaction: only the first of the rows that share it does. */
+  /** Whether this row trains the interaction: only the first of the rows that share it does, and none if a fork repeated it. */
   readonly trains: boolean
   readonly sampling: SamplingRecord | null
 }
@@ -185,7 +185,7 @@ function rowEndingWith(last: Step, trained: Set<Step>, { factsOf, credit, discar
   const samples: RowSample[] = []
   for (const step of path.toReversed()) {
     const { interaction, start, ids } = step
-    const trains = discarded === null && !trained.has(step)
+    const trains = discarded === null && interaction.call.repeated !== true && !trained.has(step)
     trained.add(step)
     draft.add(step, trains)
     samples.push({

@@ -52,6 +52,8 @@ export interface CallRecord {
   readonly tools?: readonly string[]
   /** Tokens were asked for, and some or all did not come. */
   readonly tokensMissing?: true
+  /** A fork repeats this reply from the rollout that it was forked from. */
+  readonly repeated?: true
   /** The request's stop sequence that ended the reply. */
   readonly stopSequence?: string
   /** Why the reply ended, in Messages' own word, where that says more than `finishReason`. */

@@ -3,6 +3,7 @@ import { join } from 'node:path'
 import {
   defineEnvironment,
   evaluate,
+  exportRows,
   forkRollout,
   judge,
   MillraceError,
@@ -14,6 +15,7 @@ import {
 } from 'millrace'
 import { calls, ScriptedBackend, temporaryRuns, type Script } from 'millrace/testing'
 import { describe, expect, test, vi } from 'vitest'
+import { readBinaryRows } from '../support/gateway/read-rows.ts'
 import { openRun, scripted, storeRun } from '../support/replay/stored-runs.ts'
 
 const said = (messages: readonly Message[], role: Message['role']): number =>
@@ -110,6 +112,47 @@ describe('a fork', () => {
     expect(file.config).toMatchObject({ forkedFrom: { run: 'stored', rollout: '1-0', attempt: 1, turn: 3 } })
     expect((await Array.fromAsync(replayRun(forked, { environment }))).map(({ verdict }) => verdict)).toEqual([
       'identical',
+    ])
+  })
+
+  test('does not train the tokens that it repeats', async () => {
+    await using runs = await temporaryRuns()
+    const talk = defineEnvironment({
+      name: 'talk',
+      task: z.object({}),
+      tasks: () => [{}],
+      prompt: () => 'Begin.',
+      update: ({ messages }) =>
+        messages.length < 6 ? { messages: [{ role: 'user', content: 'Go on.' }] } : { end: true },
+      reward: () => 1,
+    })
+    // A token for each message.
+    const script: Script = ({ messages: { length } }) => ({
+      message: { role: 'assistant', content: 'yes' },
+      finishReason: 'stop',
+      usage: { calls: 1, input: length, cachedInput: 0, output: 1, reasoning: 0 },
+      tokens: {
+        promptIds: Int32Array.from({ length }, (_, index) => index),
+        ids: Int32Array.of(length),
+        logprobs: Float32Array.of(-1),
+      },
+    })
+    await storeRun(runs.root, { environment: talk, script, captureTokens: true })
+    await fork({ root: runs.root, rollout: '0-0', script, options: { environment: talk, turn: 2, samples: 2 } })
+    using stored = openRun(runs.root)
+    using forked = openRun(runs.root, 'forked')
+    const masks = await Promise.all(
+      [stored, forked].map(async (reader) => {
+        const rows = await Array.fromAsync(exportRows(reader, { rows: 'merged', format: 'binary' }))
+        return readBinaryRows(Buffer.concat(rows)).flatMap(({ mask }) => (mask ? [Array.from(mask as Uint8Array)] : []))
+      }),
+    )
+    expect(masks).toEqual([
+      [[0, 1, 0, 1, 0, 1]],
+      [
+        [0, 0, 0, 0, 0, 1],
+        [0, 0, 0, 0, 0, 1],
+      ],
     ])
   })
 

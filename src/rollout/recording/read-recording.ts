@@ -67,7 +67,12 @@ export function recordingToResume([own, ...children]: readonly StoredSession[]):
 
 /** The recording that a fork begins with, from sessions up to a turn: whatever goes beyond them is live. */
 export function recordingToFork(rollout: string, sessions: readonly StoredSession[]): Recording {
-  return { purpose: 'fork', sessions: byKey(rollout, sessions, ({ nodes }) => ({ nodes })) }
+  return { purpose: 'fork', sessions: byKey(rollout, sessions, ({ nodes }) => ({ nodes: nodes.map(repeated) })) }
+}
+
+/** Rows of the fork do not train it: another model may have sampled it, and each of the fork's rollouts has it. */
+function repeated(node: MessageNode): MessageNode {
+  return node.call ? { ...node, call: { ...node.call, repeated: true } } : node
 }
 
 export function recordingToReplay(
