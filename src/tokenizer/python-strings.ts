@@ -63,11 +63,15 @@ function callOf(name: string, args: readonly unknown[]): Node {
 function stripped(value: unknown, characters: unknown, side: Side): string {
   if (typeof value !== 'string') throw new Error(`only a text can be stripped, not ${JSON.stringify(value)}`)
   const removed = new Set(typeof characters === 'string' ? characters : pythonSpaces)
-  const points = Array.from(value)
-  const isStripped = (index: number): boolean => removed.has(points[index] ?? '')
   let start = 0
-  let end = points.length
-  if (side !== 'end') while (start < end && isStripped(start)) start += 1
-  if (side !== 'start') while (end > start && isStripped(end - 1)) end -= 1
-  return points.slice(start, end).join('')
+  let end = value.length
+  for (let point = ''; side !== 'end' && start < end; start += point.length) {
+    point = String.fromCodePoint(value.codePointAt(start) ?? 0)
+    if (!removed.has(point)) break
+  }
+  for (let point = ''; side !== 'start' && start < end; end -= point.length) {
+    point = Array.from(value.slice(Math.max(start, end - 2), end)).at(-1) ?? ''
+    if (!removed.has(point)) break
+  }
+  return value.slice(start, end)
 }

@@ -14,12 +14,12 @@ interface PromptEncoderOptions {
 }
 
 /**
- * Encodes texts of prompts. Long parts, such as files that a tool returned, are encoded on a thread. It is started for the first
- * of them: a tokenizer can take hundreds of megabytes of memory.
+ * Encodes texts of prompts. Long parts, such as files that a tool returned, are encoded on a thread, and so is all of a long
+ * conversation but its beginning. The thread is started for the first of them: a tokenizer can take hundreds of megabytes of memory.
  */
 export class PromptEncoder extends Resource {
   readonly #options: PromptEncoderOptions
-  /** Long parts that are being encoded: rollouts that start together often have the same system prompt. */
+  /** Parts that are being encoded there: rollouts that start together often have the same system prompt. */
   readonly #pending = new Map<string, Promise<Ids>>()
   #threads: ThreadPool<string, Ids> | undefined
 
@@ -31,18 +31,17 @@ export class PromptEncoder extends Resource {
   /** The ids of a text, in parts. */
   async encode(text: string): Promise<readonly Ids[]> {
     const { tokenizer } = this.#options
-    if (text.length < offLoopCharacters) return tokenizer.encodeParts(text)
-    const parts = tokenizer.partsOf(text)
-    return await Promise.all(
-      parts.map(async (part) =>
-        part.length < offLoopCharacters ? tokenizer.encodePart(part) : await this.#long(part),
-      ),
-    )
+    let room = offLoopCharacters
+    const parts = tokenizer.partsOf(text).map((part) => {
+      const known = tokenizer.known(part) ?? this.#pending.get(part)
+      if (known) return known
+      room -= part.length
+      return room > 0 ? tokenizer.encodePart(part) : this.#long(part)
+    })
+    return await Promise.all(parts)
   }
 
-  #long(part: string): Promise<Ids> | Ids {
-    const known = this.#options.tokenizer.known(part) ?? this.#pending.get(part)
-    if (known) return known
+  #long(part: string): Promise<Ids> {
     const encoding = this.#encodeAside(part).finally(() => this.#pending.delete(part))
     this.#pending.set(part, encoding)
     return encoding
