@@ -65,13 +65,17 @@ function stripped(value: unknown, characters: unknown, side: Side): string {
   const removed = new Set(typeof characters === 'string' ? characters : pythonSpaces)
   let start = 0
   let end = value.length
-  for (let point = ''; side !== 'end' && start < end; start += point.length) {
-    point = String.fromCodePoint(value.codePointAt(start) ?? 0)
-    if (!removed.has(point)) break
-  }
-  for (let point = ''; side !== 'start' && start < end; end -= point.length) {
-    point = Array.from(value.slice(Math.max(start, end - 2), end)).at(-1) ?? ''
-    if (!removed.has(point)) break
-  }
+  if (side !== 'end') while (start < end && removed.has(pointAt(value, start))) start += pointAt(value, start).length
+  if (side !== 'start')
+    while (end > start && removed.has(pointBefore(value, end))) end -= pointBefore(value, end).length
   return value.slice(start, end)
+}
+
+function pointAt(text: string, index: number): string {
+  const [point = ''] = text.slice(index, index + 2)
+  return point
+}
+
+function pointBefore(text: string, index: number): string {
+  return Array.from(text.slice(Math.max(0, index - 2), index)).at(-1) ?? ''
 }

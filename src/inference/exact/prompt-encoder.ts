@@ -32,11 +32,11 @@ export class PromptEncoder extends Resource {
   async encode(text: string): Promise<readonly Ids[]> {
     const { tokenizer } = this.#options
     let room = offLoopCharacters
-    const parts = tokenizer.partsOf(text).map((part) => {
+    const parts = tokenizer.partsOf(text).map(async (part) => {
       const known = tokenizer.known(part) ?? this.#pending.get(part)
-      if (known) return known
+      if (known) return await known
       room -= part.length
-      return room > 0 ? tokenizer.encodePart(part) : this.#long(part)
+      return room > 0 ? tokenizer.encodePart(part) : await this.#long(part)
     })
     return await Promise.all(parts)
   }
