@@ -111,6 +111,16 @@ test('tokens of a request are counted as its prompt has them', async () => {
   expect(answered.body['usage']).toMatchObject({ input_tokens: counted.body['input_tokens'] })
 })
 
+test('a stream outside of any session is kept alive, and then comes with all its events', async () => {
+  await using simulator = await SimulatorServer.start({ tokens: 'lossy', ttftMs: 200 })
+  await using gateway = await startGateway(simulator, { bounds: { beatMs: 10 } })
+  const body = { model: 'sim', stream: true, messages: [{ role: 'user', content: 'What is 6 * 7?' }] }
+  const { status, text } = await gateway.ask('/v1/chat/completions', { body })
+  expect(status).toBe(200)
+  expect(text).toContain(': on its way')
+  expect(text).toMatch(/42[^]*data: \[DONE\]/)
+})
+
 test('several choices are siblings that go on from the same tokens', async () => {
   await using simulator = await startSimulator()
   await using gateway = await startGateway(simulator)

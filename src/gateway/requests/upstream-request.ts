@@ -78,7 +78,9 @@ export class UpstreamRequest {
     this.request = request
     this.dropped = this.isSameApi ? [] : droppedFields(request, model)
     this.capturesTokens = isRecorded && (this.#isGenerate || model.capturesTokens)
-    const needsWhole = this.capturesTokens && request.stream && !this.#isGenerate && !model.tokenRequest.inStreams
+    // Replies of exact tokens come whole, recorded or not.
+    const needsTokens = this.capturesTokens || model.isExact
+    const needsWhole = needsTokens && request.stream && !this.#isGenerate && !model.tokenRequest.inStreams
     this.#way = way ?? (needsWhole ? 'recorded-whole' : 'recorded')
     this.body = this.#isPassed ? this.#passedBody() : undefined
     this.clientView = this.#viewOf(request)
