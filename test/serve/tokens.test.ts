@@ -151,3 +151,10 @@ function inOrder(one: ReadRow, other: ReadRow): number {
   const name = ({ kind, session, group }: ReadRow): string => `${String(group)} ${String(session)} ${kind}`
   return name(one).localeCompare(name(other))
 }
+
+test('if the rows of a group cannot be made, the last row says why', async () => {
+  await using server = await TestServer.start(script, { captureTokens: true })
+  await server.service.codec.close()
+  const { body } = await server.open({ task: { word: 'wörd' }, include: 'rows', requestId: 'step' })
+  expect(readBinaryRows(await body.bytes())).toMatchObject([{ kind: 'error', error: { code: 'closed' } }])
+})

@@ -144,9 +144,11 @@ async function* rowFrames(
       ended.set(task, count)
       if (count < attempts) continue
       ended.delete(task)
-      const chunks = codec.rows({ ...rows, task })
+      await using chunks = codec.rows({ ...rows, task })
+      const first = await chunks.next()
       isWithinFrame = true
-      const counts = yield* chunks
+      if (!first.done) yield first.value
+      const counts = first.done ? first.value : yield* chunks
       isWithinFrame = false
       for (const name of Object.keys(sums) as (keyof RowCounts)[]) sums[name] += counts[name]
     }
