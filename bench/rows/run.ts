@@ -2,9 +2,12 @@
  * From stored rollouts to rows for training, beside the naive way: export the rollouts with their tokens as JSON lines, parse
  * the lines, and merge the turns in a loop. Each step in a process of its own. Files of rows are then read in Python.
  */
+import { execFile } from 'node:child_process'
 import { mkdtemp, rm, stat } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { promisify } from 'node:util'
 import { BenchChild } from '../shared/bench-child.ts'
 import { atLeast, atMost, type Benchmark, median, table } from '../shared/benchmark.ts'
 import { type RunShape, writeRolloutRun } from './stored-run.ts'
@@ -45,6 +48,8 @@ export const benchmark: Benchmark = async ({ isQuick, say }) => {
       }
       say(`  round ${round}: ${(found.merged.at(-1)?.cpuMs ?? 0).toFixed(0)} ms of CPU for merged rows`)
     }
+    const python = await readInPython([fileOf('merged'), fileOf('merged, JSON')])
+    if (!python) say('  the Python client is not measured: name a Python with NumPy in PYTHON')
     const of = (name: StepName, figure: keyof RowsFigures): number => median(found[name].map((each) => each[figure]))
     const perSecond = (name: StepName, figure: 'cpuMs' | 'wallMs'): number => (tokens / of(name, figure)) * 1000
     const naiveCpuMs = of('rollouts as lines', 'cpuMs') + of('lines to rows', 'cpuMs')
@@ -65,22 +70,49 @@ export const benchmark: Benchmark = async ({ isQuick, say }) => {
     )
     return {
       table: table(lines),
-      figures: Object.fromEntries(
-        names.flatMap((name) => [
-          [`${name}.cpuMs`, of(name, 'cpuMs')],
-          [`${name}.wallMs`, of(name, 'wallMs')],
-          [`${name}.peakMemoryMb`, of(name, 'peakMemoryMb')],
-        ]),
-      ),
+      figures: {
+        ...Object.fromEntries(
+          names.flatMap((name) => [
+            [`${name}.cpuMs`, of(name, 'cpuMs')],
+            [`${name}.wallMs`, of(name, 'wallMs')],
+            [`${name}.peakMemoryMb`, of(name, 'peakMemoryMb')],
+          ]),
+        ),
+        ...(python && { 'Python.tokensPerSecond': python.arrays.binaryTokensPerSecond }),
+      },
       bars: [
         atLeast('merged: tokens per second of CPU', perSecond('merged', 'cpuMs'), 1_000_000),
         atLeast('merged, Parquet: tokens per second of CPU', perSecond('merged, Parquet', 'cpuMs'), 1_000_000),
         atLeast('interactions: tokens per second of CPU', perSecond('interactions', 'cpuMs'), 1_000_000),
         atMost("merged: CPU over the naive way's", of('merged', 'cpuMs') / naiveCpuMs, 1),
         atMost('merged: rows and trained tokens other than in the naive way', Math.max(...different), 0),
+        ...(['arrays', 'fields'] as const).flatMap((name) =>
+          python ? [atLeast(`Python client, ${name}: speed over JSON lines`, python[name].ratio, 20)] : [],
+        ),
       ],
     }
   } finally {
     await rm(root, { recursive: true, force: true })
   }
+}
+
+interface Reading {
+  readonly binaryTokensPerSecond: number
+  readonly ratio: number
+}
+
+/** How fast the Python client reads these files; undefined if there is no Python with NumPy. */
+async function readInPython(files: readonly string[]): Promise<Record<'arrays' | 'fields', Reading> | undefined> {
+  const python = process.env['PYTHON'] ?? 'python3'
+  const client = fileURLToPath(new URL('../../clients/python', import.meta.url))
+  // The threads of NumPy would only be in each other's way.
+  const env = { ...process.env, PYTHONPATH: join(client, 'src'), OMP_NUM_THREADS: '1' }
+  const run = promisify(execFile)
+  try {
+    await run(python, ['-c', 'import numpy'])
+  } catch {
+    return undefined
+  }
+  const { stdout } = await run(python, ['-B', join(client, 'bench', 'rows.py'), ...files, '--json'], { env })
+  return JSON.parse(stdout) as Record<'arrays' | 'fields', Reading>
 }

@@ -157,11 +157,13 @@ export function lostMergedRow(
   draft.add({ ids, logprobs, start: promptIds.length, versions: versionRuns(tokens) }, false)
   const place = { interaction: id, node: node.seq, start: promptIds.length, count: ids.length }
   return {
-    ...draft.row(facts),
+    kind: 'merged',
+    ...facts,
     reward: null,
     splitAt: null,
     discarded: discarded.why,
     samples: [{ ...place, trains: false, sampling: discarded.sampling ?? null, ...unknownCredit }],
+    ...draft.tokens(),
   }
 }
 
@@ -198,12 +200,14 @@ function rowEndingWith(last: Step, trained: Set<Step>, { factsOf, credit, discar
     })
   }
   return {
-    ...draft.row(factsOf(last.interaction)),
+    kind: 'merged',
+    ...factsOf(last.interaction),
     reward: credit.get(last.interaction)?.return ?? null,
     splitAt: path.at(-1)?.splitAt ?? null,
     discarded,
-    // After all that is short: the Python client parses it only if it is asked for.
+    // After all that is short: the Python client parses what follows only if it is asked for.
     samples,
+    ...draft.tokens(),
   }
 }
 
@@ -251,15 +255,8 @@ class RowDraft {
     }
   }
 
-  row(facts: RowFacts) {
-    return {
-      kind: 'merged',
-      ...facts,
-      versions: this.#versions.list,
-      ids: this.#ids,
-      mask: this.#mask,
-      logprobs: this.#logprobs,
-    } as const
+  tokens(): Pick<MergedRow, 'versions' | 'ids' | 'mask' | 'logprobs'> {
+    return { versions: this.#versions.list, ids: this.#ids, mask: this.#mask, logprobs: this.#logprobs }
   }
 }
 
