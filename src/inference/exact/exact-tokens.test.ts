@@ -81,7 +81,7 @@ const result = ({ tool_calls: calls = [] }: AssistantMessage, content = 'found')
 describe('a later turn', () => {
   test('is the ids of the last prompt and reply, and those of what is new', async () => {
     await using talk = new Conversation(new ScriptedEngine([calling]))
-    const { message, finishReason, tokens } = await talk.ask({ tools })
+    const { message, finishReason, tokens, usage } = await talk.ask({ tools })
     expect(message).toEqual({
       role: 'assistant',
       content: null,
@@ -90,6 +90,7 @@ describe('a later turn', () => {
     })
     expect(finishReason).toBe('tool_calls')
     const [first, sampled] = [talk.engine.promptIds, idsOf(calling.pieces)]
+    expect(usage.reasoning).toBe(idsOf(['<think>', '\nI sh', 'ould.', '\n</think>']).length)
     expect(tokens?.promptIds).toEqual(first)
     expect(tokens?.ids).toEqual(sampled)
     talk.messages.push(result(message))

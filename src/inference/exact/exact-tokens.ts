@@ -9,7 +9,13 @@ import {
 import { MillraceError } from '../../errors/index.ts'
 import { retryAfterOf } from '../../http/index.ts'
 import { sameNumbers, sleep, withAbort } from '../../kit/index.ts'
-import { isJsonObject, type Json, type Message, type ToolDefinition } from '../../schema/index.ts'
+import {
+  type AssistantMessage,
+  isJsonObject,
+  type Json,
+  type Message,
+  type ToolDefinition,
+} from '../../schema/index.ts'
 import type { RenderSettings } from '../../tokenizer/index.ts'
 import type { ModelConfig } from '../config.ts'
 import type { CompleteReply } from '../model-client.ts'
@@ -143,7 +149,11 @@ export class ExactTokens {
       ...reply,
       message,
       finishReason: finishReasonFor(finishReason, message),
-      usage: usage.input > 0 ? usage : { ...usage, input: promptIds.length },
+      usage: {
+        ...usage,
+        input: usage.input || promptIds.length,
+        reasoning: usage.reasoning || reasoningTokens(stream, message, tokens.ids),
+      },
       tokens: { ...tokens, promptIds },
     }
   }
@@ -194,6 +204,18 @@ async function beginsAsRendered(
   const text = stream.template.bridge.beginning(messages.slice(0, first), settings)
   const { ids } = (await encoded(stream, text)).prompt
   return sameNumbers(ids, continues.promptIds.subarray(0, ids.length))
+}
+
+/** Servers of ids do not count reasoning. 0 if its end is not one token. */
+function reasoningTokens(
+  { template, tokenizer }: TokenStream,
+  { reasoning_content: reasoning }: AssistantMessage,
+  ids: Int32Array,
+): number {
+  const end = reasoning && template.reasoning.markers && tokenizer.idOf(template.reasoning.markers.close)
+  if (typeof end !== 'number') return 0
+  const at = ids.indexOf(end)
+  return at === -1 ? ids.length : at + 1
 }
 
 function beforeStop(text: string, stop: readonly string[] = []): string {
