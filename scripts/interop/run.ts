@@ -7,13 +7,14 @@ import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { clients } from './clients.ts'
+import { engines } from './engines/engines.ts'
 import { parquet } from './parquet.ts'
 import { type Counts, type Part, say, sumOf } from './part.ts'
 import { python } from './python.ts'
 import { tokenizers } from './tokenizers/tokenizers.ts'
 import { train } from './train.ts'
 
-const parts: Readonly<Record<string, Part>> = { clients, parquet, python, tokenizers, train }
+const parts: Readonly<Record<string, Part>> = { clients, parquet, python, tokenizers, train, engines }
 
 process.exitCode = await main(process.argv.slice(2))
 

@@ -42,7 +42,7 @@ export class ChatTemplate {
         ...this.#variables,
         ...variables,
         messages: messages.map(templateMessage),
-        ...(tools.length > 0 && { tools }),
+        ...(tools.length > 0 && { tools: tools.map(templateTool) }),
         add_generation_prompt: addGenerationPrompt,
       })
     } catch (error) {
@@ -54,6 +54,12 @@ export class ChatTemplate {
 function refusal(what: string, cause: unknown): MillraceError {
   const why = cause instanceof Error ? cause.message : String(cause)
   return new MillraceError('model_rejected', `the chat template cannot be used: ${what}: ${why}`, { cause })
+}
+
+/** A tool as engines write it: in this order, and without `strict: false`, which some APIs say and others leave out. */
+function templateTool({ type, function: { name, description, parameters, strict } }: ToolDefinition): object {
+  const written = { name, ...(description !== undefined && { description }), parameters }
+  return { type, function: strict ? { ...written, strict } : written }
 }
 
 /** A message as templates expect it: text as one string, arguments as an object where they are one, empty fields left out. */

@@ -211,7 +211,10 @@ function refuse(lost: readonly string[], model: GatewayModel, api: ApiName): voi
   const [param] = lost
   if (param === undefined) return
   const names = lost.slice(0, maxNames).join(', ')
-  const message = `model ${model.name} uses the ${model.api} API, which does not support: ${names}. Leave it out, or use a model with the ${api} API.`
+  const [has, others] = model.isExact
+    ? ['has exact tokens, with which a client cannot use', 'without exact tokens']
+    : [`uses the ${model.api} API, which does not support`, `with the ${api} API`]
+  const message = `model ${model.name} ${has}: ${names}. Leave it out, or use a model ${others}.`
   throw new MillraceError('model_rejected', message, { data: { status: 400, param } })
 }
 

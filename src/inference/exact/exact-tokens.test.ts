@@ -320,9 +320,12 @@ describe('a reply', () => {
     expect(talk.engine.prompt).toContain('<think>\nHm.\n</think>\n\nYes.<|im_end|>')
   })
 
-  test('whose prompt was another one, as the engine says, cannot be used', async () => {
-    await using talk = new Conversation(new ScriptedEngine([{ pieces: ['a'], promptIds: Int32Array.of(1, 2) }]))
-    await expect(talk.ask()).rejects.toThrow(/its prompt had other token ids than those it was sent/)
+  test.each([
+    [{ promptIds: Int32Array.of(1, 2) }, /its prompt had other token ids than those it was sent/],
+    [{ input: 3 }, /the backend has read 3 tokens, and its prompt had \d+/],
+  ])('whose prompt was another one, as the engine says, cannot be used: %j', async (said, message) => {
+    await using talk = new Conversation(new ScriptedEngine([{ pieces: ['a'], ...said }]))
+    await expect(talk.ask()).rejects.toThrow(message)
   })
 })
 

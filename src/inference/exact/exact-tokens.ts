@@ -128,6 +128,10 @@ export class ExactTokens {
     if (tokens.promptIds && !sameNumbers(tokens.promptIds, promptIds)) {
       throw malformed(reply, 'the backend says that its prompt had other token ids than those it was sent')
     }
+    const { input } = reply.usage
+    if (input > 0 && input !== promptIds.length) {
+      throw malformed(reply, `the backend has read ${input} tokens, and its prompt had ${promptIds.length}`)
+    }
     const { endIds, tokenizer, template } = stream
     const { tools, toolChoice, parallelToolCalls, sampling, conversation = request.messages } = request
     const { finishReason, usage } = reply

@@ -12,6 +12,8 @@ export interface Sample {
   readonly finishReason?: FinishReason
   /** What the engine says that its prompt was. */
   readonly promptIds?: Int32Array
+  /** How many tokens it says that its prompt had; 0 if it does not say. */
+  readonly input?: number
 }
 
 interface EngineFacts {
@@ -60,12 +62,17 @@ export class ScriptedEngine implements Backend {
 
   async send(request: BackendRequest): Promise<BackendReply> {
     this.requests.push(request)
-    const { pieces, finishReason = 'stop', promptIds } = this.#samples.shift() ?? { pieces: ['Fine.<|im_end|>'] }
+    const {
+      pieces,
+      finishReason = 'stop',
+      promptIds,
+      input = 0,
+    } = this.#samples.shift() ?? { pieces: ['Fine.<|im_end|>'] }
     const ids = idsOf(pieces)
     return {
       message: { role: 'assistant', content: '' },
       finishReason,
-      usage: { calls: 1, input: 0, cachedInput: 0, output: ids.length, reasoning: 0 },
+      usage: { calls: 1, input, cachedInput: 0, output: ids.length, reasoning: 0 },
       tokens: { ids, logprobs: new Float32Array(ids.length), ...(promptIds && { promptIds }) },
     }
   }
