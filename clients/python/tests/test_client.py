@@ -139,6 +139,16 @@ class Groups(unittest.IsolatedAsyncioTestCase):
                 self.assertEqual(overloaded.exception.retry_after, 3600)
                 self.assertEqual(len(server.requests), 1)
 
+    async def test_a_stream_that_lasted_for_a_while_is_no_failure(self) -> None:
+        async def idle(request: Request) -> None:
+            await request.begin()
+            await asyncio.sleep(0.1)
+            await request.cut()
+
+        async with FakeServer(*[idle] * 8, WHOLE) as server, millrace.Client(server.url, retry_for=0.5) as client:
+            self.assertEqual([each.index async for each in client.groups(TASKS)], [1, 0, 2])
+            self.assertEqual(len(server.requests), 9)
+
     async def test_a_refusal_is_not_repeated(self) -> None:
         for status, code, kind in (
             (400, "task_invalid", millrace.InvalidRequest),
@@ -307,7 +317,7 @@ class Leaving(unittest.IsolatedAsyncioTestCase):
                 async for _ in client.groups(TASKS, advantage="rloo", request_id="mine", detached=True):
                     break
             self.assertTrue(server.requests[0].json["detached"])
-            self.assertEqual(server.said[1:], ["GET /v1/requests/mine?advantage=rloo&include=rows"])
+            self.assertEqual(server.said[1:], ["GET /v1/requests/mine?include=rows&advantage=rloo"])
 
     async def test_a_known_request_is_read_without_being_owned(self) -> None:
         async with FakeServer(hold(HEAD, group(0))) as server:

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 import millrace
+from cutting_proxy import CuttingProxy
 from frames import binary
 from millrace_process import ROOT, Millrace
 
@@ -90,6 +91,31 @@ class Serve(unittest.IsolatedAsyncioTestCase):
                 # What was given out before the server was killed is what it has kept.
                 kept = {row.session: row.ids.tolist() async for group in client.groups_of(stream.request_id) for row in group.rows}
                 self.assertEqual(kept, {row.session: row.ids.tolist() for group in groups for row in group.rows})
+
+    async def test_a_network_that_cuts_every_connection_loses_and_repeats_nothing(self) -> None:
+        with serve("--sim.ttftMs=100", "-c", "16") as server:
+            async with CuttingProxy(server.url) as proxy, millrace.Client(proxy.url, retry_for=10) as client:
+                stream = client.groups(TASKS, attempts=4)
+                groups = [group async for group in stream]
+                self.assertEqual(sorted(group.index for group in groups), list(range(len(TASKS))))
+                self.assertGreater(proxy.cuts, 5)
+            async with millrace.Client(server.url) as client:
+                self.assertEqual((await client.status(stream.request_id)).outcomes, {"completed": 4 * len(TASKS)})
+                kept = {row.session: row.ids.tolist() async for group in client.groups_of(stream.request_id) for row in group.rows}
+                self.assertEqual(kept, {row.session: row.ids.tolist() for group in groups for row in group.rows})
+
+    async def test_replies_come_one_by_one(self) -> None:
+        with serve() as server:
+            async with millrace.Client(server.url) as client:
+                stream = client.groups(TASKS[:4], attempts=2, rows="interactions", advantage="mean")
+                replies = [row async for group in stream for row in group.rows]
+                self.assertEqual({row.kind for row in replies}, {"interaction"})
+                rows = [row async for group in client.groups_of(stream.request_id) for row in group.rows]
+                sampled = {row.session: row.ids[row.mask == 1].tolist() for row in rows}
+                found: dict[str, list[int]] = {name: [] for name in sampled}
+                for reply in replies:
+                    found[reply.session] += reply.ids.tolist()
+                self.assertEqual(found, sampled)
 
     async def test_records_survive_a_killed_server_too(self) -> None:
         with serve("--sim.ttftMs=300", "-c", "16") as server:

@@ -27,6 +27,7 @@ Advantage: TypeAlias = Literal["none", "mean", "grpo", "rloo"]
 
 _ROWS_TYPE = "application/vnd.millrace.rows"
 _LINES_TYPE = "application/x-ndjson"
+_forms = {"merged": "rows", "interactions": "interactions"}
 #: How long leaving early may take. Whatever happens to it, the server notices within 15 seconds that the client has gone.
 _CANCEL_SECONDS = 5.0
 
@@ -135,19 +136,20 @@ class Client(Api):
         attempts: int | None = None,
         advantage: Advantage = "none",
         sampling: Mapping[str, Any] | None = None,
+        rows: Literal["merged", "interactions"] = "merged",
         request_id: str | None = None,
         detached: bool = False,
     ) -> RequestStream[Group]:
         """
-        Runs `attempts` rollouts of each task, and gives out each group as soon as all of it has ended, as training rows.
+        Runs `attempts` rollouts of each task, and gives out each group as soon as all of it has ended, as training rows, or
+        with a row for each reply (`interactions`).
 
         `sampling` is added to the server's own (`temperature`, `topP`, `maxTokens`, …). With `detached` the server goes on
         whatever happens to this client: read it again with `groups_of`.
         """
-        asked = {"attempts": attempts, "sampling": sampling, "include": "rows", "advantage": advantage}
-        if advantage == "none":
-            del asked["advantage"]
-        return self._submitted(tasks, asked, request_id, detached, _ROWS_TYPE, _groups, {"advantage": advantage})
+        written = {"include": _forms[rows], "advantage": advantage}
+        asked = {"attempts": attempts, "sampling": sampling, **written}
+        return self._submitted(tasks, asked, request_id, detached, _ROWS_TYPE, _groups, written)
 
     def rollouts(
         self,
@@ -161,11 +163,13 @@ class Client(Api):
     ) -> RequestStream[Record]:
         """The same rollouts as records: JSON with messages, reward and outcome, each as soon as it has ended."""
         asked = {"attempts": attempts, "sampling": sampling, "include": include}
-        return self._submitted(tasks, asked, request_id, detached, _LINES_TYPE, _records, {})
+        return self._submitted(tasks, asked, request_id, detached, _LINES_TYPE, _records, {"include": include})
 
-    def groups_of(self, request_id: str, *, advantage: Advantage = "none") -> RequestStream[Group]:
+    def groups_of(
+        self, request_id: str, *, advantage: Advantage = "none", rows: Literal["merged", "interactions"] = "merged"
+    ) -> RequestStream[Group]:
         """The groups of a request that the server knows: those that have ended, and then the others. Leaving cancels nothing."""
-        query = {"include": "rows", "advantage": advantage}
+        query = {"include": _forms[rows], "advantage": advantage}
         return self._known(request_id, query, _ROWS_TYPE, _groups)
 
     def rollouts_of(
@@ -236,7 +240,7 @@ class Client(Api):
             return RequestStream(name, produce, self._tasks, self._read_ahead)
 
         def ask_again() -> contextlib.AbstractAsyncContextManager[Reply]:
-            return self._stream("GET", _path_of(name), accept=accept, query={**query, "include": asked["include"]})
+            return self._stream("GET", _path_of(name), accept=accept, query=query)
 
         async def produce_detached(feed: Feed[T]) -> None:
             await self._call("POST", "/v1/rollouts", body=_body(tasks, asked, name, is_detached=True))
@@ -268,9 +272,12 @@ class Client(Api):
         """Everything, each item once: a server repeats a request from its beginning."""
         given: set[object] = set()
         patience = Patience(self._retry_for)
+        now = asyncio.get_running_loop().time
         while True:
+            began: float | None = None
             try:
                 async with ask() as reply:
+                    began = now()
                     async for item, key, size in read(reply):
                         if key not in given:
                             given.add(key)
@@ -278,6 +285,9 @@ class Client(Api):
                             await feed.put(item, size)
                     return
             except MillraceError as error:
+                # A proxy may end what has been silent for a while, again and again, and rollouts may take hours.
+                if began is not None and now() - began > self._retry_for / 10:
+                    patience.succeeded()
                 await patience.wait(error)
 
 

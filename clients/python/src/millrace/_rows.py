@@ -146,7 +146,7 @@ class Row:
     def of_header(cls, kind: str, header: str, arrays: Mapping[str, NDArray[Any]]) -> Row:
         """A row whose fields are parsed when they are asked for: that takes longer than all its tokens."""
         row = cls.__new__(cls)
-        # Most of a header is the list of samples, which is parsed apart from what comes before it.
+        # Most of a header is the lists of samples and versions, which are parsed apart from what comes before them.
         begin = header.find(',"samples":[')
         if begin < 0:
             row._set(kind, None, header, "", arrays)
