@@ -38,7 +38,6 @@ export {
 export { samplingRecord } from './sampling-record.ts'
 export { DueVersions } from './due-versions.ts'
 export { SampledVersions, type VersionLag, WeightVersions } from './weight-versions.ts'
-export { driftedTokens } from './token-history.ts'
 export { decodePool } from './backend/decode-pool.ts'
 
 export { HttpBackend, type HttpBackendOptions } from './backend/http-backend.ts'

@@ -1,5 +1,5 @@
 export { type AdvantageRule, advantageRules } from './advantage.ts'
-export { type CompleteTokens, completeTokens } from './captured-tokens.ts'
+export { completeTokens } from './captured-tokens.ts'
 export {
   exportQuerySchema,
   exportRows,
@@ -7,6 +7,5 @@ export {
   type GroupOptions,
   groupRows,
   rowChunks,
-  rowsOf,
 } from './export-rows.ts'
-export { binaryFrame, binaryHead, type EndRow, type ErrorRow, noRows, type Row, type RowCounts } from './row.ts'
+export { binaryFrame, binaryHead, type EndRow, noRows, type Row, type RowCounts } from './row.ts'

@@ -17,7 +17,7 @@ export interface NodeWithoutTokens extends MessageNode {
  * are stored all the same. Ids and log-probabilities have the same length, 4 bytes each; large ones are references of one length,
  * whose content is not looked at. `completeTokens` says the same of a node in memory.
  */
-export const lacksTokensSql = `(sampled = 1 AND json_type(meta, '$.call') IS NOT NULL AND (
+const lacksTokensSql = `(sampled = 1 AND json_type(meta, '$.call') IS NOT NULL AND (
   prompt_ids IS NULL OR ids IS NULL OR logprobs IS NULL OR length(ids) <> length(logprobs)
   OR (typeof(ids) = 'blob' AND length(ids) < 4 * (meta ->> '$.call.usage.output'))))`
 
