@@ -31,11 +31,11 @@ export {
   chainHash,
   type Recorder,
   roundedMs,
+  samplingRecord,
   Session,
   type SessionReply,
   type ToolAnswers,
 } from './session.ts'
-export { samplingRecord } from './sampling-record.ts'
 export { DueVersions } from './due-versions.ts'
 export { SampledVersions, type VersionLag, WeightVersions } from './weight-versions.ts'
 export { decodePool } from './backend/decode-pool.ts'

@@ -2,7 +2,7 @@ import { expect, test } from 'vitest'
 import type { ModelRequest } from '../apis/backend.ts'
 import type { Json, SamplingRecord, ToolDefinition } from '../schema/index.ts'
 import { costOf } from './model/model.ts'
-import { samplingRecord } from './sampling-record.ts'
+import { samplingRecord } from './session.ts'
 import { estimatedTokens, priceOf } from './usage.ts'
 
 test('an image counts as one, however long its URL is', () => {

@@ -120,7 +120,7 @@ export async function* rowChunks<Last>(
 }
 
 /** The rows of a run, its `end` last. */
-async function* rowsOf(
+export async function* rowsOf(
   reader: RunReader,
   options: Omit<ExportRowsOptions, 'format'>,
 ): AsyncGenerator<Row, EndRow, void> {

@@ -7,5 +7,6 @@ export {
   type GroupOptions,
   groupRows,
   rowChunks,
+  rowsOf,
 } from './export-rows.ts'
 export { binaryFrame, binaryHead, type EndRow, noRows, type Row, type RowCounts } from './row.ts'

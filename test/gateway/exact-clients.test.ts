@@ -3,7 +3,7 @@ import { createOpenAI } from '@ai-sdk/openai'
 import { Agent, OpenAIProvider, Runner, tool as agentTool } from '@openai/agents'
 import { generateText, isStepCount, streamText, tool, type LanguageModel } from 'ai'
 import { describe, expect, test } from 'vitest'
-import { driftedTokens } from '../../src/inference/index.ts'
+import { driftedTokens } from '../../src/inference/token-history.ts'
 import {
   modelName,
   repliesWithTokens,
