@@ -1,5 +1,5 @@
 export { ChatTemplate } from './chat-template.ts'
-export { loadTokenizer } from './load-tokenizer.ts'
+export { loadTokenizer, type ModelTokenizer } from './load-tokenizer.ts'
 export { Tokenizer } from './tokenizer.ts'
 export type { RenderSettings } from './bridge.ts'
 export {

@@ -418,6 +418,31 @@ describe('opening', () => {
     await expect(talk.ask()).rejects.toThrow(/ends replies with "\\n", which does not begin with a special token/)
   })
 
+  test('a new backend is checked, and the tokenizer is not read again', async () => {
+    const [one, other] = [new ScriptedEngine([]), new ScriptedEngine([])] as const
+    const unfit = new ScriptedEngine([], { tokenize: () => Int32Array.of(957, 5) })
+    await using talk = new Conversation(one)
+    const { model } = talk
+    const opened = await model.tokenStream()
+    await model.changeBackends([one, other])
+    const both = await model.tokenStream()
+    expect(both.backends).toHaveLength(2)
+    expect(both.tokenizer).toBe(opened.tokenizer)
+    await model.changeBackends([other])
+    expect(await model.tokenStream()).toBe(both)
+    await model.changeBackends([other, unfit])
+    await expect(model.tokenStream()).rejects.toThrow(/is not that of engine/)
+  })
+
+  test('a model is not idle while it writes a prompt', async () => {
+    await using talk = new Conversation(new ScriptedEngine([]))
+    const asked = talk.ask()
+    await Promise.resolve()
+    expect(talk.model.isIdle).toBe(false)
+    await asked
+    expect(talk.model.isIdle).toBe(true)
+  })
+
   test('a server that cannot be asked for its tokenizer is used, and the report says so', async () => {
     await using talk = new Conversation(new ScriptedEngine([], { tokenize: () => undefined }))
     const { backends } = await talk.model.tokenStream()

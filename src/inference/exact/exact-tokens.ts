@@ -16,7 +16,7 @@ import {
   type Message,
   type ToolDefinition,
 } from '../../schema/index.ts'
-import type { RenderSettings } from '../../tokenizer/index.ts'
+import { loadTokenizer, type ModelTokenizer, type RenderSettings } from '../../tokenizer/index.ts'
 import type { ModelConfig } from '../config.ts'
 import type { CompleteReply } from '../model-client.ts'
 import { retryDelayMs, retryRule } from '../model/retry.ts'
@@ -50,6 +50,8 @@ export class ExactTokens {
   readonly #origins = new WeakMap<Int32Array, PromptOrigin>()
   readonly #toolsJson = jsonCache((tools: readonly ToolDefinition[]) => JSON.stringify(tools))
   #opening: Promise<TokenStream> | undefined
+  /** Kept while backends come and go: reading a large tokenizer holds the loop for seconds. */
+  #loaded: ModelTokenizer | undefined
 
   /** `signal`: the model is closed. */
   constructor(config: ModelConfig, backends: () => readonly Backend[], signal: AbortSignal) {
@@ -62,6 +64,8 @@ export class ExactTokens {
   open(): Promise<TokenStream> {
     this.#opening ??= this.#openInTries().catch((error: unknown) => {
       this.#opening = undefined
+      // Its files may be changed before the next attempt.
+      this.#loaded = undefined
       throw error
     })
     return this.#opening
@@ -71,7 +75,8 @@ export class ExactTokens {
   async #openInTries(): Promise<TokenStream> {
     for (let failures = 1; ; failures += 1) {
       try {
-        return await openTokenStream(this.#config, this.#backends(), this.#signal)
+        const load = (folder: string) => this.#load(folder)
+        return await openTokenStream(this.#config, this.#backends(), { load, signal: this.#signal })
       } catch (thrown) {
         const error = MillraceError.from(thrown, 'internal')
         if (!error.retryable || failures >= this.#config.maxTries) throw error
@@ -81,7 +86,12 @@ export class ExactTokens {
     }
   }
 
-  /** The model has other backends: they are checked before the next request. */
+  async #load(folder: string): Promise<ModelTokenizer> {
+    if (this.#loaded?.folder !== folder) this.#loaded = await loadTokenizer(folder)
+    return this.#loaded
+  }
+
+  /** The model has new backends: they are checked before the next request. */
   reset(): void {
     void this.close()
     this.#opening = undefined

@@ -4,7 +4,7 @@ import { MillraceError } from '../../errors/index.ts'
 import { sameNumbers } from '../../kit/index.ts'
 import {
   checkTemplate,
-  loadTokenizer,
+  type ModelTokenizer,
   probeConversations,
   probeTexts,
   type TemplateReport,
@@ -37,6 +37,11 @@ export interface CheckedBackend {
 
 type OpenBackend = Pick<Backend, 'name'> & { readonly tokenAccess: TokenAccess }
 
+interface OpenOptions {
+  readonly load: (folder: string) => Promise<ModelTokenizer>
+  readonly signal: AbortSignal
+}
+
 /**
  * Opens the token stream of a model: loads its tokenizer, checks its chat template, and compares both with those of each
  * backend. One backend must answer, and none may be unfit. Rejects with `config_invalid` and the next step if it is not possible.
@@ -44,7 +49,7 @@ type OpenBackend = Pick<Backend, 'name'> & { readonly tokenAccess: TokenAccess }
 export async function openTokenStream(
   { name, tokenizer: given, simulator }: ModelConfig,
   backends: readonly Backend[],
-  signal: AbortSignal,
+  { load, signal }: OpenOptions,
 ): Promise<TokenStream> {
   const able = backends.flatMap(({ name: backend, tokenAccess }) =>
     tokenAccess ? [{ name: backend, tokenAccess }] : [],
@@ -68,7 +73,7 @@ export async function openTokenStream(
       name,
       answered.map(({ facts }) => facts.tokenizerFolder),
     )
-  const { tokenizer, template: source, endIds } = await loadTokenizer(folder)
+  const { tokenizer, template: source, endIds } = await load(folder)
   const template = checkTemplate(source)
   const [closeId] = tokenizer.encode(template.bridge.close)
   if (closeId === undefined || !tokenizer.isSpecial(closeId)) {

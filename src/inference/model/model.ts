@@ -6,7 +6,7 @@ import { countTokens } from './count-tokens.ts'
 import type { Backend, BackendReply, ModelRequest } from '../../apis/index.ts'
 import type { Message, Usage } from '../../schema/index.ts'
 import { AdaptiveLimit } from '../limits/circuit-breaker.ts'
-import { ExactTokens } from '../exact/exact-tokens.ts'
+import { ExactTokens, type PreparedRequest } from '../exact/exact-tokens.ts'
 import type { TokenStream } from '../exact/token-stream.ts'
 import type { LeasedLimit } from '../limits/worker-limits.ts'
 import {
@@ -48,6 +48,7 @@ export class Model extends Resource implements ModelClient {
   #tries = 0
   #pausing = 0
   #counting = 0
+  #preparing = 0
   /** Only of a model whose prompts are written as token ids. */
   readonly #exactTokens: ExactTokens | undefined
 
@@ -91,7 +92,7 @@ export class Model extends Resource implements ModelClient {
   /** Whether no call and no count of tokens is under way. Meaningful only for a model that shares its limits with nobody. */
   get isIdle(): boolean {
     const { inFlight, waiting, parked } = this.status()
-    return inFlight + waiting + parked + this.#pausing + this.#counting === 0
+    return inFlight + waiting + parked + this.#pausing + this.#counting + this.#preparing === 0
   }
 
   /** The request as backends are sent it: with its prompt as ids, if the model's tokens are exact. */
@@ -119,7 +120,7 @@ export class Model extends Resource implements ModelClient {
     this.#routes.all = backends.map(
       (backend) => known.get(backend) ?? routeTo(backend, this.#routes, this.#routeOptions),
     )
-    this.#exactTokens?.reset()
+    if (backends.some((backend) => !known.has(backend))) this.#exactTokens?.reset()
     const retired = before.filter((route) => !this.#routes.all.includes(route))
     await Promise.all(retired.map((route) => route.retire()))
   }
@@ -163,7 +164,7 @@ export class Model extends Resource implements ModelClient {
   async #runExact(exact: ExactTokens, request: ModelRequest, hooks: CallHooks): Promise<ModelReply> {
     let facts: CallFacts = { model: this.name, backend: '', tries: 0, ms: 0, waitMs: 0 }
     try {
-      const prepared = await exact.prepare(request, hooks.signal)
+      const prepared = await this.#prepared(exact, request, hooks.signal)
       const reply = await this.#ask(prepared.request, hooks)
       if (reply.status !== 'complete') return reply
       facts = reply
@@ -172,6 +173,15 @@ export class Model extends Resource implements ModelClient {
       const { model, backend, tries, ms, waitMs } = facts
       const status = hooks.signal.aborted ? 'aborted' : 'failed'
       return { status, model, backend, tries, ms, waitMs, error: MillraceError.from(thrown, 'internal') }
+    }
+  }
+
+  async #prepared(exact: ExactTokens, request: ModelRequest, signal: AbortSignal): Promise<PreparedRequest> {
+    this.#preparing += 1
+    try {
+      return await exact.prepare(request, signal)
+    } finally {
+      this.#preparing -= 1
     }
   }
 
