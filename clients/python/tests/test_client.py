@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import numpy as np
-
-import millrace
 from fake_server import FakeServer, Request
 from frames import END, HEAD, binary, frame, group_end, json_line, merged
+
+import millrace
 
 TASKS = [{"n": 0}, {"n": 1}, {"n": 2}]
 
@@ -418,9 +418,7 @@ class Sessions(unittest.IsolatedAsyncioTestCase):
             rows = gateway.export(group="g", skip_without_tokens=True)
             self.assertEqual([row.session async for row in rows], ["a", "b"])
             self.assertEqual(rows.end, END)
-            self.assertEqual(
-                server.said[0], "GET /v1/export?group=g&rows=merged&format=binary&skipWithoutTokens=true"
-            )
+            self.assertEqual(server.said[0], "GET /v1/export?group=g&rows=merged&format=binary&skipWithoutTokens=true")
             found: list[Any] = []
             with self.assertRaisesRegex(millrace.CutOff, "ask again"):
                 async for row in gateway.export(group="g"):

@@ -7,9 +7,11 @@ import warnings
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import millrace
 from fake_server import PEM, FakeServer, Request, in_pieces
-from millrace._http import HttpPool, Origin, Reply
+
+import millrace
+from millrace._http import HttpPool, Origin
+from millrace._reply import Reply
 
 
 def pool(url: str, *, limit: int = 8, context: ssl.SSLContext | None = None) -> HttpPool:
@@ -36,16 +38,21 @@ async def ok(request: Request) -> None:
 class Bodies(unittest.IsolatedAsyncioTestCase):
     async def test_a_chunked_body_may_come_in_any_pieces(self) -> None:
         text = b"a line\nanother one\n" * 40 + b"the last"
-        chunks = b"".join(f"{len(each):X};x=1\r\n".encode() + each + b"\r\n" for each in in_pieces(text, [1, 7, 300, 9000]))
+        chunks = b"".join(
+            f"{len(each):X};x=1\r\n".encode() + each + b"\r\n" for each in in_pieces(text, [1, 7, 300, 9000])
+        )
         message = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks + b"0\r\nTrailer: x\r\n\r\n"
 
-        async def dribble(request: Request) -> None:
-            for begin in range(0, len(message), request_size):
-                await request.send(message[begin : begin + request_size])
-                await asyncio.sleep(0)
+        def in_steps(size: int) -> Callable[[Request], Awaitable[None]]:
+            async def script(request: Request) -> None:
+                for begin in range(0, len(message), size):
+                    await request.send(message[begin : begin + size])
+                    await asyncio.sleep(0)
 
-        for request_size in (1, 3, 1000, len(message)):
-            async with FakeServer(dribble) as server:
+            return script
+
+        for size in (1, 3, 1000, len(message)):
+            async with FakeServer(in_steps(size)) as server:
                 http = pool(server.url)
                 self.assertEqual(await body_of(http), text)
                 async with http.ask("GET", "/", timeout=5) as reply:

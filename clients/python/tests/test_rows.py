@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from frames import END, HEAD, binary, frame, json_line, merged
 
 import millrace
-from frames import END, HEAD, binary, frame, json_line, merged
 from millrace.__main__ import plain
 
 ROWS = [merged(f"{index}-0", tokens=40 + index, seed=index) for index in range(3)]
@@ -34,7 +34,7 @@ def as_json(rows: list[Any]) -> bytes:
 class ReadRows(unittest.TestCase):
     def expect_rows(self, found: list[millrace.Row], expected: list[dict[str, Any]]) -> None:
         self.assertEqual(len(found), len(expected))
-        for row, sent in zip(found, expected):
+        for row, sent in zip(found, expected, strict=True):
             for name in ("ids", "mask", "logprobs"):
                 array = getattr(row, name)
                 self.assertEqual(array.dtype, sent[name].dtype)
@@ -48,7 +48,15 @@ class ReadRows(unittest.TestCase):
                 path = Path(folder, name)
                 path.write_bytes(data)
                 packed = io.BytesIO(gzip.compress(data))
-                sources: list[Any] = [path, str(path), data, bytearray(data), memoryview(data), io.BytesIO(data), Slow(data)]
+                sources: list[Any] = [
+                    path,
+                    str(path),
+                    data,
+                    bytearray(data),
+                    memoryview(data),
+                    io.BytesIO(data),
+                    Slow(data),
+                ]
                 if name == "jsonl":
                     sources.pop()
                 for source in [*sources, gzip.open(packed)]:
@@ -93,7 +101,13 @@ class ReadRows(unittest.TestCase):
     def test_interactions_have_messages_and_experts(self) -> None:
         experts = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
         arrays = {"promptIds": np.arange(5, dtype=np.int32), "ids": np.arange(2, dtype=np.int32)}
-        sent = {"kind": "interaction", "messages": [{"role": "user"}], "logprobs": None, **arrays, "routedExperts": experts}
+        sent = {
+            "kind": "interaction",
+            "messages": [{"role": "user"}],
+            "logprobs": None,
+            **arrays,
+            "routedExperts": experts,
+        }
         encoded = {"shape": [2, 3, 4], "dtype": "uint8", "data": "AAECAwQFBgcICQoLDA0ODxAREhMUFRYX"}
         for source in (binary(sent, END), as_json([{**sent, "routedExperts": encoded}, END])):
             (row,) = millrace.read_rows(source)
@@ -164,6 +178,14 @@ class ReadRows(unittest.TestCase):
         (row,) = millrace.read_rows(binary(ROWS[0], END))
         copy = pickle.loads(pickle.dumps(row))
         self.expect_rows([copy], [ROWS[0]])
+        (empty,) = millrace.read_rows(binary({"kind": "empty", "session": "0-1"}, END))
+        self.assertEqual(pickle.loads(pickle.dumps(empty)).arrays, {})
+
+    def test_errors_can_be_sent_to_other_processes(self) -> None:
+        error = millrace.Overloaded("full", code="overloaded", status=429, data={"queued": 3}, retry_after=2)
+        copy = pickle.loads(pickle.dumps(error))
+        self.assertEqual((str(copy), type(copy)), ("[overloaded] full", millrace.Overloaded))
+        self.assertEqual((copy.status, copy.data, copy.retry_after), (429, {"queued": 3}, 2))
 
     def test_leaving_early_closes_the_file(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
@@ -190,7 +212,13 @@ class Batch(unittest.TestCase):
     def test_rows_are_padded_on_the_right(self) -> None:
         short, long = self.rows(8, 12)
         batch = millrace.batch([short, long], pad_id=9)
-        types = {"ids": "int32", "mask": "float32", "logprobs": "float32", "advantages": "float32", "attention": "int32"}
+        types = {
+            "ids": "int32",
+            "mask": "float32",
+            "logprobs": "float32",
+            "advantages": "float32",
+            "attention": "int32",
+        }
         for name, array in dict[str, Any](batch).items():
             self.assertEqual((array.shape, array.dtype.name), ((2, 12), types.pop(name)))
         self.assertEqual(types, {})

@@ -9,11 +9,11 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
-
-import millrace
 from cutting_proxy import CuttingProxy
 from frames import binary
 from millrace_process import ROOT, Millrace
+
+import millrace
 
 TASKS = [{"expression": f"{n} * 7", "answer": 7 * n} for n in range(2, 26)]
 
@@ -40,7 +40,9 @@ class Serve(unittest.IsolatedAsyncioTestCase):
                 for record in records:
                     group = groups[record["task"]["index"]]
                     (row,) = [row for row in group.rows if row.session == record["id"]]
-                    self.assertEqual((row.reward, row.outcome, row.sample), (record["reward"], "completed", record["sample"]))
+                    self.assertEqual(
+                        (row.reward, row.outcome, row.sample), (record["reward"], "completed", record["sample"])
+                    )
                     # Every sampled token is trained, with its log-probability.
                     tokens = [node["tokens"] for node in record["nodes"] if node["sampled"]]
                     trained = row.mask == 1
@@ -54,7 +56,9 @@ class Serve(unittest.IsolatedAsyncioTestCase):
                     self.assertEqual((group.rollouts, group.scored, group.outcomes), (4, 4, {"completed": 4}))
                     scores = np.array([row.reward for row in group.rows], float)
                     expected = (scores - scores.mean()) / (scores.std(ddof=1) + 1e-4)
-                    np.testing.assert_allclose(np.array([row.advantage for row in group.rows], float), expected, atol=1e-9)
+                    np.testing.assert_allclose(
+                        np.array([row.advantage for row in group.rows], float), expected, atol=1e-9
+                    )
                     batch = millrace.batch(group.trainable)
                     self.assertEqual(batch["mask"].sum(), sum(int(row.mask.sum()) for row in group.rows))
 
@@ -89,7 +93,11 @@ class Serve(unittest.IsolatedAsyncioTestCase):
                 status = await client.status(stream.request_id)
                 self.assertEqual(status.outcomes, {"completed": 4 * len(TASKS)})
                 # What was given out before the server was killed is what it has kept.
-                kept = {row.session: row.ids.tolist() async for group in client.groups_of(stream.request_id) for row in group.rows}
+                kept = {
+                    row.session: row.ids.tolist()
+                    async for group in client.groups_of(stream.request_id)
+                    for row in group.rows
+                }
                 self.assertEqual(kept, {row.session: row.ids.tolist() for group in groups for row in group.rows})
 
     async def test_a_network_that_cuts_every_connection_loses_and_repeats_nothing(self) -> None:
@@ -101,7 +109,11 @@ class Serve(unittest.IsolatedAsyncioTestCase):
                 self.assertGreater(proxy.cuts, 5)
             async with millrace.Client(server.url) as client:
                 self.assertEqual((await client.status(stream.request_id)).outcomes, {"completed": 4 * len(TASKS)})
-                kept = {row.session: row.ids.tolist() async for group in client.groups_of(stream.request_id) for row in group.rows}
+                kept = {
+                    row.session: row.ids.tolist()
+                    async for group in client.groups_of(stream.request_id)
+                    for row in group.rows
+                }
                 self.assertEqual(kept, {row.session: row.ids.tolist() for group in groups for row in group.rows})
 
     async def test_replies_come_one_by_one(self) -> None:
@@ -138,7 +150,7 @@ class Serve(unittest.IsolatedAsyncioTestCase):
                 self.assertGreater(status.outcomes["completed"], 1)
 
                 detached = client.groups(TASKS[:6], attempts=2, detached=True)
-                async for group in detached:
+                async for _ in detached:
                     break
                 await detached.aclose()
                 self.assertEqual((await ended(client, detached.request_id)).outcomes, {"completed": 12})
@@ -153,7 +165,9 @@ class Serve(unittest.IsolatedAsyncioTestCase):
     async def test_the_loop_of_the_guide_trains(self) -> None:
         with serve() as server:
             example = ROOT / "examples" / "python" / "train_loop.py"
-            process = await asyncio.create_subprocess_exec(sys.executable, str(example), server.url, stdout=subprocess.PIPE)
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, str(example), server.url, stdout=subprocess.PIPE
+            )
             output, _ = await process.communicate()
             lines = output.decode().splitlines()
             self.assertEqual((process.returncode, len(lines)), (0, 3))
@@ -199,10 +213,16 @@ class Exports(unittest.IsolatedAsyncioTestCase):
     async def test_a_file_of_the_command_has_the_rows_of_the_stream(self) -> None:
         with serve() as server, tempfile.TemporaryDirectory() as folder:
             async with millrace.Client(server.url) as client:
-                sent = {row.session: row async for group in client.groups(TASKS, attempts=2, advantage="rloo") for row in group.rows}
+                sent = {
+                    row.session: row
+                    async for group in client.groups(TASKS, attempts=2, advantage="rloo")
+                    for row in group.rows
+                }
             for form in ("binary", "jsonl"):
                 path = Path(folder, form)
-                await server.command("export", "latest", "--rows", "merged", "--advantage", "rloo", "--format", form, "-o", str(path))
+                await server.command(
+                    "export", "latest", "--rows", "merged", "--advantage", "rloo", "--format", form, "-o", str(path)
+                )
                 rows = millrace.read_rows(path)
                 read = {row.session: row for row in rows}
                 self.assertEqual(set(read), set(sent))

@@ -30,7 +30,8 @@ from ._errors import (
     Unavailable,
 )
 from ._gateway import Gateway, RowStream, Session
-from ._rows import Row, RowReader, Sample, Source, VersionRun, read_rows
+from ._row import Row, Sample, VersionRun
+from ._rows import RowReader, Source, read_rows
 from ._stream import Stream
 
 __version__ = "0.1.0"

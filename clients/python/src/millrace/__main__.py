@@ -8,7 +8,8 @@ import sys
 from typing import Any
 
 from ._errors import MillraceError
-from ._rows import Row, read_rows
+from ._row import Row
+from ._rows import read_rows
 
 
 def plain(row: Row) -> dict[str, Any]:

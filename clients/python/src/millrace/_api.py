@@ -12,8 +12,10 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from ._errors import ConnectFailed, CutOff, MillraceError, ProtocolError, error_of_reply
-from ._http import HttpPool, Reply, json_bytes
-from ._rows import FrameDecoder, Row
+from ._http import HttpPool, json_bytes
+from ._reply import Reply
+from ._row import Row
+from ._rows import FrameDecoder
 from ._stream import Tasks
 
 SelfApi = TypeVar("SelfApi", bound="Api")
@@ -165,7 +167,7 @@ async def rows_of(reply: Reply) -> AsyncIterator[tuple[Row, int]]:
         if row is not None:
             yield row, len(data)
     if data or not decoder.is_whole:
-        raise CutOff(f"{reply.where}: the reply has no end; ask again", code="cut_off")
+        raise CutOff(f"{reply.where}: the reply has no end; ask again")
 
 
 def _json_object(body: bytes, reply: Reply) -> dict[str, Any]:
@@ -175,5 +177,5 @@ def _json_object(body: bytes, reply: Reply) -> dict[str, Any]:
         parsed = None
     if not isinstance(parsed, dict):
         message = f"{reply.where} did not answer with JSON; check that the address is that of a Millrace server"
-        raise ProtocolError(message, code="protocol", status=reply.status)
+        raise ProtocolError(message, status=reply.status)
     return parsed

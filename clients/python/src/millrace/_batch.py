@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
-from typing import TypedDict
 
-from ._rows import Row
+from ._row import Row
 
 
 class Batch(TypedDict):
@@ -36,12 +36,14 @@ def batch(rows: Sequence[Row], *, pad_id: int = 0, multiple_of: int = 1, length:
     """
     for row in rows:
         if row.kind != "merged":
-            raise ValueError(f"a row of kind {row.kind!r} cannot be trained; choose with `row.trains` (rows=\"merged\")")
+            raise ValueError(f'a row of kind {row.kind!r} cannot be trained; choose with `row.trains` (rows="merged")')
     longest = max((len(row) for row in rows), default=0)
     if length is None:
         length = -(-longest // multiple_of) * multiple_of
     elif longest > length:
-        raise ValueError(f"a row has {longest} tokens, which is more than length={length}; leave it out, or raise the length")
+        raise ValueError(
+            f"a row has {longest} tokens, which is more than length={length}; leave it out, or raise the length"
+        )
     shape = (len(rows), length)
     ids = np.full(shape, pad_id, np.int32)
     mask = np.zeros(shape, np.float32)

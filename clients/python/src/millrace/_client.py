@@ -14,8 +14,9 @@ from urllib.parse import quote
 
 from ._api import Api, Patience, rows_of
 from ._errors import CutOff, MillraceError, ProtocolError, error_of_stream
-from ._http import Reply, json_bytes
-from ._rows import Row
+from ._http import json_bytes
+from ._reply import Reply
+from ._row import Row
 from ._stream import Feed, Stream, Tasks
 
 T = TypeVar("T")
@@ -311,7 +312,7 @@ def _group_of(fields: Mapping[str, Any], rows: list[Row], first_task: int, reply
     # What stands in for rows is not counted as one.
     count = sum(row.kind not in ("empty", "damaged") for row in rows)
     if fields["rows"] != count:
-        raise ProtocolError(f"{reply.where}: a group of {fields['rows']} rows came with {count}", code="protocol")
+        raise ProtocolError(f"{reply.where}: a group of {fields['rows']} rows came with {count}")
     return Group(
         index=fields["taskIndex"] - first_task,
         task=fields["task"],
@@ -328,7 +329,7 @@ async def _records(reply: Reply) -> AsyncIterator[_Item[Record]]:
         try:
             record = json.loads(line)
         except ValueError:
-            raise CutOff(f"{reply.where}: the reply has no end; ask again", code="cut_off") from None
+            raise CutOff(f"{reply.where}: the reply has no end; ask again") from None
         # A failed rollout has an error, too, and an id.
         if "id" not in record:
             raise error_of_stream(record.get("error") or {})

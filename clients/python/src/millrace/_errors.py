@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -17,23 +18,34 @@ class MillraceError(Exception):
 
     #: Whether the same thing, tried again later, could succeed without anybody changing anything.
     retryable = False
+    _code = "internal"
 
     def __init__(
         self,
         message: str,
         *,
-        code: str = "internal",
+        code: str | None = None,
         status: int | None = None,
         data: Mapping[str, Any] | None = None,
         retry_after: float | None = None,
     ) -> None:
-        super().__init__(f"[{code}] {message}")
+        self.code = code or self._code
+        super().__init__(f"[{self.code}] {message}")
         self.message = message
-        self.code = code
         self.status = status
         self.data: dict[str, Any] = dict(data or {})
         #: Seconds after which the server wants to be asked again, if it said so.
         self.retry_after = retry_after
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # As it is made, so that it can be sent to other processes.
+        said: dict[str, Any] = {
+            "code": self.code,
+            "status": self.status,
+            "data": self.data,
+            "retry_after": self.retry_after,
+        }
+        return functools.partial(type(self), **said), (self.message,)
 
 
 class InvalidRequest(MillraceError):
@@ -79,37 +91,47 @@ class ServerFailed(MillraceError):
 class ConnectFailed(MillraceError):
     """No connection: nothing was sent."""
 
+    _code = "connect_failed"
     retryable = True
 
 
 class ConnectionLost(MillraceError):
     """The connection ended before the reply did."""
 
+    _code = "connection_lost"
     retryable = True
 
 
 class TimedOut(MillraceError):
     """Nothing came for as long as the client was told to wait."""
 
+    _code = "timeout"
     retryable = True
 
 
 class ProtocolError(MillraceError):
     """What answers there is no HTTP/1.1 server, or no Millrace."""
 
+    _code = "protocol"
+
 
 class CutOff(MillraceError):
     """Rows end in the middle: what came before is good, the rest is missing."""
 
+    _code = "cut_off"
     retryable = True
 
 
 class NotRows(MillraceError, ValueError):
     """The file is something else, or of a later version."""
 
+    _code = "not_rows"
+
 
 class ClientClosed(MillraceError):
     """The client was closed. Make another one."""
+
+    _code = "closed"
 
 
 _by_status: dict[int, type[MillraceError]] = {

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from ._api import Api, Patience, rows_of
 from ._errors import CutOff, MillraceError
-from ._rows import Row
+from ._row import Row
 from ._stream import Feed, Stream, Tasks
 
 
@@ -35,7 +35,9 @@ class Session:
     Anthropic, and `key` for both. With `async with` it is ended when the block is left.
     """
 
-    def __init__(self, gateway: Gateway, id: str, *, key: str | None = None, url: str | None = None, group: str | None = None) -> None:
+    def __init__(
+        self, gateway: Gateway, id: str, *, key: str | None = None, url: str | None = None, group: str | None = None
+    ) -> None:
         self.id = id
         self._key = key
         self.url = url or f"{gateway.base_url}/sessions/{quote(id, safe='')}"
@@ -223,7 +225,9 @@ class Gateway(Api):
             has_begun = False
             while True:
                 try:
-                    async with self._stream("GET", "/v1/export", accept="application/octet-stream", query=query) as reply:
+                    async with self._stream(
+                        "GET", "/v1/export", accept="application/octet-stream", query=query
+                    ) as reply:
                         async for row, size in rows_of(reply):
                             if row.kind == "end":
                                 ends.append(row.fields)
@@ -233,7 +237,7 @@ class Gateway(Api):
                         return
                 except MillraceError as error:
                     if has_begun:
-                        raise CutOff(f"{error.message}; the export was cut off, ask again", code="cut_off") from error
+                        raise CutOff(f"{error.message}; the export was cut off, ask again") from error
                     await patience.wait(error)
 
         return RowStream(ends, produce, self._tasks, self._read_ahead)

@@ -70,7 +70,7 @@ class Tasks:
         if self._is_closed:
             if asyncio.iscoroutine(work):
                 work.close()
-            raise ClientClosed("the client was closed; make another one", code="closed")
+            raise ClientClosed("the client was closed; make another one")
         task = asyncio.get_running_loop().create_task(run())
         self._running.add(task)
         task.add_done_callback(self._running.discard)
@@ -144,7 +144,7 @@ async def _produce_into(feed: Feed[T], produce: Callable[[Feed[T]], Awaitable[No
     try:
         await produce(feed)
     except asyncio.CancelledError:
-        feed.end(ClientClosed("the client was closed while this was read", code="closed"))
+        feed.end(ClientClosed("the client was closed while this was read"))
         raise
     except BaseException as error:
         feed.end(error)
