@@ -61,8 +61,10 @@ describe.each(['chat', 'responses', 'messages'] as const)('a streamed reply of %
   test('trickle: sends one token at a time', async () => {
     await using server = await SimulatorServer.start()
     const stream = await Stream.open(server, path, body(api, question, { model: 'fault:trickle' }))
-    const first = await stream.until((events) => saidIn(events) !== '')
-    expect(saidIn(first)).toBe('Answer')
+    const begun = await stream.until((events) => saidIn(events) !== '')
+    // On a busy machine several events come at once.
+    const first = begun.findIndex((_, index) => saidIn(begun.slice(0, index + 1)) !== '')
+    expect(saidIn(begun.slice(0, first + 1))).toBe('Answer')
     expect(saidIn((await stream.rest()).events)).toBe(complete)
   })
 })
