@@ -10,6 +10,7 @@ const longest = [
   'test/package/package.test.ts',
   'test/tools/long-task-killed.test.ts',
   'test/store/leaks.test.ts',
+  'test/inference/sampled-exactly.test.ts',
 ]
 
 /** Vitest starts large files first, which says little about how long they take, and knows no better on a fresh machine. */

@@ -61,6 +61,8 @@ export class TokenServer implements TokenAccess {
     const asked = typeof given === 'string' ? { prompt: given } : conversationFields(given)
     const body = { model: source.model, ...asked, add_special_tokens: false }
     const { status, document } = await ask(`${root}/tokenize`, signal, JSON.stringify(body))
+    // A busy server is asked again. It may refuse the conversations with any status: templates do.
+    if (typeof given === 'string') throwIfBusy(source, status, document)
     const ids = status < 300 && isJsonObject(document) ? document['tokens'] : undefined
     return isJsonList(ids) && ids.every((id) => Number.isInteger(id)) ? Int32Array.from(ids, Number) : undefined
   }
@@ -134,10 +136,15 @@ export class TokenServer implements TokenAccess {
   async #get(from: 'base' | 'root', path: string): Promise<JsonObject> {
     const { ask, signal, base, root, source } = this.#options
     const { status, document } = await ask((from === 'base' ? base : root) + path, signal)
-    const failure = status < 300 ? undefined : reportedError(source, { status, reported: readReportedError(document) })
-    if (failure?.retryable && !isMissing(status)) throw failure
-    return !failure && isJsonObject(document) ? document : {}
+    throwIfBusy(source, status, document)
+    return status < 300 && isJsonObject(document) ? document : {}
   }
+}
+
+function throwIfBusy(source: Source, status: number, document: unknown): void {
+  if (status < 300 || isMissing(status)) return
+  const failure = reportedError(source, { status, reported: readReportedError(document) })
+  if (failure.retryable) throw failure
 }
 
 function conversationFields({ messages, tools }: TokenizedConversation): object {

@@ -2,6 +2,7 @@ import { cp, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import { numbering, opening, plain, stripping } from '../../../test/support/tokens/chat-templates.ts'
+import { FakeClock } from '../../../test/support/inference/fake-clock.ts'
 import { idsOf, type Sample, ScriptedEngine } from '../../../test/support/tokens/scripted-engine.ts'
 import { simulatorFolder } from '../../../test/support/tokens/simulator-folder.ts'
 import { temporaryFolder } from '../../../test/support/tools/temporary-folder.ts'
@@ -26,10 +27,15 @@ class Conversation implements AsyncDisposable {
   messages: Message[]
   history = new TokenHistory()
 
-  constructor(engine: ScriptedEngine, messages: readonly Message[] = [{ role: 'user', content: 'Look it up.' }]) {
+  constructor(
+    engine: ScriptedEngine,
+    messages: readonly Message[] = [{ role: 'user', content: 'Look it up.' }],
+    others: readonly ScriptedEngine[] = [],
+  ) {
     this.engine = engine
     this.messages = [...messages]
-    this.model = new Model(modelConfigSchema.parse({ name: 'm', tokens: 'exact' }), [engine], { random: () => 0 })
+    const config = modelConfigSchema.parse({ name: 'm', tokens: 'exact' })
+    this.model = new Model(config, [engine, ...others], { random: () => 0 })
   }
 
   async ask(more: Partial<ModelRequest> = {}): Promise<CompleteReply> {
@@ -392,6 +398,17 @@ describe('opening', () => {
     await using talk = new Conversation(new ScriptedEngine([], { failures }))
     await expect(talk.ask()).rejects.toThrow('a wrong key')
     expect((await talk.ask()).message.content).toBe('Fine.')
+  })
+
+  test('compares a backend that did not answer when it does', async () => {
+    using clock = new FakeClock('now')
+    const failures = [new MillraceError('model_connect', 'it restarts')]
+    const late = new ScriptedEngine([], { failures, tokenize: () => Int32Array.of(957, 5) })
+    await using talk = new Conversation(new ScriptedEngine([]), undefined, [late])
+    expect((await talk.model.tokenStream()).backends).toHaveLength(1)
+    expect((await talk.ask()).message.content).toBe('Fine.')
+    await clock.pass(10_000)
+    await expect(talk.ask()).rejects.toThrow(/is not that of engine/)
   })
 
   test.each<{ name: string; engine: () => ScriptedEngine; text: RegExp }>([

@@ -23,6 +23,9 @@ import { retryDelayMs, retryRule } from '../model/retry.ts'
 import { finishReasonFor, readSampled } from './read-sampled.ts'
 import { openTokenStream, type TokenStream } from './token-stream.ts'
 
+/** How long a backend that did not answer may go without being compared. */
+const againMs = 10_000
+
 /** A request whose prompt is written as token ids, and what is needed to read its reply. */
 export interface PreparedRequest {
   readonly request: ModelRequest & { readonly prompt: TokenPrompt }
@@ -50,6 +53,8 @@ export class ExactTokens {
   readonly #origins = new WeakMap<Int32Array, PromptOrigin>()
   readonly #toolsJson = jsonCache((tools: readonly ToolDefinition[]) => JSON.stringify(tools))
   #opening: Promise<TokenStream> | undefined
+  /** When to open again, because not all backends have been compared. */
+  #againAt = Infinity
   /** Kept while backends come and go: reading a large tokenizer holds the loop for seconds. */
   #loaded: ModelTokenizer | undefined
 
@@ -62,6 +67,7 @@ export class ExactTokens {
 
   /** Opens the token stream, once. A failure is not remembered: the backend may come back. */
   open(): Promise<TokenStream> {
+    if (performance.now() >= this.#againAt) this.reset()
     this.#opening ??= this.#openInTries().catch((error: unknown) => {
       this.#opening = undefined
       // Its files may be changed before the next attempt.
@@ -76,7 +82,9 @@ export class ExactTokens {
     for (let failures = 1; ; failures += 1) {
       try {
         const load = (folder: string) => this.#load(folder)
-        return await openTokenStream(this.#config, this.#backends(), { load, signal: this.#signal })
+        const stream = await openTokenStream(this.#config, this.#backends(), { load, signal: this.#signal })
+        this.#againAt = stream.isPartial ? performance.now() + againMs : Infinity
+        return stream
       } catch (thrown) {
         const error = MillraceError.from(thrown, 'internal')
         if (!error.retryable || failures >= this.#config.maxTries) throw error
@@ -95,6 +103,7 @@ export class ExactTokens {
   reset(): void {
     void this.close()
     this.#opening = undefined
+    this.#againAt = Infinity
   }
 
   /** Ends the thread that encodes long texts, if there is one. */

@@ -26,6 +26,8 @@ export interface TokenStream {
   readonly contextLength: number | undefined
   /** For each backend that answered: the path that takes ids, and what was compared with ours. */
   readonly backends: readonly CheckedBackend[]
+  /** Whether a backend did not answer, so that nobody knows its tokenizer. */
+  readonly isPartial: boolean
 }
 
 export interface CheckedBackend {
@@ -103,6 +105,7 @@ export async function openTokenStream(
     endIds: new Set([closeId, ...endIds]),
     contextLength: lengths.length > 0 ? Math.min(...lengths) : undefined,
     backends: compared,
+    isPartial: answered.length < able.length,
   }
 }
 
