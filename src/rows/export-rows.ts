@@ -261,8 +261,8 @@ async function checkConversations(
   }
   const { session, group } = options
   if (count > 0 || (session === undefined && group === undefined)) return
-  const what = session === undefined ? `group ${group}` : `session ${session}`
-  throw new MillraceError('session_not_found', `there is no ${what}; leave it out to export all sessions`, {
+  const what = session === undefined ? `group ${group}` : `session or rollout ${session}`
+  throw new MillraceError('session_not_found', `there is no ${what}; leave it out to export all`, {
     data: { status: 404 },
   })
 }

@@ -1,6 +1,5 @@
 import assert from 'node:assert/strict'
-import { rowsOf } from '../../../src/rows/export-rows.ts'
-import type { EndRow, Row } from '../../../src/rows/index.ts'
+import { type EndRow, type Row, rowsOf } from '../../../src/rows/index.ts'
 import { RunReader } from '../../../src/store/index.ts'
 import type { EngineLedger, Entry } from './ledger.ts'
 

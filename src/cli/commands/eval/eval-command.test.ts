@@ -149,6 +149,7 @@ describe('millrace eval: options', () => {
 
   it.each([
     [['x'], 'which model?'],
+    [['x', '-m', 'sim', '--tokenizer', 'here'], '--tokenizer is for exact tokens; add --exact-tokens'],
     [['x', '-m', 'gpt', '--sim.skill=1'], '--sim.skill is an option of the simulator, but the model is gpt'],
     [['x', '-m', 'gpt', '--price.input', '1'], 'give both --price.input and --price.output'],
     [['x', '-m', 'gpt', '--base-url', 'localhost:8000'], '--base-url is a URL such as'],

@@ -134,6 +134,9 @@ export function modelFromFlags(input: ModelFromFlags): string | ModelConfigInput
   const { flags, simulator } = input
   const named = Object.hasOwn(input.models, input.name) ? input.models[input.name] : undefined
   const overrides = settings(flags)
+  if (flags.tokenizer !== undefined && (overrides.tokens ?? named?.tokens) !== 'exact') {
+    throw usageError('--tokenizer is for exact tokens; add --exact-tokens, or leave it out')
+  }
   const hasEndpoint = flags['base-url'] !== undefined || flags['api-key-env'] !== undefined
   const [option] = Object.keys(simulator)
   if (option !== undefined) {

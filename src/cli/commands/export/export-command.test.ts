@@ -110,7 +110,7 @@ test('a refused export gives the reason, and does not change the file', async ()
   expect(refused.stderr).toMatch(/session-11 has a reply without .* --skip-without-tokens/)
   expect(await run(runs.root, 'gateway', '--session', 'nobody', '-o', file)).toMatchObject({
     code: 1,
-    stderr: expect.stringContaining('there is no session nobody'),
+    stderr: expect.stringContaining('there is no session or rollout nobody'),
   })
   expect(readFileSync(file, 'utf8')).toBe('yesterday')
   const { code, stderr } = await run(runs.root, 'gateway', '--rows', 'merged', '--skip-without-tokens', '-o', file)
