@@ -45,7 +45,7 @@ describe.concurrent('an invalid command line', () => {
     ['eval arithmetic -m x --base-url localhost:80', /--base-url is a URL such as http:.*, not localhost:80/],
     ['show', /millrace show needs a run: .*see millrace show --help/],
     ['show a --outcome fine', /--outcome is one of completed, .*, not fine/],
-    ['export a --format csv', /--format is one of jsonl, binary, not csv/],
+    ['export a --format csv', /--format is one of jsonl, binary, parquet, not csv/],
     ['prune --older-than soon', /--older-than is a duration such as .*, not soon/],
     ['sim --port 99999', /--port is a whole number of at least 0 and at most 65535, not 99999/],
     ['serve arithmetic -m sim --port 99999', /--port is a whole number of at least 0 and at most 65535, not 99999/],
