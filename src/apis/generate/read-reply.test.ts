@@ -58,6 +58,15 @@ test('a whole reply holds its text, its tokens and its usage', () => {
   })
 })
 
+test.each([
+  ['x', 'x'],
+  [13, undefined],
+])('of what has ended a reply, %j, only a text is a stop sequence', (matched, expected) => {
+  const { meta_info: meta, ...document } = said('a', { to: 1 }) as { meta_info: object }
+  const ended = { ...document, meta_info: { ...meta, finish_reason: { type: 'stop', matched } } }
+  expect(reader.parse(ended, {}).stopSequence).toBe(expected)
+})
+
 describe('a stream gives the same reply', () => {
   test('if each event repeats the earlier text', () => {
     const events = [said('a', { to: 1 }), said('a b c', { to: 3 }), said('a b c', { to: 3 })]

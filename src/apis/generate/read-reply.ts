@@ -76,7 +76,11 @@ class GenerateReading implements StreamAssembler {
       reasoning: tokenCount(meta['reasoning_tokens']),
     }
     const { finish_reason: finish } = meta
-    if (isJsonObject(finish) && typeof finish['type'] === 'string') draft.finish = finish['type']
+    if (!isJsonObject(finish)) return
+    const { type, matched } = finish
+    if (typeof type === 'string') draft.finish = type
+    // The number of a token that has ended the reply is no stop sequence.
+    if (typeof matched === 'string') draft.stopSequence = matched
   }
 
   reply(): BackendReply {

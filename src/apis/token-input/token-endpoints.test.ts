@@ -89,11 +89,23 @@ describe('a body', () => {
     })
   })
 
+  test('of SGLang has only sampling parameters among those: it fails with any other one', () => {
+    const extra = { min_tokens: 2, regex: 'a+', return_hidden_states: true, guided_regex: 'b' }
+    expect(bodyOf(sglangGenerateEndpoint, { sampling: { extra } })).toEqual({
+      input_ids: [5, 6, 7],
+      return_hidden_states: true,
+      guided_regex: 'b',
+      sampling_params: { min_new_tokens: 2, regex: 'a+', skip_special_tokens: false },
+      return_logprob: true,
+    })
+  })
+
   test.each([
     ['logprobs', completionsEndpoint('names')],
     ['stream', completionsEndpoint('names')],
     ['detokenize', vllmGenerateEndpoint],
     ['max_new_tokens', sglangGenerateEndpoint],
+    ['input_ids', sglangGenerateEndpoint],
   ])('does not let sampling.extra.%s replace what is needed', (field, endpoint) => {
     expect(() => bodyOf(endpoint, { sampling: { extra: { [field]: 1 } } })).toThrow(field)
   })

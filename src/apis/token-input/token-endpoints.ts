@@ -114,7 +114,11 @@ export const sglangGenerateEndpoint: TokenEndpoint = {
   render(request, { prompt }) {
     const { temperature, topP, maxTokens, stop, seed } = request.sampling
     const { responseFormat } = request
+    const { min_tokens: least, ...extra } = extraOf(request, sglangOwn)
+    const isSampling = ([name]: [string, unknown]): boolean => sglangSampling.has(name)
+    const { yes = [], no = [] } = Object.groupBy(Object.entries(extra), (entry) => (isSampling(entry) ? 'yes' : 'no'))
     return bodyWith('input_ids', prompt, {
+      ...Object.fromEntries(no),
       sampling_params: {
         temperature,
         top_p: topP,
@@ -122,7 +126,8 @@ export const sglangGenerateEndpoint: TokenEndpoint = {
         stop,
         sampling_seed: seed,
         ...(responseFormat && { json_schema: JSON.stringify(schemaOf(responseFormat)) }),
-        ...extraOf(request, ['n', 'max_new_tokens']),
+        min_new_tokens: least,
+        ...Object.fromEntries(yes),
         skip_special_tokens: false,
       },
       return_logprob: true,
@@ -130,6 +135,30 @@ export const sglangGenerateEndpoint: TokenEndpoint = {
   },
   reader: (source) => new GenerateReader(source),
 }
+
+const sglangOwn = ['n', 'max_new_tokens', 'text', 'input_ids', 'sampling_params', 'return_logprob', 'stream']
+
+/** What SGLang takes as a sampling parameter. With any other one it fails; beside them it ignores what it does not know. */
+const sglangSampling: ReadonlySet<string> = new Set([
+  'stop_token_ids',
+  'stop_regex',
+  'top_k',
+  'min_p',
+  'frequency_penalty',
+  'presence_penalty',
+  'repetition_penalty',
+  'min_new_tokens',
+  'json_schema',
+  'regex',
+  'ebnf',
+  'structural_tag',
+  'ignore_eos',
+  'spaces_between_special_tokens',
+  'no_stop_trim',
+  'custom_params',
+  'stream_interval',
+  'logit_bias',
+])
 
 type Format = NonNullable<ModelRequest['responseFormat']>
 
