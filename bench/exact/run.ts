@@ -15,15 +15,17 @@ const long = 40_000
 export const benchmark: Benchmark = async ({ isQuick, say }) => {
   const root = await mkdtemp(join(tmpdir(), 'millrace-bench-'))
   try {
-    const [rounds, conversations] = isQuick ? [3, 6] : [9, 12]
+    const [rounds, conversations] = isQuick ? [5, 6] : [9, 12]
     say(`${rounds} rounds of ${conversations} conversations after ${short} and after ${long} tokens`)
     const input: ExactInput = { root, contexts: [short, long], rounds, conversations }
     await using child = new BenchChild(new URL('./subject.ts', import.meta.url), input)
     const found = await child.answer<ExactFigures>()
     const of = (costs: readonly TurnCost[], context: number) => {
       const own = costs.filter((cost) => cost.context === context)
-      const middle = (name: 'wallUs' | 'cpuUs' | 'tokens') => median(own.map((cost) => cost[name]))
-      return { tokens: middle('tokens'), wallUs: middle('wallUs'), cpuUs: middle('cpuUs') }
+      const middle = (name: 'cpuUs' | 'tokens') => median(own.map((cost) => cost[name]))
+      // The best round: what else the machine does only ever adds to the time of a turn, and may be most of it.
+      const wallUs = Math.min(...own.map((cost) => cost.wallUs))
+      return { tokens: middle('tokens'), wallUs, cpuUs: middle('cpuUs') }
     }
     const parts = [
       ['prompt made and reply read', of(found.prompt, short), of(found.prompt, long)],
