@@ -52,11 +52,6 @@ export const benchmark: Benchmark = async ({ isQuick, say }) => {
       },
       bars: [
         atMost(`prompt and reply: CPU after ${long} tokens, times that after ${short}`, ratios['prompt.cpu'], 1.3),
-        atMost(
-          `prompt and reply: wall time after ${long} tokens, times that after ${short}`,
-          ratios['prompt.wall'],
-          1.3,
-        ),
         atMost(`turn of a rollout: CPU after ${long} tokens, times that after ${short}`, ratios['rollout.cpu'], 1.3),
       ],
     }
