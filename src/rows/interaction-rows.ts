@@ -27,6 +27,8 @@ export interface InteractionRow extends RowFacts, CapturedTokens {
   readonly dropped: readonly string[]
   readonly finishReason: FinishReason | null
   readonly discarded: RowDiscard | null
+  /** Whether it may be trained: not if it is discarded, or if a fork repeated it. */
+  readonly trains: boolean
   readonly reward: number | null
   readonly return: number | null
   readonly sampling: SamplingRecord | null
@@ -46,14 +48,15 @@ export function interactionRow(
 ): InteractionRow {
   const { call } = interaction
   const parts = commonParts(facts, { ...interaction, node }, call)
-  return { ...parts, finishReason: call.finishReason, discarded, ...credit }
+  const trains = discarded === null && call.repeated !== true
+  return { ...parts, finishReason: call.finishReason, discarded, trains, ...credit }
 }
 
 /** The row of a lost sample, for inspection. It has no reward, even if its session has one. */
 export function lostRow(facts: RowFacts, [sample, node]: readonly [LostSample, MessageNode]): InteractionRow {
   const { discarded } = sample
   const parts = commonParts(facts, { ...sample, node }, discarded)
-  return { ...parts, finishReason: null, discarded: discarded.why, ...unknownCredit }
+  return { ...parts, finishReason: null, discarded: discarded.why, trains: false, ...unknownCredit }
 }
 
 function commonParts(

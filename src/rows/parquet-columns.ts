@@ -166,6 +166,7 @@ export const interactionColumns: RowColumns = {
   fields: {
     ...rowFields,
     return: double,
+    trains: bool,
     interaction: text,
     node: int32,
     parentInteraction: text,

@@ -154,6 +154,9 @@ describe('a fork', () => {
         [0, 0, 0, 0, 0, 1],
       ],
     ])
+    const replies = await Array.fromAsync(exportRows(forked, { rows: 'interactions', format: 'binary' }))
+    const trains = readBinaryRows(Buffer.concat(replies)).map((row) => row['trains'])
+    expect(trains).toEqual([false, false, true, false, false, true, undefined])
   })
 
   test('counts only its own time', async () => {
