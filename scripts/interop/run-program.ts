@@ -44,10 +44,13 @@ export async function runProgram(
     pieces.push(error.message)
     resolve(null)
   })
+  // An interrupt of this process does not reach it.
+  process.on('exit', killGroup)
   // What it has left behind may hold its outputs open.
   child.on('exit', killGroup)
   child.on('close', resolve)
   const code = await promise
   clearTimeout(timer)
+  process.off('exit', killGroup)
   return { code, output: pieces.join('') }
 }

@@ -16,6 +16,8 @@ import { train } from './train.ts'
 
 const parts: Readonly<Record<string, Part>> = { clients, parquet, python, tokenizers, train, engines }
 
+// What parts have started is ended when this process exits.
+for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.once(signal, () => process.exit(1))
 process.exitCode = await main(process.argv.slice(2))
 
 async function main(names: readonly string[]): Promise<number> {

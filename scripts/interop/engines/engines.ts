@@ -19,7 +19,7 @@ const generatePath = '/inference/v1/generate'
 const paths = { [generatePath]: [], '/v1/completions': [generatePath] } as const
 
 /**
- * A real engine: vLLM on the CPU, with a tiny model that writes noise and tool calls. The engine is installed into the folder that
+ * A real engine: vLLM on the CPU, with a tiny model that writes noise, reasoning and tool calls. The engine is installed into the folder that
  * MILLRACE_INTEROP_CACHE names, to be used again, or else into one that is removed.
  */
 export async function engines(folder: string): Promise<Counts> {

@@ -1,7 +1,7 @@
 """Makes a tiny chat model in Hugging Face format: tiny_model.py FOLDER
 
 It is trained for some seconds to write what engines and clients spell anew: words of random tokens, of which most come back
-from their text as other tokens, and tool calls in several spellings. No file of another model is needed.
+from their text as other tokens, reasoning, and tool calls in several spellings. No file of another model is needed.
 """
 
 import json
@@ -14,7 +14,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
-TAGS = ["<tool_call>", "</tool_call>"]
+TAGS = ["<tool_call>", "</tool_call>", "<think>", "</think>"]
 VOCABULARY = 1024
 STEPS, BATCH, LENGTH = 400, 8, 192
 
@@ -23,35 +23,8 @@ WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 
-TEMPLATE = r"""{%- set start = 0 %}
-{%- if tools or (messages and messages[0].role == 'system') %}
-    {{- '<|im_start|>system\n' }}
-    {%- if messages[0].role == 'system' %}{{- messages[0].content + '\n' }}{% endif %}
-    {%- if tools %}
-        {{- 'Functions, one on each line:\n' }}
-        {%- for tool in tools %}{{- (tool | tojson) + '\n' }}{% endfor %}
-        {{- 'Call one with <tool_call>\n{"name": <its name>, "arguments": <an object>}\n</tool_call>\n' }}
-    {%- endif %}
-    {{- '<|im_end|>\n' }}
-{%- endif %}
-{%- for message in messages %}
-    {%- if message.role == 'system' and loop.first %}
-    {%- elif message.role == 'tool' %}
-        {%- if loop.first or loop.previtem.role != 'tool' %}{{- '<|im_start|>user' }}{% endif %}
-        {{- '\n<tool_response>\n' + message.content + '\n</tool_response>' }}
-        {%- if loop.last or loop.nextitem.role != 'tool' %}{{- '<|im_end|>\n' }}{% endif %}
-    {%- else %}
-        {{- '<|im_start|>' + message.role + '\n' + (message.content or '') }}
-        {%- for call in message.tool_calls or [] %}
-            {{- '\n<tool_call>\n{"name": "' + call.function.name + '", "arguments": ' }}
-            {{- call.function.arguments if call.function.arguments is string else call.function.arguments | tojson }}
-            {{- '}\n</tool_call>' }}
-        {%- endfor %}
-        {{- '<|im_end|>\n' }}
-    {%- endif %}
-{%- endfor %}
-{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{% endif %}
-"""
+# Leaves out the reasoning of earlier replies, and writes arguments anew.
+TEMPLATE = Path(__file__).parent.parent / "tokenizers" / "templates" / "qwen3-like.jinja"
 
 # The same call as models spell it.
 CALLS = [
@@ -98,7 +71,8 @@ class Texts:
         return self.rng.choices(tokens, k=min(40, 1 + int(self.rng.expovariate(1 / mean))))
 
     def reply(self):
-        ids = self.noise(self.any, 8)
+        ids = self.ids("<think>\n") + self.noise(self.any, 6) + self.ids("\n</think>\n\n") if self.rng.random() < 0.5 else []
+        ids += self.noise(self.any, 8)
         for _ in range(self.rng.choice([0, 1, 1, 2])):
             before, after = self.rng.choice(CALLS).split("@")
             ids += self.ids(before) + self.noise(self.quotable, 4) + self.ids(after)
@@ -147,7 +121,7 @@ def main():
     model.generation_config.eos_token_id, model.generation_config.pad_token_id = config_ids(tokenizer)
     model.save_pretrained(folder)
     tokenizer.save(str(folder / "tokenizer.json"))
-    (folder / "chat_template.jinja").write_text(TEMPLATE)
+    (folder / "chat_template.jinja").write_text(TEMPLATE.read_text())
     settings = {"tokenizer_class": "Qwen2Tokenizer", "eos_token": "<|im_end|>", "pad_token": "<|endoftext|>", "bos_token": None,
                 "model_max_length": 4096, "clean_up_tokenization_spaces": False}
     (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=1))

@@ -76,8 +76,11 @@ export class VllmServer implements AsyncDisposable {
     child.on('error', (error) => this.#output.push(error.message))
     child.on('close', () => {
       this.#isRunning = false
+      process.off('exit', this.#kill)
       resolve()
     })
+    // It has a process group of its own, which an interrupt of this process does not reach.
+    process.on('exit', this.#kill)
   }
 
   static async start(environment: string, model: string): Promise<VllmServer> {
@@ -90,6 +93,7 @@ export class VllmServer implements AsyncDisposable {
       'max-model-len': '4096',
       dtype: 'float32',
       'tool-call-parser': 'hermes',
+      'reasoning-parser': 'qwen3',
       'generation-config': 'vllm',
     }
     const words = Object.entries(flags).flatMap(([name, value]) => [`--${name}`, value])
@@ -121,8 +125,12 @@ export class VllmServer implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
+    this.#kill()
+    await this.#ended
+  }
+
+  readonly #kill = (): void => {
     const { pid } = this.#child
     if (pid !== undefined && this.#isRunning) process.kill(-pid, 'SIGKILL')
-    await this.#ended
   }
 }
