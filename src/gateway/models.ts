@@ -237,9 +237,9 @@ function modelOf(
   { facts = {}, isInProcess }: { readonly facts: ModelFacts | undefined; readonly isInProcess: boolean },
 ): GatewayModel {
   const { name, upstreamName = name } = config
-  // The built-in simulator runs in process and answers in Chat's words, whichever API the config names.
-  const api = config.simulator ? 'chat' : config.api
   const isExact = config.tokens === 'exact'
+  // The built-in simulator runs in process and answers in Chat's words, whichever API the config names. Ids are of no API.
+  const api = config.simulator || isExact ? 'chat' : config.api
   const { capturesTokens = api === 'chat', contextLength } = facts
   const engines = config.backends.map(({ engine }) => engine)
   const tokenRequest = tokenRequestOf(engines)
