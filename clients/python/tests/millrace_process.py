@@ -60,12 +60,12 @@ class Millrace:
                 return
         raise RuntimeError(f"the server did not start:\n{(self.folder / 'log').read_text()}")
 
-    def kill(self) -> None:
-        """As the kernel does when memory is short: nothing can be tidied."""
+    def kill(self, how: signal.Signals = signal.SIGKILL) -> None:
+        """As the kernel does when memory is short: nothing can be tidied. With SIGTERM it drains."""
         if self._process is None:
             return
         process, self._process = self._process, None
-        os.killpg(process.pid, signal.SIGKILL)
+        os.killpg(process.pid, how)
         process.wait()
         assert process.stdout is not None
         process.stdout.close()

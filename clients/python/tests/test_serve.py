@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import subprocess
 import sys
 import tempfile
@@ -99,6 +100,19 @@ class Serve(unittest.IsolatedAsyncioTestCase):
                     for row in group.rows
                 }
                 self.assertEqual(kept, {row.session: row.ids.tolist() for group in groups for row in group.rows})
+
+    async def test_a_server_that_drains_and_is_started_again_goes_on(self) -> None:
+        with serve("--sim.ttftMs=200", "-c", "8") as server:
+            async with millrace.Client(server.url) as client:
+                found = []
+                async for group in client.groups(TASKS, attempts=4):
+                    found.append(group)
+                    if len(found) == 2:
+                        # It answers what runs, and says that the rest is left to the next launch.
+                        await asyncio.to_thread(server.kill, signal.SIGTERM)
+                        await asyncio.to_thread(server.start)
+                self.assertEqual(sorted(group.index for group in found), list(range(len(TASKS))))
+                self.assertEqual({tuple(group.outcomes.items()) for group in found}, {(("completed", 4),)})
 
     async def test_a_network_that_cuts_every_connection_loses_and_repeats_nothing(self) -> None:
         with serve("--sim.ttftMs=100", "-c", "16") as server:
