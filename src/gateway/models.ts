@@ -1,7 +1,7 @@
 import { MillraceError } from '../errors/index.ts'
 import { tokenRequestOf, type Backend } from '../apis/index.ts'
 import type { LimitChange, ModelClient, ModelConfig, ModelStatus } from '../inference/index.ts'
-import { andList, nearestName, Resource, unknownField, type Variables } from '../kit/index.ts'
+import { andList, nearestName, Resource, settlesWithin, unknownField, type Variables } from '../kit/index.ts'
 import type { ApiName, JsonObject } from '../schema/index.ts'
 import { tooManyError } from './errors.ts'
 import { ServedModel } from './served-model.ts'
@@ -61,6 +61,8 @@ export interface GatewayModelsOptions extends ModelOffer {
 const anyName = '*'
 /** Clients that come before a backend has answered should retry about as often as the backend is asked. */
 const awaitedRetryMs = 5000
+/** How long the start waits for backends of models with exact tokens. */
+const exactOpenMs = 10_000
 const maxListed = 10
 const maxShownName = 80
 
@@ -89,8 +91,27 @@ export class GatewayModels extends Resource {
     await using owned = new AsyncDisposableStack()
     const opened = owned.use(new GatewayModels(options))
     opened.offer({ models, awaited, ...(facts && { facts }) })
+    await opened.#openExact()
     owned.move()
     return opened
+  }
+
+  /**
+   * Reads the tokenizers of exact models, which can hold the loop for seconds, and rejects if tokens cannot be exact. A backend that
+   * is away is asked again by the first request.
+   */
+  async #openExact(): Promise<void> {
+    const exact = Array.from(this.#own.values()).filter(({ model }) => model.isExact)
+    const openings = exact.map(async ({ served }) => {
+      try {
+        await served.client.tokenStream()
+      } catch (error) {
+        if (MillraceError.from(error, 'internal').code === 'config_invalid') throw error
+      }
+    })
+    const all = Promise.all(openings)
+    if (await settlesWithin(all, exactOpenMs)) await all
+    else all.catch(() => undefined)
   }
 
   /** Replaces the offer. A model that cannot be opened stays as it was; then this throws. */

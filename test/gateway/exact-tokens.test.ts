@@ -157,3 +157,15 @@ test('an SGLang client sees none of the recorded tokens', async () => {
     (await emittedIn(simulator, session.id)).map(emittedSample),
   )
 })
+
+test('a gateway does not start if the tokens of a model cannot be exact, and starts if its backend is away', async () => {
+  await using plain = await SimulatorServer.start()
+  const exact = (url: string) => ({
+    models: [{ name: 'sim', backends: [{ url }], tokens: 'exact' as const, maxTries: 1 }],
+  })
+  await expect(TestGateway.start(exact(plain.url))).rejects.toMatchObject({ code: 'config_invalid' })
+  const { url } = plain
+  await plain[Symbol.asyncDispose]()
+  await using gateway = await TestGateway.start(exact(url))
+  expect((await gateway.ask('/health')).status).toBe(200)
+})
