@@ -50,14 +50,15 @@ class MillraceServer:
         process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log)
         for _ in range(600):
             if process.poll() is not None:
-                raise RuntimeError(f"millrace serve has ended with {process.returncode}: see {self._log.name}")
+                said = Path(self._log.name).read_text(errors="replace").strip()[-1000:]
+                raise RuntimeError(f"millrace serve has ended with {process.returncode}: {said}")
             try:
                 with urllib.request.urlopen(f"{self.url}/ready", timeout=5):
                     return process
             except OSError:
                 time.sleep(0.1)
         process.kill()
-        raise RuntimeError(f"millrace serve is not ready after a minute: see {self._log.name}")
+        raise RuntimeError("millrace serve is not ready after a minute")
 
     def kill(self) -> None:
         """kill -9, and the same command again."""

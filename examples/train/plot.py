@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import Counter
 from typing import Any
@@ -60,14 +61,16 @@ def _sums(runs: Results) -> dict[str, Any]:
 def terminal(results: Results, width: int = 64, height: int = 16) -> str:
     """A plot of letters, and a line for each condition."""
     cells = [[" "] * (width + 1) for _ in range(height + 1)]
-    conditions = _by_condition(results)
-    for name, runs in conditions.items():
+    low = _lowest(results)
+    for name, runs in _by_condition(results).items():
         curve = _curve(runs, "scores")
         last = curve[-1][0]
         for step, mean, _, _ in curve:
-            cells[round((1 - mean) * height)][round(step / last * width)] = name[0]
-    lines = [f"{1 - row / height:5.2f} |{''.join(cell)}" for row, cell in enumerate(cells)]
+            row, column = round((1 - mean) / (1 - low) * height), round(step / last * width)
+            cells[row][column] = name[0] if cells[row][column] == " " else "*"
+    lines = [f"{1 - (1 - low) * row / height:5.2f} |{''.join(cell)}" for row, cell in enumerate(cells)]
     lines.append(f"      0{'-' * width} {max(run['scores'][-1][0] for run in results)} steps")
+    lines.append("* several of them")
     for name, sums in summary(results).items():
         spread = f"{min(sums['finals']):.3f} to {max(sums['finals']):.3f}"
         lines.append(
@@ -76,6 +79,13 @@ def terminal(results: Results, width: int = 64, height: int = 16) -> str:
             f"{sums['stepSeconds']:.2f} s a step"
         )
     return "\n".join(lines)
+
+
+def _lowest(results: Results) -> float:
+    """The lower end of the axis, a multiple of a tenth."""
+    least = min(min(point[2] for runs in _by_condition(results).values() for point in _curve(runs, "scores")), 0.9)
+    seen = [mean for run in results for _, mean, *_ in _seen([run])]
+    return math.floor(10 * min(least, *seen)) / 10
 
 
 def _curve(runs: Results, name: str) -> list[tuple[float, float, float, float]]:
@@ -104,12 +114,13 @@ def svg(results: Results) -> str:
     """Means over the seeds, with all seeds within the bands. Dashed: the reward as the naive trainer sees it."""
     conditions = _by_condition(results)
     steps = max(run["scores"][-1][0] for run in results)
+    low = _lowest(results)
 
     def x(step: float) -> float:
         return _LEFT + _WIDTH * step / steps
 
     def y(score: float) -> float:
-        return _TOP + _HEIGHT * (1 - score)
+        return _TOP + _HEIGHT * (1 - score) / (1 - low)
 
     def path(points: list[tuple[float, float]]) -> str:
         return "M" + "L".join(f"{x(step):.1f},{y(score):.1f}" for step, score in points)
@@ -118,7 +129,7 @@ def svg(results: Results) -> str:
         return f'<text x="{at_x:.1f}" y="{at_y:.1f}" {rest}>{words}</text>'
 
     parts = [text(_LEFT, 22, "Score on tasks that are held out", 'font-size="15" font-weight="600"')]
-    for tenth in range(0, 11, 2):
+    for tenth in range(round(low * 10), 11):
         parts.append(f'<path d="M{_LEFT},{y(tenth / 10):.1f}h{_WIDTH}" stroke="#e5e7eb"/>')
         parts.append(text(_LEFT - 8, y(tenth / 10) + 4, f"{tenth / 10:.1f}", 'text-anchor="end"'))
     for part in range(5):
@@ -141,7 +152,7 @@ def svg(results: Results) -> str:
         parts.append(f'<path d="M{_LEFT},{legend - 4}h26" stroke="{colour}" stroke-width="2" stroke-dasharray="5 4"/>')
         parts.append(text(_LEFT + 36, legend, "the same trainer's own count, with a 0 for each lost rollout"))
         legend += 20
-    size = f'width="{_LEFT + _WIDTH + 28}" height="{legend}"'
+    size = f'width="{_LEFT + _WIDTH + 28}" height="{legend}" viewBox="0 0 {_LEFT + _WIDTH + 28} {legend}"'
     style = 'font-family="system-ui, sans-serif" font-size="13" fill="#1f2937"'
     ground = '<rect width="100%" height="100%" fill="#ffffff"/>'
     return f'<svg xmlns="http://www.w3.org/2000/svg" {size} {style}>\n' + "\n".join([ground, *parts]) + "\n</svg>\n"

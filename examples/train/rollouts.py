@@ -56,7 +56,7 @@ class DirectRollouts:
         return step
 
     async def _rollout(self, client: HttpClient, task: Task):
-        ids, mask, logprobs = task.prompt(), [], []
+        ids = task.prompt()
         mask, logprobs = [0] * len(ids), [0.0] * len(ids)
         call, answer, outcome = None, "", "completed"
         try:

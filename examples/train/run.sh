@@ -8,10 +8,6 @@ venv=${MILLRACE_TRAIN_VENV:-${XDG_CACHE_HOME:-$HOME/.cache}/millrace-train/venv}
 if [ ! -x "$venv/bin/python" ]; then
   python3 -m venv "$venv"
 fi
-client=$root/clients/python
-if [ ! -d "$client" ]; then
-  client=millrace
-fi
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --requirement "$here/requirements.txt" "$client"
+"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --requirement "$here/requirements.txt" "$root/clients/python"
 # In a clone of the repository, Node 24 is one of its packages.
 PATH="$root/node_modules/.bin:$PATH" PYTHONDONTWRITEBYTECODE=1 exec "$venv/bin/python" "$here/main.py" "$@"

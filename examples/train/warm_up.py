@@ -1,4 +1,4 @@
-"""Supervised warm-up: the model learns to call and to add. In the end a third of the calls and answers it is shown are wrong."""
+"""Supervised warm-up: the model learns to call and to add. In the end a quarter of the calls and answers it is shown are wrong."""
 
 from __future__ import annotations
 
