@@ -48,6 +48,15 @@ test.each([
   )
 })
 
+test('a chat template that writes the date is not compared, because the engine may be where it is another day', async () => {
+  await using runs = await temporaryRuns()
+  await using simulator = await start('vllm')
+  const dated = (text: string): string => text.replace("'# Tools", "strftime_now('%d %b') + '# Tools")
+  const tokenizer = await changedFolder(runs.root, 'chat_template.jinja', dated)
+  const { backends } = await openModel({ name: 'sim', backends: [{ url: simulator.url }], tokenizer }, {}, {})
+  expect(backends).toEqual([expect.objectContaining({ isTokenizerCompared: true, isTemplateCompared: false })])
+})
+
 test('a server that takes ids, but has neither the older paths of SGLang nor /tokenize, is used without a comparison', async () => {
   const logprobs = [[-1, 5, null]]
   await using server = await ScriptedServer.start((response, { path }) => {

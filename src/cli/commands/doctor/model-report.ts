@@ -104,8 +104,8 @@ function linesOf({ folder, contextLength, backends, template }: TokenStream): Li
 }
 
 function notCompared(isTokenizerCompared: boolean): string {
-  const [answers, others] = isTokenizerCompared
-    ? ['takes no conversations', 'its chat template was']
-    : ['does not answer', 'its tokenizer and chat template were']
-  return `Its /tokenize ${answers}, so ${others} not compared with the folder. Check that they are the same.`
+  const why = isTokenizerCompared
+    ? 'The chat template was not compared with that of the folder: the template writes the date, or /tokenize takes no conversations'
+    : 'The tokenizer and the chat template were not compared with those of the folder: /tokenize does not answer'
+  return `${why}. Check that they are the same.`
 }
