@@ -13,8 +13,8 @@ import polars
 import pyarrow.parquet
 
 FOLDER = pathlib.Path(sys.argv[1])
-sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "examples" / "python"))
-from millrace_rows import read_rows  # noqa: E402
+sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "clients" / "python" / "src"))
+from millrace import read_rows  # noqa: E402
 
 ARRAYS = {"ids": "int32", "promptIds": "int32", "mask": "uint8", "logprobs": "float32"}
 JSON_TEXT = ("rewards", "sampling", "usage", "more")
@@ -84,10 +84,11 @@ def plain(value, name=""):
 
 
 def expected_row(row):
-    experts = row.get("routedExperts")
+    fields = {**row.fields, **row.arrays}
+    experts = fields.get("routedExperts")
     if experts is not None:
-        row = {**row, "routedExperts": {"dtype": str(experts.dtype), "data": experts.tobytes()}}
-    return plain(row)
+        fields["routedExperts"] = {"dtype": str(experts.dtype), "data": experts.tobytes()}
+    return plain(fields)
 
 
 def check(reader, path, expected):
@@ -102,10 +103,10 @@ def check(reader, path, expected):
 
 failed = passed = 0
 for path in sorted(FOLDER.glob("*.parquet")):
-    *rows, end = read_rows(path.with_suffix(".binary"))
+    in_binary = read_rows(path.with_suffix(".binary"))
+    expected = [expected_row(row) for row in in_binary]
     in_metadata = pyarrow.parquet.read_metadata(path).metadata[b"millrace.end"]
-    assert json.loads(in_metadata) == end, in_metadata
-    expected = [expected_row(row) for row in rows]
+    assert json.loads(in_metadata) == in_binary.end, in_metadata
     for reader in (with_pyarrow, with_pandas, with_polars, with_datasets):
         name = f"{path.stem}, {reader.__name__.replace('_', ' ')}"
         try:
