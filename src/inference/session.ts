@@ -166,8 +166,7 @@ export class Session {
   }
 
   #add(message: Message, { call, tool, tools, tokens }: Origin = {}): void {
-    // What a fork repeats is not trained in it.
-    if (tokens && this.#sampled && !call?.repeated) this.#sampled.noteAll(this.#model.versions, tokens)
+    if (tokens && this.#sampled) this.#sampled.noteAll(this.#model.versions, tokens)
     const json = messageJson(message)
     const node: Draft<MessageNode> = {
       seq: this.#seq,

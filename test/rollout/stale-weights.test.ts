@@ -1,5 +1,5 @@
 import { join } from 'node:path'
-import { defineEnvironment, evaluate, type EvaluateOptions, exportRows, forkRollout, RunReader, z } from 'millrace'
+import { defineEnvironment, evaluate, type EvaluateOptions, exportRows, RunReader, z } from 'millrace'
 import { ScriptedBackend, temporaryRuns, type Script } from 'millrace/testing'
 import { expect, test } from 'vitest'
 import { readBinaryRows } from '../support/gateway/read-rows.ts'
@@ -68,26 +68,4 @@ test('without the option old weights are only recorded', async () => {
   expect(record).toMatchObject({ outcome: 'completed', reward: 1 })
   const sampled = rows.map((row) => (row['versions'] as readonly { readonly version: string | null }[]).at(-1)?.version)
   expect(sampled).toEqual(['1', '50', '99'])
-})
-
-test('the turns that a fork repeats may be of old weights, because they are not trained', async () => {
-  await using runs = await temporaryRuns()
-  const model = { name: 'scripted', backends: [{ url: 'http://scripted.invalid' }] }
-  const backendsOf = (versions: readonly string[]) => ({ scripted: [new ScriptedBackend(updating(versions))] })
-  const common = { environment, preflight: false }
-  const first = evaluate({
-    ...common,
-    model,
-    captureTokens: true,
-    maxVersionsBehind: 0,
-    backends: backendsOf(['1', '1', '1']),
-    run: { root: runs.root, name: 'first' },
-  })
-  expect((await Array.fromAsync(first))[0]).toMatchObject({ outcome: 'completed' })
-  using reader = RunReader.open(join(runs.root, 'first'))
-  const backends = backendsOf(['9', '9', '9'])
-  const run = { root: runs.root, name: 'forked' }
-  const fork = await forkRollout(reader, { ...common, rollout: '0-0', turn: 1, backends, run })
-  const [forked] = await Array.fromAsync(fork)
-  expect(forked).toMatchObject({ outcome: 'completed', turns: 3 })
 })
