@@ -78,7 +78,7 @@ test('the page about agents names the tested versions', async () => {
     name,
     version,
   ])
-  const clients = new Set(['anthropic', 'openai'])
+  const clients = new Set(['anthropic', 'numpy', 'openai'])
   for (const [name = '', version] of [...fromNpm, ...fromPip]) {
     if (!clients.has(name)) expect(tried).toContain(`${name} ${version}`)
   }

@@ -192,7 +192,7 @@ test('an export that breaks, or that cannot read a session, is reported as a fau
   expect(status).toBe(200)
   expect(text.trimEnd().split('\n').slice(1)).toEqual([
     expect.stringContaining(`{"kind":"damaged","session":"${second}"`),
-    expect.stringContaining('"sessions":2,"rows":1,"emptySessions":0,"damagedSessions":1'),
+    expect.stringContaining('"sessions":2,"rows":1,"sideRows":0,"emptySessions":0,"damagedSessions":1'),
   ])
   expect(text).toContain(`{"kind":"interaction","session":"${first}"`)
   expect(faults.slice(1)).toEqual([expect.stringContaining(`message 0 of ${second} cannot be read`)])
@@ -207,7 +207,7 @@ test('an export reports its first damaged session and their number', async () =>
   using database = new DatabaseSync(join(gateway.server.gateway.folder, runFiles.database))
   database.exec(`UPDATE node SET message = 'none' WHERE rollout <> '${sessions[0]?.id}'`)
   const { text } = await gateway.ask('/v1/export')
-  expect(text).toContain('"sessions":5,"rows":1,"emptySessions":0,"damagedSessions":4')
+  expect(text).toContain('"sessions":5,"rows":1,"sideRows":0,"emptySessions":0,"damagedSessions":4')
   expect(faults).toEqual([
     expect.stringContaining(`message 0 of ${sessions[1]?.id} cannot be read`),
     expect.stringContaining('4 damaged sessions'),
@@ -219,7 +219,10 @@ test('the log records the duration of a refused request', async () => {
   await using gateway = await TestGateway.start({ onRequest: (request) => logged.push(request) })
   const socket = await dial(gateway)
   const deep = '['.repeat(100)
-  socket.write(`POST ${asked.chat.path} HTTP/1.1\r\nhost: here\r\n${authorization}\r\ncontent-length: 100\r\n\r\n`)
+  const headers = `host: here\r\n${authorization}\r\nexpect: 100-continue\r\ncontent-length: 100`
+  socket.write(`POST ${asked.chat.path} HTTP/1.1\r\n${headers}\r\n\r\n`)
+  // The request has begun.
+  expect(String(await once(socket, 'data'))).toContain('100 Continue')
   socket.write(deep.slice(1))
   const startedAt = performance.now()
   await expect.poll(() => gateway.server.gateway.isClosed || performance.now() - startedAt > 20).toBe(true)
