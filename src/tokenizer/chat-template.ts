@@ -46,6 +46,7 @@ export class ChatTemplate {
         add_generation_prompt: addGenerationPrompt,
       })
     } catch (error) {
+      if (error instanceof MillraceError) throw error
       throw refusal('it refuses this conversation', error)
     }
   }

@@ -130,3 +130,10 @@ describe('millrace doctor <run>', () => {
     expect(await doctor(runs.root, 'smoot')).toMatchObject({ code: 1, stderr: expect.stringContaining('smooth') })
   })
 })
+
+test('flags of a model without a model are refused', async () => {
+  await using runs = await temporaryRuns()
+  const refused = await doctor(runs.root, '--base-url', 'http://127.0.0.1:1/v1')
+  expect(refused).toMatchObject({ code: 2, stdout: '', stderr: expect.stringContaining('--base-url') })
+  expect(refused.stderr).toContain('--model')
+})

@@ -198,7 +198,7 @@ test('a run that is killed again and again counts each drifted turn once, and sh
   expect(counted).toEqual(stored)
   expect(counted).toMatchObject({ laterTurns: 96, driftedTurns: 96 })
   const shown = await millrace({ cwd: runs.root }, 'show', 'killed', '--runs', runs.root)
-  expect(shown.stdout).toMatch(/drift +96 of 96 later turns · \S+ tokens repeated in new rows/)
+  expect(shown.stdout).toMatch(/drift +96 of 96 later turns · \S+ tokens affected/)
   expect(shown.stdout).toContain('--exact-tokens')
   const rollout = await millrace({ cwd: runs.root }, 'show', 'killed', '0-0', '--runs', runs.root)
   expect(rollout.stdout).toMatch(/\d+ earlier tokens drifted/)

@@ -138,7 +138,7 @@ function drifted(found: Found): string {
     driftedTurns > 0 && splitRows > 0,
     'nothing has drifted: the model samples nothing that comes back as other tokens',
   )
-  return `${summary(found)}; ${driftedTurns} of ${laterTurns} later turns drifted, ${driftedTokens} tokens repeated`
+  return `${summary(found)}; ${driftedTurns} of ${laterTurns} later turns drifted, ${driftedTokens} tokens affected`
 }
 
 function summary({ replies, sampled, calls, cutOff, rows, splitRows }: Found): string {

@@ -57,7 +57,9 @@ export async function openTokenStream(
     tokenAccess ? [{ name: backend, tokenAccess }] : [],
   )
   if (able.length < backends.length || able.length === 0) {
-    const hint = simulator ? '. The simulator takes them with tokens: lossy' : ''
+    const hint = simulator
+      ? '. The simulator takes them with tokens: lossy (--sim.tokens=lossy, or in a models file)'
+      : ''
     throw invalid(name, `one of its backends takes no prompts of token ids${hint}`)
   }
   const found = await Promise.allSettled(
@@ -114,7 +116,9 @@ function folderOf(model: string, folders: readonly (string | undefined)[]): stri
   const named = folders.find((folder) => folder !== undefined)
   if (named !== undefined && existsSync(named)) return named
   const where =
-    named === undefined ? 'its backend names none' : `its backend names ${named}, which is not on this machine`
+    named === undefined
+      ? 'its backend names none'
+      : `its backend names the folder ${named}, which is not on this machine`
   throw invalid(
     model,
     `the folder of its tokenizer is not known: ${where}. Name one with --tokenizer <folder> (tokenizer)`,

@@ -24,6 +24,8 @@ export async function runDoctor(
     await io.stdout.lines(await modelLines(flags.model, flags, io))
     return exitCodes.ok
   }
+  const unfit = (['base-url', 'api-key-env', 'models', 'tokenizer'] as const).find((flag) => flags[flag] !== undefined)
+  if (unfit !== undefined) throw usageError(`--${unfit} is for the report on a model; name it with --model`)
   const lines =
     name === undefined
       ? await machineLines(root, { width, style }, flags.json === true)

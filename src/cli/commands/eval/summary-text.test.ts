@@ -279,7 +279,7 @@ describe('summaryText', () => {
     const usage = { calls: 500, input: 1000, cachedInput: 0, output: 200, reasoning: 0, captured: 500 }
     const drifted = { ...usage, laterTurns: 380, driftedTurns: 12, driftedTokens: 1_234 }
     const text = summaryText(sampleSummary({ usage: drifted }), frame)
-    expect(text).toMatch(/drift +12 of 380 later turns · 1\.23k tokens repeated in new rows +│/)
+    expect(text).toMatch(/drift +12 of 380 later turns · 1\.23k tokens affected +│/)
     expect(text).toContain('Exact tokens (--exact-tokens) keep conversations in one row.')
     const exact = summaryText(sampleSummary({ usage: { ...usage, laterTurns: 1 } }), frame)
     expect(exact).toMatch(/drift +0 of 1 later turn +│/)

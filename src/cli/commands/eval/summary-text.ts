@@ -229,8 +229,8 @@ function driftLines({ laterTurns = 0, driftedTurns = 0, driftedTokens = 0 }: Usa
   const share = `${formatCount(driftedTurns)} of ${formatQuantity(laterTurns, 'later turn')}`
   if (driftedTurns === 0) return wrapped('drift', share, frame)
   const advice = 'Exact tokens (--exact-tokens) keep conversations in one row.'
-  const repeated = `${formatCompactCount(driftedTokens)} tokens repeated in new rows`
-  return [...wrapped('drift', `${share} · ${repeated}`, frame), ...wrapped('', advice, frame)]
+  const affected = `${formatCompactCount(driftedTokens)} tokens affected`
+  return [...wrapped('drift', `${share} · ${affected}`, frame), ...wrapped('', advice, frame)]
 }
 
 function openText({ attempts, waitForGroup }: ShownSummary['unfinished']): string {
