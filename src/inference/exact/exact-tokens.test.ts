@@ -420,7 +420,7 @@ describe('opening', () => {
     {
       name: 'a folder that is not here',
       engine: () => new ScriptedEngine([], { folder: '/nowhere/at/all' }),
-      text: /names \/nowhere\/at\/all, which is not on this machine\. Name one with --tokenizer/,
+      text: /names the folder \/nowhere\/at\/all, which is not on this machine\. Name one with --tokenizer/,
     },
   ])('$name is refused', async ({ engine, text }) => {
     await using talk = new Conversation(engine())
