@@ -28,7 +28,7 @@ export async function tokenizers(folder: string): Promise<Counts> {
     if (entry.isDirectory()) counts.push(await runCase(entry.name, () => compareTokenizer(join(made, entry.name))))
   }
   say('chat templates')
-  const renderings = (await readLines(join(made, 'templates.jsonl'))) as unknown as Rendering[]
+  const renderings = (await readLines(join(made, 'templates.jsonl'))) as Rendering[]
   for (const [name, group] of Map.groupBy(renderings, (each) => each.name)) {
     counts.push(await runCase(name, async () => compareTemplate(group)))
   }
@@ -51,7 +51,7 @@ const refused: Readonly<Record<string, RegExp>> = {
 /** Every text must have the same ids. Only a kind that is refused when it is opened may differ. */
 async function compareTokenizer(folder: string): Promise<string> {
   const kind = folder.slice(folder.lastIndexOf('/') + 1)
-  const originals = (await readLines(join(folder, 'texts.jsonl'))) as unknown as Original[]
+  const originals = (await readLines(join(folder, 'texts.jsonl'))) as Original[]
   const expectedRefusal = refused[kind]
   const tokenizer = await opened(folder, originals)
   if (typeof tokenizer === 'string') {
