@@ -80,7 +80,7 @@ def group_advantages(rows, empty):
 
 def padded_batch(rows, advantages):
     """As a model takes them. The mask keeps what was padded, said or trained elsewhere out of the loss."""
-    batch = {name: array.astype(float) for name, array in millrace.batch(rows).items()}
+    batch = {name: array.astype(float) for name, array in millrace.batch(rows, advantages=np.zeros(len(rows))).items()}
     batch["ids"] = batch["ids"].astype(int)
     known = np.zeros(batch["mask"].shape)
     for index, (row, of_samples) in enumerate(zip(rows, advantages)):

@@ -57,6 +57,8 @@ def main(names: list[str]) -> int:
     sys.path[:0] = [str(HERE)]
     sys.unraisablehook = lambda failure: left_behind.append(f"{failure.err_msg}: {failure.exc_value!r}")
     logging.getLogger("asyncio").addHandler(Left(logging.ERROR))
+    # Its warnings belong to tests with faults. Without a handler, Python prints them.
+    logging.getLogger("millrace").addHandler(logging.NullHandler())
     loader = unittest.defaultTestLoader
     suite = loader.loadTestsFromNames(names) if names else loader.discover(str(HERE))
     result = Runner(stream=sys.stdout, verbosity=0).run(suite)

@@ -194,11 +194,65 @@ class Groups(unittest.IsolatedAsyncioTestCase):
             with self.assertRaisesRegex(millrace.ProtocolError, "a group of 2 rows came with 1"):
                 await client.groups(TASKS).__anext__()
 
+    async def test_the_first_repetition_is_logged(self) -> None:
+        cut = stream(HEAD, group(1), is_cut=True)
+        async with FakeServer(cut, refusal(503, "closed", "retry-after: 0\r\n"), cut, WHOLE) as server:
+            async with millrace.Client(server.url) as client:
+                with self.assertLogs("millrace", "WARNING") as logs:
+                    self.assertEqual(len([each async for each in client.groups(TASKS)]), 3)
+                self.assertEqual(len(server.requests), 4)
+                self.assertEqual(len(logs.output), 1)
+                self.assertIn(f"asking again for up to 120 s: [connection_lost] POST {server.url}", logs.output[0])
+
+    async def test_an_address_that_ends_in_v1_is_named(self) -> None:
+        async def page(request: Request) -> None:
+            await request.reply(b"nothing here", 404)
+
+        async with FakeServer(refusal(404, "not_found"), page) as server:
+            for url, step in ((f"{server.url}/v1", "without /v1"), (server.url, "check that the address")):
+                async with millrace.Client(url) as client:
+                    with self.assertRaisesRegex(millrace.NotFound, step):
+                        await client.submit(TASKS)
+            async with millrace.Client(f"{server.url}/v1/") as client:
+                with self.assertRaisesRegex(millrace.NotFound, "without /v1"):
+                    await client.is_ready()
+
+    async def test_options_that_cannot_work_are_refused(self) -> None:
+        for options in (
+            {"max_connections": 0},
+            {"max_connections": 1.5},
+            {"max_connections": "8"},
+            {"timeout": 0},
+            {"timeout": "x"},
+            {"timeout": float("nan")},
+            {"retry_for": -1},
+            {"retry_for": None},
+            {"read_ahead": -1},
+        ):
+            (name,) = options
+            wrong: Any = options
+            makes: tuple[Callable[..., object], ...] = (millrace.Client, millrace.Gateway)
+            for make in makes:
+                with self.assertRaisesRegex(millrace.InvalidArgument, f"{name}=") as caught:
+                    make("http://127.0.0.1:1", key="k", **wrong)
+                self.assertEqual((caught.exception.code, caught.exception.retryable), ("usage", False))
+        with self.assertRaisesRegex(millrace.MillraceError, "looks like http://"):
+            millrace.Client("127.0.0.1:8080")
+        millrace.Client(timeout=np.float32(0.5), retry_for=float("inf"), max_connections=np.int64(1))
+
+    async def test_rows_are_merged_or_interactions(self) -> None:
+        async with millrace.Client("http://127.0.0.1:1") as client:
+            wrong: Any = "x"
+            with self.assertRaisesRegex(millrace.InvalidArgument, "'merged', 'interactions'"):
+                client.groups(TASKS, rows=wrong)
+            with self.assertRaisesRegex(millrace.InvalidArgument, "'merged', 'interactions'"):
+                client.groups_of("r", rows=wrong)
+
     async def test_a_list_of_tasks_is_needed(self) -> None:
         async with millrace.Client("http://127.0.0.1:1") as client:
             with self.assertRaisesRegex(TypeError, r"\[task\]"):
                 client.groups({"n": 1})  # type: ignore[arg-type]
-            with self.assertRaises(ValueError):
+            with self.assertRaisesRegex(millrace.InvalidArgument, "not JSON"):
                 client.groups([{"n": float("nan")}])
             with self.assertRaisesRegex(TypeError, "object cannot be sent"):
                 client.groups([{"n": object()}])
@@ -220,6 +274,21 @@ class Groups(unittest.IsolatedAsyncioTestCase):
             self.assertEqual(len(found.rows), len(rows))
             self.assertEqual(found.trainable, [found.rows[0]])
             self.assertEqual(found.rows[-1].error, {"code": "store_failed", "message": "gone"})
+
+    async def test_trainable_replies_are_those_of_the_task_itself(self) -> None:
+        ids = np.arange(3, dtype=np.int32)
+        reply = {"kind": "interaction", "session": "0-0", "main": True, "trains": True, "ids": ids}
+        rows = [
+            reply,
+            {**reply, "main": False},
+            {**reply, "trains": False},
+            {**reply, "parent": "0-0"},
+            {**reply, "ids": None},
+        ]
+        data = HEAD + b"".join(map(frame, rows)) + frame(group_end(0, rows=len(rows))) + frame(END)
+        async with FakeServer(stream(data)) as server, millrace.Client(server.url) as client:
+            (found,) = [each async for each in client.groups([TASKS[0]], rows="interactions")]
+            self.assertEqual(found.trainable, [found.rows[0]])
 
 
 class Leaving(unittest.IsolatedAsyncioTestCase):
@@ -250,6 +319,19 @@ class Leaving(unittest.IsolatedAsyncioTestCase):
                 await groups.__anext__()
             self.assertEqual(server.said[-1], f"DELETE /v1/requests/{groups.request_id}")
             self.assertEqual([each async for each in groups], [])
+
+    async def test_a_block_that_is_left_at_once_leaves_nothing_behind(self) -> None:
+        async with FakeServer(hold(HEAD), accept) as server, millrace.Client(server.url) as client:
+            async with client.groups(TASKS):
+                pass
+            self.assertEqual(client._tasks._running, set())
+
+    async def test_a_client_that_is_closed_at_once_ends_every_wait(self) -> None:
+        async with millrace.Client("http://127.0.0.1:1") as client:
+            first = asyncio.ensure_future(client.groups(TASKS).__anext__())
+            await asyncio.sleep(0)
+        with self.assertRaises(millrace.ClientClosed):
+            await asyncio.wait_for(first, 5)
 
     async def test_async_with_begins_before_anything_is_taken(self) -> None:
         async with FakeServer(WHOLE) as server, millrace.Client(server.url) as client:
@@ -285,6 +367,49 @@ class Leaving(unittest.IsolatedAsyncioTestCase):
             with self.assertRaises(asyncio.CancelledError):
                 await task
             await self.cancelled(server)
+
+    async def test_a_stream_in_a_variable_is_left_by_aclose_or_a_cancelled_wait(self) -> None:
+        async with FakeServer(hold(HEAD, group(0)), accept) as server, millrace.Client(server.url) as client:
+            groups = client.groups(TASKS)
+            async for _ in groups:
+                break
+            for _ in range(20):
+                await asyncio.sleep(0)
+            self.assertEqual(server.said, ["POST /v1/rollouts"])
+            await groups.aclose()
+            self.assertEqual(server.said[1:], [f"DELETE /v1/requests/{groups.request_id}"])
+        async with FakeServer(hold(HEAD, group(0)), accept) as server, millrace.Client(server.url) as client:
+            held = client.groups(TASKS)
+            await held.__anext__()
+            waiting = asyncio.ensure_future(held.__anext__())
+            await asyncio.sleep(0)
+            waiting.cancel()
+            with self.assertRaises(asyncio.CancelledError):
+                await waiting
+            await self.cancelled(server)
+            with self.assertRaisesRegex(millrace.ClientClosed, "a wait for a result was cancelled"):
+                await held.__anext__()
+
+    async def test_closing_the_client_does_not_break_off_a_cancellation(self) -> None:
+        answers = asyncio.Event()
+
+        async def late(request: Request) -> None:
+            await answers.wait()
+            await accept(request)
+            finished.append(request.method)
+
+        finished: list[str] = []
+        async with FakeServer(hold(HEAD, group(0)), late) as server, millrace.Client(server.url) as client:
+            groups = client.groups(TASKS)
+            await groups.__anext__()
+            leaving = asyncio.ensure_future(groups.aclose())
+            await self.cancelled(server)
+            closing = asyncio.ensure_future(client.aclose())
+            await asyncio.sleep(0)
+            self.assertFalse(closing.done())
+            answers.set()
+            await asyncio.gather(leaving, closing)
+            self.assertEqual(finished, ["DELETE"])
 
     async def test_a_wait_that_is_given_up_loses_no_group(self) -> None:
         async with FakeServer(hold(HEAD, group(0)), accept) as server, millrace.Client(server.url) as client:

@@ -151,6 +151,17 @@ class ReadRows(unittest.TestCase):
         with self.assertRaisesRegex(millrace.NotRows, "version 2"):
             list(millrace.read_rows(HEAD[:8] + b"\x02" + HEAD[9:]))
 
+    def test_a_parquet_file_is_named_with_its_readers(self) -> None:
+        data = b"PAR1\x15\x04\x15\x10 and so on"
+        for source in (data, io.BytesIO(data)):
+            with self.assertRaisesRegex(millrace.NotRows, "Parquet.*pandas.*polars"):
+                list(millrace.read_rows(source))
+
+    def test_an_interaction_trains_if_its_field_says_so(self) -> None:
+        for trains in (True, False):
+            (row,) = millrace.read_rows(binary({"kind": "interaction", "trains": trains, "main": True}, END))
+            self.assertIs(row.trains, trains)
+
     def test_a_header_is_read_whatever_its_order_and_texts(self) -> None:
         ids = np.arange(3, dtype=np.int32)
         tricky = ',"arrays":[{"name":"x"}],"samples":[1]'
@@ -232,19 +243,32 @@ class Batch(unittest.TestCase):
         rows = self.rows(8, 12)
         self.assertEqual(millrace.batch(rows, multiple_of=16)["ids"].shape, (2, 16))
         self.assertEqual(millrace.batch(rows, length=20)["ids"].shape, (2, 20))
-        self.assertEqual(millrace.batch([])["ids"].shape, (0, 0))
-        with self.assertRaisesRegex(ValueError, "12 tokens"):
+        with self.assertRaisesRegex(millrace.InvalidArgument, "12 tokens"):
             millrace.batch(rows, length=10)
 
-    def test_a_row_without_an_advantage_has_zeros(self) -> None:
-        batch = millrace.batch(self.rows(8, advantage=None))
-        self.assertEqual(batch["advantages"].sum(), 0)
-        self.assertGreater(batch["mask"].sum(), 0)
+    def test_rows_to_train_without_an_advantage_are_refused(self) -> None:
+        rows = self.rows(8) + self.rows(8, advantage=None, session="7-1")
+        with self.assertRaisesRegex(ValueError, '7-1.*advantage="grpo"'):
+            millrace.batch(rows)
+        self.assertGreater(millrace.batch(self.rows(8, advantage=0))["mask"].sum(), 0)
+        # A row that trains nothing needs none.
+        untrained = self.rows(8, advantage=None, mask=np.zeros(8, np.uint8))
+        self.assertEqual(millrace.batch([*rows[:1], *untrained])["advantages"][1].tolist(), [0] * 8)
+
+    def test_advantages_of_ones_own_count_instead(self) -> None:
+        rows = self.rows(8, 12, advantage=None)
+        batch = millrace.batch(rows, advantages=[2, -1])
+        np.testing.assert_array_equal(batch["advantages"], batch["mask"] * [[2], [-1]])
+        for wrong in ([1.0], [1.0, float("nan")], np.ones((2, 12)), 1.0):
+            with self.assertRaisesRegex(millrace.InvalidArgument, "each of the 2 rows"):
+                millrace.batch(rows, advantages=wrong)  # type: ignore[arg-type]
 
     def test_rows_that_cannot_be_trained_are_refused(self) -> None:
-        (empty,) = millrace.read_rows(binary({"kind": "empty"}, END))
-        with self.assertRaisesRegex(ValueError, "row.trains"):
-            millrace.batch([empty])
+        for row in millrace.read_rows(binary({"kind": "empty"}, {"kind": "interaction"}, END)):
+            with self.assertRaisesRegex(ValueError, 'rows="merged".*row.trains'):
+                millrace.batch([row])
+        with self.assertRaisesRegex(millrace.InvalidArgument, "no rows to batch"):
+            millrace.batch([])
 
 
 if __name__ == "__main__":

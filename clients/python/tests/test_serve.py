@@ -136,6 +136,11 @@ class Serve(unittest.IsolatedAsyncioTestCase):
                 stream = client.groups(TASKS[:4], attempts=2, rows="interactions", advantage="mean")
                 replies = [row async for group in stream for row in group.rows]
                 self.assertEqual({row.kind for row in replies}, {"interaction"})
+                self.assertEqual({row.trains for row in replies}, {True})
+                (known,) = [each async for each in client.groups_of(stream.request_id, rows="interactions")][:1]
+                self.assertEqual(known.trainable, known.rows)
+                with self.assertRaisesRegex(millrace.InvalidArgument, 'rows="merged"'):
+                    millrace.batch(known.trainable)
                 rows = [row async for group in client.groups_of(stream.request_id) for row in group.rows]
                 sampled = {row.session: row.ids[row.mask == 1].tolist() for row in rows}
                 found: dict[str, list[int]] = {name: [] for name in sampled}
@@ -162,6 +167,19 @@ class Serve(unittest.IsolatedAsyncioTestCase):
                 status = await ended(client, left.request_id)
                 self.assertGreater(status.outcomes["cancelled"], 0)
                 self.assertGreater(status.outcomes["completed"], 1)
+
+                held = client.groups(TASKS, attempts=2)
+                await held.__anext__()
+
+                async def train() -> None:
+                    async for _ in held:
+                        pass
+
+                training = asyncio.create_task(train())
+                await asyncio.sleep(0)
+                training.cancel()
+                await asyncio.wait({training})
+                self.assertGreater((await ended(client, held.request_id)).outcomes["cancelled"], 0)
 
                 detached = client.groups(TASKS[:6], attempts=2, detached=True)
                 async for _ in detached:
@@ -205,7 +223,7 @@ class Serve(unittest.IsolatedAsyncioTestCase):
                 with self.assertRaisesRegex(millrace.InvalidRequest, r"tasks\[1\]: expression") as invalid:
                     await client.submit([TASKS[0], {"answer": 1}])
                 self.assertEqual((invalid.exception.status, invalid.exception.code), (400, "task_invalid"))
-                with self.assertRaises(millrace.NotFound):
+                with self.assertRaisesRegex(millrace.NotFound, "no request unknown; check the id"):
                     await client.cancel("unknown")
                 with self.assertRaises(millrace.InvalidRequest):
                     await client.submit(TASKS, attempts=100)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
+import numbers
 import random
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from types import TracebackType
 from typing import Any, TypeVar
 
-from ._errors import ConnectFailed, CutOff, MillraceError, ProtocolError, error_of_reply
+from ._errors import ConnectFailed, CutOff, InvalidArgument, MillraceError, ProtocolError, error_of_reply
 from ._http import HttpPool, json_bytes
 from ._reply import Reply
 from ._row import Row
@@ -19,6 +21,8 @@ from ._rows import FrameDecoder
 from ._stream import Tasks
 
 SelfApi = TypeVar("SelfApi", bound="Api")
+
+_log = logging.getLogger("millrace")
 
 _FIRST_DELAY = 0.1
 #: Short, because a server cancels what was asked 15 seconds after its client has gone.
@@ -34,6 +38,7 @@ class Patience:
         self._seconds = seconds
         self._tries = 0
         self._since: float | None = None
+        self._has_warned = False
 
     def succeeded(self) -> None:
         self._tries = 0
@@ -52,6 +57,9 @@ class Patience:
         if now + delay > self._since + self._seconds:
             error.data["tries"] = self._tries
             raise error
+        if not self._has_warned:
+            self._has_warned = True
+            _log.warning("asking again for up to %g s: %s", self._seconds, error)
         await asyncio.sleep(delay)
 
 
@@ -69,6 +77,9 @@ class Api:
         read_ahead: int,
         ssl_context: ssl.SSLContext | None,
     ) -> None:
+        _refuse_below(0.001, timeout=timeout)
+        _refuse_below(0, retry_for=retry_for, read_ahead=read_ahead)
+        _refuse_below(1, numbers.Integral, max_connections=max_connections)
         self._http = HttpPool(
             base_url,
             headers={} if key is None else {"authorization": f"Bearer {key}"},
@@ -146,6 +157,14 @@ class Api:
         ) as reply:
             await raise_refusal(reply)
             yield reply
+
+
+def _refuse_below(least: float, kind: type[Any] = numbers.Real, **options: object) -> None:
+    for name, value in options.items():
+        # Not `value < least`: NaN is neither.
+        if not isinstance(value, kind) or not value >= least:
+            what = "a whole number" if kind is numbers.Integral else "a number"
+            raise InvalidArgument(f"{name}={value!r} is not {what} from {least:g} on")
 
 
 async def raise_refusal(reply: Reply) -> None:

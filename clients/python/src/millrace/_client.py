@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 from urllib.parse import quote
 
 from ._api import Api, Patience, rows_of
-from ._errors import CutOff, MillraceError, ProtocolError, error_of_stream
+from ._errors import CutOff, InvalidArgument, MillraceError, ProtocolError, error_of_stream
 from ._http import json_bytes
 from ._reply import Reply
 from ._row import Row
@@ -39,7 +39,7 @@ class Group:
 
     #: The position of the task in the list that was sent.
     index: int
-    #: The id of the task.
+    #: The id of the task on the server. The task that was sent is `tasks[group.index]`.
     task: str | None
     #: The name that all rows of the group have.
     group: str
@@ -55,10 +55,14 @@ class Group:
     def trainable(self) -> list[Row]:
         """
         The rows to train on: of the task itself, with a token that was sampled for it. Not rows of children, side calls, failed
-        rollouts and lost samples, and none of a rollout whose record is damaged.
+        rollouts and lost samples, and none of a rollout whose record is damaged. With `rows="interactions"`, the replies.
         """
         damaged = {row.session for row in self.rows if row.kind == "damaged"}
-        return [row for row in self.rows if row.trains and row.parent is None and row.session not in damaged]
+        return [
+            row
+            for row in self.rows
+            if row.trains and row.main and len(row) > 0 and row.parent is None and row.session not in damaged
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +152,7 @@ class Client(Api):
         `sampling` is added to the server's own (`temperature`, `topP`, `maxTokens`, …). With `detached` the server goes on
         whatever happens to this client: read it again with `groups_of`.
         """
-        written = {"include": _forms[rows], "advantage": advantage}
+        written = {"include": _form_of(rows), "advantage": advantage}
         asked = {"attempts": attempts, "sampling": sampling, **written}
         return self._submitted(tasks, asked, request_id, detached, _ROWS_TYPE, _groups, written)
 
@@ -170,7 +174,7 @@ class Client(Api):
         self, request_id: str, *, advantage: Advantage = "none", rows: Literal["merged", "interactions"] = "merged"
     ) -> RequestStream[Group]:
         """The groups of a request that the server knows: those that have ended, and then the others. Leaving cancels nothing."""
-        query = {"include": _forms[rows], "advantage": advantage}
+        query = {"include": _form_of(rows), "advantage": advantage}
         return self._known(request_id, query, _ROWS_TYPE, _groups)
 
     def rollouts_of(
@@ -203,7 +207,7 @@ class Client(Api):
         return RequestStatus(request_id, fields.get("states", {}), fields.get("outcomes", {}), fields)
 
     async def is_ready(self) -> bool:
-        """Whether a rollout that is sent now would run."""
+        """Whether a rollout that is sent now would run. No key is asked for: a wrong one shows in the first other call."""
         try:
             await self._call("GET", "/ready", retry_for=0)
         except MillraceError as error:
@@ -338,9 +342,16 @@ async def _records(reply: Reply) -> AsyncIterator[_Item[Record]]:
 
 def _body(tasks: Sequence[Task], asked: Mapping[str, object], name: str, *, is_detached: bool) -> dict[str, object]:
     if isinstance(tasks, (str, bytes, Mapping)):
-        raise TypeError("tasks is a list of tasks; for a single one send [task]")
+        raise InvalidArgument("tasks is a list of tasks; for a single one send [task]")
     said = {key: value for key, value in asked.items() if value is not None}
     return {"requestId": name, "tasks": list(tasks), **said, **({"detached": True} if is_detached else {})}
+
+
+def _form_of(rows: str) -> str:
+    form = _forms.get(rows)
+    if form is None:
+        raise InvalidArgument(f"rows={rows!r} is not known; it is one of {', '.join(map(repr, _forms))}")
+    return form
 
 
 def _path_of(request_id: str) -> str:

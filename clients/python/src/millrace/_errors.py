@@ -52,6 +52,12 @@ class InvalidRequest(MillraceError):
     """The request does not fit: the message says where. 400, 405, 415 and others of that kind."""
 
 
+class InvalidArgument(MillraceError, ValueError, TypeError):
+    """An argument of a call is wrong. Nothing was sent."""
+
+    _code = "usage"
+
+
 class Unauthorized(MillraceError):
     """No key, a wrong one, or one that may not do this."""
 
@@ -160,27 +166,33 @@ _by_code: dict[str, type[MillraceError]] = {
 #: What to do next, where the server's own message does not say so.
 _next_steps: dict[type[MillraceError], str] = {
     Conflict: "send another request_id, or none",
+    NotFound: "check the id, and that this is the server which has it",
     Unauthorized: "give the client the key of this server: key=...",
     ServerFailed: "the server's log has the reason",
 }
+
+_without_version = "give the client the server's address without /v1"
 
 
 def error_of_reply(status: int, body: bytes, *, where: str, retry_after: float | None = None) -> MillraceError:
     """The error that a reply stands for. A body that is not Millrace's is quoted: it may be a proxy's."""
     kind = _by_status.get(status, ServerFailed if status >= 500 else InvalidRequest)
     wire = _wire_error(body)
+    # Other clients want the address with /v1.
+    has_version_twice = status == 404 and ("/v1/v1/" in where or where.endswith("/v1/ready"))
     if wire is None:
         quoted = body[:200].decode("utf-8", "replace").strip()
         message = f"{where} answered {status}" + (f": {quoted}" if quoted else "")
         if not kind.retryable:
-            message += "; check that the address is that of a Millrace server"
+            step = _without_version if has_version_twice else "check that the address is that of a Millrace server"
+            message = f"{message}; {step}"
         return kind(message, code=f"http_{status}", status=status, retry_after=retry_after)
     code, message, data = wire
     if kind is Conflict and code != "run_mismatch":
         kind = InvalidRequest
-    step = _next_steps.get(kind)
-    if step is not None and step not in message:
-        message = f"{message}; {step}"
+    next_step = _without_version if has_version_twice else _next_steps.get(kind)
+    if next_step is not None and next_step not in message:
+        message = f"{message}; {next_step}"
     return kind(message, code=code, status=status, data=data, retry_after=retry_after)
 
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncGenerator, Mapping
 from urllib.parse import urlencode, urlsplit
 
-from ._errors import ClientClosed, ConnectFailed, ConnectionLost, ProtocolError
+from ._errors import ClientClosed, ConnectFailed, ConnectionLost, InvalidArgument, ProtocolError
 from ._reply import Connection, Reply, Silence, lost
 
 #: Most bytes of a reply's head, and about how many of a body wait in memory before the peer is held back.
@@ -27,9 +27,9 @@ class Origin:
     def __init__(self, base_url: str) -> None:
         parts = urlsplit(base_url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"{base_url!r} is no address of a server; it looks like http://127.0.0.1:8080")
+            raise InvalidArgument(f"{base_url!r} is no address of a server; it looks like http://127.0.0.1:8080")
         if parts.query or parts.fragment:
-            raise ValueError(f"{base_url!r} has a query or fragment; leave it out")
+            raise InvalidArgument(f"{base_url!r} has a query or fragment; leave it out")
         self.is_tls = parts.scheme == "https"
         self.host = parts.hostname
         self.port = parts.port or (443 if self.is_tls else 80)
@@ -56,7 +56,7 @@ class HttpPool:
         self.origin = Origin(base_url)
         for name, value in headers.items():
             if not value.isascii() or not value.isprintable() or value != value.strip():
-                raise ValueError(
+                raise InvalidArgument(
                     f"the value of {name} has characters that a header cannot have; is there a line end in the key?"
                 )
         self._headers = dict(headers)
@@ -238,13 +238,16 @@ async def _read_head(connection: Connection, silence: Silence, where: str) -> by
 
 def json_bytes(value: object) -> bytes:
     """As JSON. Numbers and arrays of NumPy are welcome; NaN is not."""
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=_plain).encode()
+    try:
+        return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=_plain).encode()
+    except (TypeError, ValueError) as error:
+        raise InvalidArgument(f"this is not JSON: {error}") from None
 
 
 def _plain(value: object) -> object:
     to_list = getattr(value, "tolist", None)
     if to_list is None:
-        raise TypeError(f"a {type(value).__name__} cannot be sent as JSON")
+        raise TypeError(f"a {type(value).__name__} cannot be sent")
     return to_list()
 
 

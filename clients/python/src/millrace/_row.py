@@ -198,7 +198,12 @@ class Row:
 
     @property
     def trains(self) -> bool:
-        """Whether there is a token to train: not of a side call, of a lost sample, or of a reply that another row trains."""
+        """
+        Of a training row, whether there is a token to train: not of a side call, of a lost sample, or of a reply that another
+        row trains. Of an interaction, its field `trains`, which does not ask whether it is a side call.
+        """
+        if self.kind == "interaction":
+            return bool(self._get("trains", False))
         return self.kind == "merged" and self.main and self.discarded is None and bool(self.mask.any())
 
     @property

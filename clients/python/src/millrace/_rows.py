@@ -170,7 +170,7 @@ class RowReader(Iterator[Row]):
     def _rows_of(source: Source) -> Iterator[Row]:
         if isinstance(source, (bytes, bytearray, memoryview)):
             view = memoryview(source).cast("B")
-            _refuse_short(view[:_HEAD_BYTES])
+            _refuse_others(view[:_HEAD_BYTES])
             yield from _binary_view(view) if view[:_HEAD_BYTES] == MAGIC else _json_lines(bytes(view).splitlines(True))
         elif isinstance(source, (str, os.PathLike)):
             with open(source, "rb") as file:
@@ -192,7 +192,7 @@ def read_rows(source: Source, *, allow_cut_off: bool = False) -> RowReader:
 def _file_rows(file: BinaryIO) -> Iterator[Row]:
     head = _read_exactly(file, _HEAD_BYTES)
     if head != MAGIC:
-        _refuse_short(head)
+        _refuse_others(head)
         first = bytes(head) + (b"" if b"\n" in head else file.readline())
         yield from _json_lines(_chain_lines(first, file))
         return
@@ -208,8 +208,10 @@ def _file_rows(file: BinaryIO) -> Iterator[Row]:
         raise CutOff("it has no `end` row")
 
 
-def _refuse_short(head: bytes | bytearray | memoryview) -> None:
-    """The first bytes of a head are neither form."""
+def _refuse_others(head: bytes | bytearray | memoryview) -> None:
+    """What begins like neither form that this reads: the first bytes of a head, and Parquet."""
+    if head[:4] == b"PAR1":
+        raise NotRows("a Parquet file: read it with pandas.read_parquet or polars.read_parquet")
     if len(head) < _HEAD_BYTES and MAGIC.startswith(head):
         raise CutOff("it ends before its first row")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
+from functools import partial
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
@@ -61,26 +62,36 @@ class Tasks:
 
     def __init__(self) -> None:
         self._running: set[asyncio.Task[None]] = set()
+        self._left: set[asyncio.Task[None]] = set()
         self._is_closed = False
 
-    def start(self, work: Awaitable[None]) -> asyncio.Task[None]:
+    def start(self, work: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
         async def run() -> None:
-            await work
+            # Not made outside: a task that is cancelled before its first step would never await it.
+            await work()
 
         if self._is_closed:
-            if asyncio.iscoroutine(work):
-                work.close()
             raise ClientClosed("the client was closed; make another one")
         task = asyncio.get_running_loop().create_task(run())
         self._running.add(task)
-        task.add_done_callback(self._running.discard)
+        task.add_done_callback(self._forget)
         return task
+
+    def leave(self, task: asyncio.Task[None]) -> None:
+        """Cancels it once: a second time would break off what the first one has it tell the server."""
+        if task in self._running and task not in self._left:
+            self._left.add(task)
+            task.cancel()
+
+    def _forget(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        self._left.discard(task)
 
     async def aclose(self) -> None:
         self._is_closed = True
         running = list(self._running)
         for task in running:
-            task.cancel()
+            self.leave(task)
         if running:
             await asyncio.wait(running)
 
@@ -90,8 +101,9 @@ class Stream(Generic[T]):
     Results as they arrive. Take them with `async for`, in one task. Nothing is sent before the first one is asked for, or
     before `async with` is entered: with that, rollouts run while a trainer is still busy with the last ones.
 
-    Leaving it early, by `break`, an error, or a cancellation, gives up the rest: at once if it is used with `async with`, else
-    as soon as Python lets go of it, and with the client at the latest.
+    The rest is given up when the block of `async with` is left, with `aclose`, when nothing holds the stream any more, and with
+    the client at the latest. Without `async with`, also when a task is cancelled while it waits for the next result. Python does
+    not say that a loop was left by `break` or an error: a stream in a variable then goes on.
     """
 
     def __init__(self, produce: Callable[[Feed[T]], Awaitable[None]], tasks: Tasks, read_ahead: int) -> None:
@@ -100,6 +112,7 @@ class Stream(Generic[T]):
         self._feed: Feed[T] = Feed(read_ahead)
         self._task: asyncio.Task[None] | None = None
         self._is_left = False
+        self._has_block = False
 
     def __aiter__(self: SelfStream) -> SelfStream:
         return self
@@ -108,21 +121,29 @@ class Stream(Generic[T]):
         if self._is_left:
             raise StopAsyncIteration
         self._start()
-        return await self._feed.take()
+        try:
+            return await self._feed.take()
+        except asyncio.CancelledError:
+            # A block goes on after a wait that was given up (`asyncio.wait_for`), and ends the stream itself.
+            if self._task is not None and not self._has_block:
+                self._tasks.leave(self._task)
+            raise
 
     def _start(self) -> None:
         if self._task is None:
             # The task knows the feed and not this object, which is then gone as soon as nobody iterates over it.
-            self._task = self._tasks.start(_produce_into(self._feed, self._produce))
+            self._task = self._tasks.start(partial(_produce_into, self._feed, self._produce))
+            self._task.add_done_callback(partial(_end_cancelled, self._feed))
 
     async def aclose(self) -> None:
         """Gives up what has not been taken yet. Returns once the server knows."""
         self._is_left = True
         if self._task is not None and not self._task.done():
-            self._task.cancel()
+            self._tasks.leave(self._task)
             await asyncio.wait({self._task})
 
     async def __aenter__(self: SelfStream) -> SelfStream:
+        self._has_block = True
         self._start()
         return self
 
@@ -137,16 +158,23 @@ class Stream(Generic[T]):
             loop = task.get_loop()
             if not loop.is_closed():
                 # The collector of garbage runs in whatever thread it likes.
-                loop.call_soon_threadsafe(task.cancel)
+                loop.call_soon_threadsafe(self._tasks.leave, task)
 
 
 async def _produce_into(feed: Feed[T], produce: Callable[[Feed[T]], Awaitable[None]]) -> None:
     try:
         await produce(feed)
     except asyncio.CancelledError:
-        feed.end(ClientClosed("the client was closed while this was read"))
         raise
     except BaseException as error:
         feed.end(error)
     else:
         feed.end()
+
+
+def _end_cancelled(feed: Feed[T], task: asyncio.Task[None]) -> None:
+    """As its callback: a task that is cancelled before its first step runs nothing of its own."""
+    if task.cancelled():
+        feed.end(
+            ClientClosed("the client was closed, or a wait for a result was cancelled; read it again, in `async with`")
+        )
