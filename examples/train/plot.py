@@ -73,9 +73,12 @@ def terminal(results: Results, width: int = 64, height: int = 16) -> str:
     lines.append("* several of them")
     for name, sums in summary(results).items():
         spread = f"{min(sums['finals']):.3f} to {max(sums['finals']):.3f}"
+        # The naive trainer made these up: nobody has given them a reward.
+        zeros = sums["outcomes"].get("fault", 0)
+        made_up = f" and {zeros} zeros" if zeros else ""
         lines.append(
             f"{name[0]} {_TITLES[name]:38} {sums['first']:.3f} -> {sums['final']:.3f} ({spread}), "
-            f"{sums['received']} of {sums['asked']} rollouts came back, {sums['scored']} with a reward, "
+            f"{sums['received']} of {sums['asked']} rollouts came back, {sums['scored'] - zeros} with a reward{made_up}, "
             f"{sums['stepSeconds']:.2f} s a step"
         )
     return "\n".join(lines)
