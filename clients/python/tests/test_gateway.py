@@ -56,10 +56,14 @@ class Gateway(unittest.IsolatedAsyncioTestCase):
                 await sessions[2].reward(0)
                 await sessions[2].end()
 
-                export = gateway.export(group="g")
+                export = gateway.export(group="g", advantage="mean")
                 rows = [row async for row in export]
                 self.assertEqual([row.kind for row in rows], ["merged", "merged", "empty"])
                 self.assertEqual([row.reward for row in rows], [0.25, 1, 0])
+                # The session that failed before its first reply counts in its group.
+                mean = (0.25 + 1 + 0) / 3
+                for row in rows[:2]:
+                    self.assertAlmostEqual(row.advantage, row.reward - mean)
                 for row in rows[:2]:
                     self.assertEqual((row.group, row.task, row.sealed, row.main), ("g", "sums", True, True))
                     self.assertEqual(len(row.samples), 2)
