@@ -63,6 +63,7 @@ class Gateway(unittest.IsolatedAsyncioTestCase):
                 # The session that failed before its first reply counts in its group.
                 mean = (0.25 + 1 + 0) / 3
                 for row in rows[:2]:
+                    assert row.advantage is not None and row.reward is not None
                     self.assertAlmostEqual(row.advantage, row.reward - mean)
                 for row in rows[:2]:
                     self.assertEqual((row.group, row.task, row.sealed, row.main), ("g", "sums", True, True))
