@@ -25,6 +25,7 @@ import {
 import {
   type ConversationQuery,
   groupConversations,
+  groupOf,
   type StoredConversation,
   storedConversations,
 } from './stored-conversation.ts'
@@ -149,7 +150,8 @@ export async function* groupRows(
   const made = new RowsOfRun({ rows, skipWithoutTokens: true }, new TimeSlice())
   const outcomeCounts: Partial<Record<Outcome, number>> = {}
   let [rollouts, scored] = [0, 0]
-  for (const conversation of groupConversations(reader, task, advantage)) {
+  const id = reader.task(task)?.id ?? null
+  for (const conversation of groupConversations(reader, { index: task, id }, advantage)) {
     const { parent, outcome } = conversation.plainFacts
     if (parent === null && outcome !== null && outcome !== 'expired') {
       rollouts += 1
@@ -158,7 +160,7 @@ export async function* groupRows(
     }
     yield* made.of(conversation)
   }
-  const facts = { group: String(task), task: reader.task(task)?.id ?? null, taskIndex: task }
+  const facts = { group: groupOf(task), task: id, taskIndex: task }
   yield { kind: 'group', ...facts, rollouts, scored, outcomes: outcomeCounts, rows: made.counts.rows }
   return made.counts
 }

@@ -73,7 +73,8 @@ function* sessionConversations(
       ? reader.each({ ...ofTenant, ...(group !== undefined && { group }) })
       : [reader.session(session)].filter((found) => found && (tenant === undefined || found.tenant === tenant))
   const groups = new Map<string, GroupScores>()
-  const advantageOf = (found: StoredSession, score: number | null): number | null => {
+  const advantageOf = (found: StoredSession): number | null => {
+    // Rewards are read only if somebody asks for advantages.
     if (advantage === 'none') return null
     const key = JSON.stringify([found.tenant, found.group])
     let scores = groups.get(key)
@@ -83,7 +84,7 @@ function* sessionConversations(
       scores = new GroupScores(advantage, known)
       groups.set(key, scores)
     }
-    return scores.advantage(score)
+    return scores.advantage(scoreOf(reader.rewardsOf(found.id)))
   }
   for (const found of chosen) if (found) yield sessionConversation(reader, found, advantageOf)
 }
@@ -91,7 +92,7 @@ function* sessionConversations(
 function sessionConversation(
   reader: SessionReader,
   session: StoredSession,
-  advantageOf: (session: StoredSession, score: number | null) => number | null,
+  advantageOf: (session: StoredSession) => number | null,
 ): StoredConversation {
   const { id, group, tenant, end } = session
   const plainFacts: ConversationFacts = {
@@ -112,8 +113,7 @@ function sessionConversation(
     plainFacts,
     get facts() {
       const task = session.data['taskId']
-      const advantage = advantageOf(session, scoreOf(reader.rewardsOf(id)))
-      return { ...plainFacts, ...(typeof task === 'string' && { task }), advantage }
+      return { ...plainFacts, ...(typeof task === 'string' && { task }), advantage: advantageOf(session) }
     },
     isTrained: true,
     end: null,
@@ -139,25 +139,31 @@ function* rolloutConversations(
   const tasks = named === undefined ? reader.tasks() : [reader.task(Number(named))].filter((task) => task !== undefined)
   for (const task of tasks) {
     if (group !== undefined && group !== groupOf(task.index)) continue
-    for (const found of groupConversations(reader, task.index, advantage)) {
+    for (const found of groupConversations(reader, task, advantage)) {
       if (session === undefined || found.id === session) yield found
     }
   }
 }
 
+interface TaskName {
+  readonly index: number
+  readonly id: string | null
+}
+
 /** The rollouts of one task that have ended, each with its children after it. */
 export function* groupConversations(
   reader: RunReader,
-  task: number,
+  task: TaskName,
   advantage: AdvantageRule,
 ): Generator<StoredConversation, void, void> {
-  const results = reader.rolloutsOf(task).flatMap((id) => reader.result(id) ?? [])
+  const results = reader.rolloutsOf(task.index).flatMap((id) => reader.result(id) ?? [])
   const trained = new Map(results.map((result) => [result, isTrained(result)]))
   const scoreIn = (result: StoredRollout): number | null => (trained.get(result) ? result.reward : null)
   const scores = new GroupScores(advantage, results.map(scoreIn))
   for (const result of results) {
     const { rollout, attempt } = result
     yield rolloutConversation(reader, result, {
+      task,
       parent: null,
       isTrained: trained.get(result) === true,
       advantage: scores.advantage(scoreIn(result)),
@@ -165,6 +171,7 @@ export function* groupConversations(
     for (const child of reader.descendants(rollout, attempt)) {
       const isChildTrained = trained.get(result) === true && outcomes[child.end.outcome].scored
       yield rolloutConversation(reader, childResult(child), {
+        task,
         parent: child.parent,
         isTrained: isChildTrained,
         advantage: null,
@@ -173,7 +180,8 @@ export function* groupConversations(
   }
 }
 
-function groupOf(task: number): string {
+/** The rollouts of one task are a group. */
+export function groupOf(task: number): string {
   return String(task)
 }
 
@@ -184,14 +192,13 @@ function isTrained(result: StoredRollout): boolean {
   return record !== undefined && !record.voided
 }
 
-type RolloutResult = Omit<StoredRollout, 'reward' | 'endedAt'>
+type RolloutResult = Omit<StoredRollout, 'task' | 'reward' | 'endedAt'>
 
-function childResult({ end, rollout, attempt, task, sample }: EndedAttempt): RolloutResult {
+function childResult({ end, rollout, attempt, sample }: EndedAttempt): RolloutResult {
   const { outcome, leaf } = end
   return {
     rollout,
     attempt,
-    task,
     sample,
     outcome,
     leaf,
@@ -204,16 +211,16 @@ function childResult({ end, rollout, attempt, task, sample }: EndedAttempt): Rol
 function rolloutConversation(
   reader: RunReader,
   result: RolloutResult,
-  place: Pick<ConversationFacts, 'parent' | 'advantage'> & Pick<StoredConversation, 'isTrained'>,
+  place: Pick<ConversationFacts, 'parent' | 'advantage'> & Pick<StoredConversation, 'isTrained'> & { task: TaskName },
 ): StoredConversation {
-  const { rollout: id, attempt, task, sample, outcome, leaf } = result
-  const { parent, advantage, isTrained: mayTrain } = place
+  const { rollout: id, attempt, sample, outcome, leaf } = result
+  const { task, parent, advantage, isTrained: mayTrain } = place
   const plainFacts: ConversationFacts = {
     session: id,
     parent,
-    group: groupOf(task),
+    group: groupOf(task.index),
     tenant: null,
-    task: reader.task(task)?.id ?? null,
+    task: task.id,
     sample,
     sealed: true,
     outcome,
