@@ -1,5 +1,5 @@
 export { type AdvantageRule, advantageRules } from './advantage.ts'
-export { completeTokens } from './captured-tokens.ts'
+export { type CompleteTokens, completeTokens } from './captured-tokens.ts'
 export {
   exportQuerySchema,
   exportRows,

@@ -97,9 +97,14 @@ export function refusalPart(refusal: string): object {
   return { type: 'refusal', refusal }
 }
 
+/** What the items of a reply are named by. */
+export type ItemsHead = Pick<ReplyHead, 'id' | 'itemIds'> & {
+  readonly request?: Pick<ReplyHead['request'], 'toolNames'>
+}
+
 export function outputItems(
-  head: ReplyHead,
-  { message, finishReason }: BackendReply,
+  head: ItemsHead,
+  { message, finishReason }: Pick<BackendReply, 'message' | 'finishReason'>,
   isEncrypted: boolean,
 ): OutputItem[] {
   const { content, reasoning_content: reasoning, refusal, tool_calls: calls = [] } = message
@@ -116,7 +121,7 @@ export function outputItems(
   }
   for (const [index, call] of calls.entries()) {
     const status = index === calls.length - 1 ? lastStatus : 'completed'
-    const tool = head.request.toolNames?.toolOf(call.function.name)
+    const tool = head.request?.toolNames?.toolOf(call.function.name)
     items.push(callItem(itemName(head, 'fc', index), status, call, tool))
   }
   return items
@@ -131,7 +136,7 @@ const ownItemId = /^(rs|msg|fc)_([0-9a-f]{30})(?:_(\d{1,4}))?$/
  * The id of an item: the backend's own, else its reply's id with another prefix, and a number if there may be several items of its kind. A client
  * that sends items back, or only their ids, thereby says which reply they are from.
  */
-export function itemName({ id, itemIds }: ReplyHead, kind: ItemKind, number?: number): string {
+export function itemName({ id, itemIds }: Pick<ReplyHead, 'id' | 'itemIds'>, kind: ItemKind, number?: number): string {
   const given = itemIds?.[kind]?.[number ?? 0]
   if (given) return given
   const own = id.startsWith(replyPrefix) ? id.slice(replyPrefix.length) : id
