@@ -1,5 +1,5 @@
 export { z } from 'zod'
-export { toolLoop } from './agents/index.ts'
+export { nonExecuting, plan, type PlanOptions, singleTurn, toolLoop } from './agents/index.ts'
 export {
   commandReward,
   csv,

@@ -17,6 +17,7 @@ export type {
   Update,
   UpdateContext,
 } from './define/context.ts'
+export { checkOptions, wholeNumber } from './define/check-options.ts'
 export { commandReward, type CommandRewardOptions } from './rewards/command-reward.ts'
 export { csv, type CsvOptions } from './tasks/csv.ts'
 export {

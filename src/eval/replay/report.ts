@@ -118,7 +118,6 @@ const comparedFields = [
   'truncated',
   'agentOutcome',
   'voided',
-  'unscored',
   'reward',
   'rewards',
   'metrics',

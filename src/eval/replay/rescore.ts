@@ -165,7 +165,7 @@ class RunningRescore implements Rescoring {
     const task = { index: item.index, id: item.id, data: item.task }
     const after = await Promise.all(
       before.map((record) => {
-        if (!isScorable(record)) return Promise.resolve(record)
+        if (!isScorable(record.outcome)) return Promise.resolve(record)
         const { id, attempt } = record
         const judgeCostUsd = (): number =>
           readJudgeCalls(this.#parts.reader, id, attempt).reduce((sum, { cost }) => sum + (cost ?? 0), 0)
@@ -174,11 +174,10 @@ class RunningRescore implements Rescoring {
     )
     const { environment, options } = loaded
     const [missing] = unreadable
-    const group = after.filter(({ unscored }) => !unscored)
-    if (missing !== undefined && settlesGroups(environment)) failGroup(group, missing)
+    if (missing !== undefined && settlesGroups(environment)) failGroup(after, missing)
     else if (settlesGroups(environment)) {
       const { tailMs } = config.limits
-      await rescoreGroup(group, environment, (members) =>
+      await rescoreGroup(after, environment, (members) =>
         scoreGroupInTime(environment, { task: item.task, options, members, tailMs, signal }),
       )
     }
@@ -197,7 +196,7 @@ class RunningRescore implements Rescoring {
     return pairs.map((pair) => {
       const { before } = pair
       // This rollout could not be scored anyway, often because its row was no valid task.
-      if (!isScorable(before)) {
+      if (!isScorable(before.outcome)) {
         this.#accumulator.addTask([pair])
         return lineOf(pair)
       }

@@ -72,6 +72,11 @@ export class AgentCalls implements AgentTools {
     this.#inReply = calls
   }
 
+  /** Calls that the agent appended as an assistant message of its own. */
+  noteOwn(calls: readonly ParsedToolCall[]): void {
+    this.#inReply = [...this.#inReply, ...calls]
+  }
+
   readonly call: AgentTools['call'] = (calls) => {
     const { liveRollout, budget } = this.#host
     // After the end, the state that tools work on may be torn down.
@@ -150,7 +155,7 @@ export class AgentCalls implements AgentTools {
     const turn = `t${this.#host.turns}`
     if (!call) return turn
     const index = this.#inReply.findIndex(({ id }) => id === call.id)
-    // A call that an agent made up itself has no number among those of the reply.
+    // A call that stands in no assistant message has no number.
     return index === -1 ? `${turn}c` : `${turn}c${index}`
   }
 

@@ -193,7 +193,10 @@ export class AgentRun implements AgentContext, ContextHost, CallsHost, TimeHost 
   }
 
   readonly append = (...messages: readonly Message[]): void => {
-    for (const message of messages) this.session.append(message, toolAnswers.get(message))
+    for (const message of messages) {
+      this.session.append(message, toolAnswers.get(message))
+      if (message.role === 'assistant' && message.tool_calls) this.tools.noteOwn(message.tool_calls)
+    }
   }
 
   readonly turn = (options: TurnOptions = {}): Promise<Turn> => {

@@ -25,7 +25,8 @@ export type CodecJob =
 
 export type CodecOutput = Uint8Array<ArrayBuffer> | readonly string[]
 
-export interface DecodedHead extends Omit<DecodedBody, 'tasks'> {
+export interface DecodedHead {
+  readonly head: unknown
   readonly hasTasks: boolean
 }
 
@@ -118,8 +119,8 @@ export class CodecPool extends Resource {
     const outputs = this.#threads.stream({ kind: 'decode', body }, { transfer: ownMemory(body) })
     let next = await outputs.next()
     for (; !next.done; next = await outputs.next()) for (const text of next.value as readonly string[]) tasks.push(text)
-    const { hasTasks, ...rest } = next.value as DecodedHead
-    return { ...rest, ...(hasTasks && { tasks }) }
+    const { head, hasTasks } = next.value as DecodedHead
+    return { head, tasks: hasTasks ? tasks : undefined }
   }
 
   protected onClose(): Promise<void> {

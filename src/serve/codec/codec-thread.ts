@@ -31,12 +31,12 @@ async function run(job: CodecJob, outputs: JobOutputs<CodecOutput>): Promise<Cod
 }
 
 async function decode(body: readonly Uint8Array[], outputs: JobOutputs<CodecOutput>): Promise<DecodedHead> {
-  const { tasks, ...rest } = decodeBody(Buffer.concat(body))
+  const { head, tasks } = decodeBody(Buffer.concat(body))
   for (const texts of listsOf(tasks ?? [])) {
     await outputs.send(texts)
     await nextTurn()
   }
-  return { ...rest, hasTasks: tasks !== undefined }
+  return { head, hasTasks: tasks !== undefined }
 }
 
 async function heads(rollouts: readonly string[]): Promise<readonly RolloutHead[]> {
