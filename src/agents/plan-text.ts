@@ -140,7 +140,7 @@ export function withResults(
     Object.fromEntries(Object.entries(object).map(([key, value]) => [key, fill(value, takesText(key))]))
   const properties = tools.find((tool) => tool.function.name === name)?.function.parameters['properties']
   return filled(args, (key) => {
-    const schema: unknown = isJsonObject(properties) ? (properties as JsonObject)[key] : undefined
+    const schema: unknown = isJsonObject(properties) ? properties[key] : undefined
     return typeof schema === 'object' && schema !== null && 'type' in schema && schema.type === 'string'
   })
 }
