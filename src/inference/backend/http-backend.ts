@@ -45,6 +45,8 @@ export interface HttpBackendOptions {
   /** The most sockets. Default: the model's maxConcurrency, within this backend's share of the descriptor budget. */
   readonly connections?: number
   readonly workers?: number
+  /** Connections of clients that a server of this process has room for. */
+  readonly clients?: number | undefined
   /**
    * Whether the version of the weights is asked for, where replies do not say it. `first`: also before the first request, which
    * waits for the answer, and of servers whose engine is not named.
@@ -322,8 +324,8 @@ const usualLogprobs: Readonly<Record<EngineName, LogprobsKind>> = { vllm: 'raw',
 
 function connectionShare(
   model: ModelConfig,
-  { workers, backends = model.backends.length }: HttpBackendOptions,
+  { workers, clients, backends = model.backends.length }: HttpBackendOptions,
 ): number {
-  const share = Math.floor(descriptorBudget({ workers }) / Math.max(1, backends))
+  const share = Math.floor(descriptorBudget({ workers, clients }) / Math.max(1, backends))
   return Math.max(1, Math.min(model.maxConcurrency, share))
 }

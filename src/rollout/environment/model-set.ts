@@ -27,6 +27,8 @@ export class ModelSet extends Resource {
     limits?: WorkerLimits
     /** Whether replies are to have the version of their weights. */
     capturesTokens?: boolean
+    /** Connections of clients that a server of this process has room for. */
+    clients?: number
   }) {
     super()
     const { env, limits, onLimitChange, capturesTokens } = options
@@ -38,6 +40,7 @@ export class ModelSet extends Resource {
     const shares: HttpBackendOptions = {
       watchesWeights: capturesTokens ? 'first' : false,
       workers: limits?.workers ?? 1,
+      clients: options.clients,
       backends: options.configs.reduce((sum, config) => sum + config.backends.length, 0),
     }
     using opened = new DisposableStack()

@@ -87,6 +87,8 @@ export interface RunSettings {
   readonly sendSeed: boolean
   /** Where tool outputs are kept that are too long to show. An environment that keeps them needs it. */
   readonly outputsFolder?: string
+  /** Connections of clients for which the process leaves descriptors: it is a server. */
+  readonly clients?: number
 }
 
 export type AttemptResult =

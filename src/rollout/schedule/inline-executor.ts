@@ -65,6 +65,7 @@ export class InlineExecutor extends Resource implements Executor {
       ...(backends && { backends }),
       ...(limits && { limits }),
       capturesTokens: settings.captureTokens,
+      ...(settings.clients !== undefined && { clients: settings.clients }),
       onLimitChange: (change) => recordLimitChange(journal, change),
     })
     opened.defer(() => void this.#models.close())

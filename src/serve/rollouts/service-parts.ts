@@ -72,6 +72,9 @@ export async function closeServiceParts(parts: ServiceParts, end: 'drained' | 's
   closing.use(lag)
 }
 
+/** A client may hold a connection for each rollout that runs, and others look at the server meanwhile. */
+const clientsPerRollout = 1.1
+
 /** The run a server works on: the newest of the same options that nobody works on, or a new one. Never an evaluation's. */
 async function openServedRun(options: ServiceOptions): Promise<{ resolved: ResolvedRun; opened: OpenedRun }> {
   const evaluated = await resolveRun(options, process.env, options.signal)
@@ -79,6 +82,7 @@ async function openServedRun(options: ServiceOptions): Promise<{ resolved: Resol
   const resolved: ResolvedRun = {
     ...evaluated,
     config: servedConfig(evaluated.config),
+    settings: { ...evaluated.settings, clients: Math.ceil(evaluated.config.concurrency * clientsPerRollout) },
     digest: hash('sha256', `serve ${evaluated.digest}`).slice(0, 16),
   }
   requireServedRun(resolved, options)
