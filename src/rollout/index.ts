@@ -1,5 +1,5 @@
 export { agentOutcomeOf, failedReward } from './result/outcome.ts'
-export { attemptAbandoned, type HeldRollout, recordLimitChange } from './schedule/journal-entries.ts'
+export { attemptAbandoned, type HeldRollout, openingEvent, recordLimitChange } from './schedule/journal-entries.ts'
 export type {
   AttemptResult,
   Executor,
@@ -7,6 +7,7 @@ export type {
   GroupScores,
   OffloadStatus,
   PromptOverride,
+  RolloutTerms,
   RolloutJob,
   RunSettings,
   WorkerStatus,

@@ -185,11 +185,11 @@ export function groupOf(task: number): string {
   return String(task)
 }
 
-/** A group policy voids members whose own outcome is scored. One whose record is damaged is not trained either. */
+/** Voided by its group's policy, or asked for without a reward, it is not trained, whatever its outcome. One whose record is damaged is not trained either. */
 function isTrained(result: StoredRollout): boolean {
   if (!outcomes[result.outcome].scored) return false
   const record = unlessDamaged(() => result.record)
-  return record !== undefined && !record.voided
+  return record !== undefined && !record.voided && !record.unscored
 }
 
 type RolloutResult = Omit<StoredRollout, 'task' | 'reward' | 'endedAt'>

@@ -25,6 +25,8 @@ export interface RolloutRecord {
   metrics: Record<string, number>
   /** A group policy took the reward away because a sibling failed. */
   voided?: true
+  /** Whoever asked for it wanted no reward. */
+  unscored?: true
   answer: string | null
   messages: readonly Message[]
   turns: number

@@ -110,7 +110,7 @@ test('stored rollouts with sampling of a later version fail with that reason, an
   const error = {
     code: 'store_version',
     message: expect.stringMatching(
-      /by another version of Millrace: `minP` is not known.*send it again with another id/,
+      /by another version of Millrace: sampling: `minP` is not known.*send it again with another id/,
     ),
   }
   expect(await endsOf('later')).toEqual([

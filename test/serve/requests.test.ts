@@ -79,7 +79,7 @@ test('openapi.json of a server has every route, and every route answers as descr
   )
   expect(new Set(references)).toEqual(new Set(Object.keys(document.components.schemas)))
   const fields = Object.entries(document.components.schemas['RolloutRequest']?.properties ?? {})
-  expect(fields.length).toBe(8)
+  expect(fields.length).toBe(10)
   for (const { name, description } of parameters) expect(description, name).toMatch(/\.$/)
   for (const [name, { description }] of fields) expect(description, name).toMatch(/\.$/)
 

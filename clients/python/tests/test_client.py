@@ -475,10 +475,13 @@ class Records(unittest.IsolatedAsyncioTestCase):
             stream(*lines),
         ]
         async with FakeServer(*scripts) as server, millrace.Client(server.url) as client:
-            found = [record["id"] async for record in client.rollouts(TASKS, include="tokens")]
+            opening = [{"role": "user", "content": "a pear"}]
+            asked = client.rollouts(TASKS, include="tokens", messages=opening, scored=False)
+            found = [record["id"] async for record in asked]
             self.assertEqual(found, ["0-0", "1-0", "2-0"])
             self.assertEqual(server.requests[0].headers["accept"], "application/x-ndjson")
-            self.assertEqual(server.requests[0].json["include"], "tokens")
+            body = server.requests[0].json
+            self.assertEqual((body["include"], body["messages"], body["scored"]), ("tokens", opening, False))
 
     async def test_a_failure_of_the_server_is_raised(self) -> None:
         fault = json_line({"error": {"code": "store_failed", "message": "the disk broke"}})

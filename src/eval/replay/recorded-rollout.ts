@@ -3,6 +3,8 @@ import { z } from 'zod'
 import { MillraceError } from '../../errors/index.ts'
 import { nearestNames } from '../../kit/index.ts'
 import {
+  openingEvent,
+  type PromptOverride,
   readServerAnswers,
   readSessions,
   readVerdicts,
@@ -10,7 +12,7 @@ import {
   type RecordedVerdict,
   type StoredSession,
 } from '../../rollout/index.ts'
-import type { RolloutRecord } from '../../schema/index.ts'
+import { messageSchema, type RolloutRecord } from '../../schema/index.ts'
 import type { RunReader } from '../../store/index.ts'
 import type { ToolCatalogue } from '../../tools/index.ts'
 
@@ -20,6 +22,8 @@ export interface RecordedRollout {
   readonly sessions: readonly StoredSession[]
   readonly verdicts: readonly RecordedVerdict[]
   readonly serverAnswers: readonly RecordedAnswer[]
+  /** The messages that it began with, if they came with its request. */
+  readonly opening?: PromptOverride
 }
 
 /** Reads one rollout whole. If it has no accepted result, throws `run_not_found` with the nearest ids. */
@@ -38,7 +42,18 @@ export function readRollout(reader: RunReader, rollout: string): RecordedRollout
     sessions,
     verdicts: sessions.flatMap(({ id }) => readVerdicts(reader, id, attempt)),
     serverAnswers: readServerAnswers(reader, rollout, attempt),
+    ...openingOf(reader, record),
   }
+}
+
+const openingSchema = z.object({ messages: z.array(messageSchema) })
+
+function openingOf(reader: RunReader, { id, attempt }: RolloutRecord): Pick<RecordedRollout, 'opening'> {
+  const [event] = reader.eventsOf(id, attempt, openingEvent)
+  if (!event) return {}
+  const { success, data: opening, error } = openingSchema.safeParse(event.data)
+  if (success) return { opening }
+  throw new MillraceError('store_failed', `the messages that ${id} began with cannot be read: ${error.message}`)
 }
 
 const maxCandidates = 10_000

@@ -157,7 +157,7 @@ class Replayer extends Resource {
       return skippedReport(record, `its group cannot be scored again: ${error.rawMessage}`)
     }
     const { config } = this.run
-    const opening = storedPromptOverride(config)
+    const opening = recorded.opening ?? storedPromptOverride(config)
     const task = { index: item.index, id: item.id, data: item.task }
     const job: RolloutJob = {
       id,
@@ -166,6 +166,7 @@ class Replayer extends Resource {
       task,
       seed: storedSeed(config, id, attempt),
       ...(opening && { opening }),
+      ...(record.unscored && { isScored: false }),
       recording: recordingToReplay(record, recordedSessions, {
         verdicts,
         serverAnswers,
@@ -206,7 +207,7 @@ class Replayer extends Resource {
     task: RolloutJob['task'],
   ): Promise<RolloutRecord> {
     const { environment } = this.run.loaded
-    if (!settlesGroups(environment)) return record
+    if (!settlesGroups(environment) || record.unscored) return record
     const members = [...others, record].toSorted((one, other) => one.sample - other.sample)
     await rescoreGroup(members, environment, (scored) =>
       this.#executor.scoreGroup({ task, members: scored }, this.#signal),

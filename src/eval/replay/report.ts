@@ -118,6 +118,7 @@ const comparedFields = [
   'truncated',
   'agentOutcome',
   'voided',
+  'unscored',
   'reward',
   'rewards',
   'metrics',

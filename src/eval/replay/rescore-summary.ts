@@ -1,4 +1,4 @@
-import { outcomeNames, outcomes, type Outcome, type Usage } from '../../schema/index.ts'
+import { outcomeNames, outcomes, type Outcome, type RolloutRecord, type Usage } from '../../schema/index.ts'
 import { ClusteredMean, isBinaryReward, type ScoreEstimate } from '../stats/clustered-mean.ts'
 import type { RolloutSummary, Summary } from '../summary.ts'
 import { SummaryAccumulator, type EndedRollout } from '../stats/summary-accumulator.ts'
@@ -68,7 +68,7 @@ export class RescoreAccumulator {
       this.#before.add(before)
       this.#after.add(after)
       if (before.reward !== after.reward) this.#changed += 1
-      if (isStored && isScorable(before.outcome)) this.#withStoredTask += 1
+      if (isStored && isScorable(before)) this.#withStoredTask += 1
       if (after.outcome === 'reward_error' && after.error) this.#addFailure(after.error.message)
       if (before.reward === null || after.reward === null) continue
       sum += after.reward - before.reward
@@ -120,15 +120,15 @@ export class RescoreAccumulator {
   }
 }
 
-/** Whether an outcome can have a reward. Rollouts that infrastructure ended, or that had no valid task, never have one. */
-export function isScorable(outcome: Outcome): boolean {
-  return outcomes[outcome].scored || outcomes[outcome].rule === 'rescore'
+/** Whether it can have a reward. One that infrastructure ended, that had no valid task, or that was asked for without, never has. */
+export function isScorable({ outcome, unscored }: Pick<RolloutRecord, 'outcome' | 'unscored'>): boolean {
+  return !unscored && (outcomes[outcome].scored || outcomes[outcome].rule === 'rescore')
 }
 
 function unscorableOf(before: RolloutSummary): RescoreSummary['unscorable'] {
   return outcomeNames.flatMap((outcome) => {
     const count = before.outcomes[outcome]
-    return count === 0 || isScorable(outcome) ? [] : { outcome, count, message: before.reasons[outcome] ?? '' }
+    return count === 0 || isScorable({ outcome }) ? [] : { outcome, count, message: before.reasons[outcome] ?? '' }
   })
 }
 

@@ -165,7 +165,7 @@ class RunningRescore implements Rescoring {
     const task = { index: item.index, id: item.id, data: item.task }
     const after = await Promise.all(
       before.map((record) => {
-        if (!isScorable(record.outcome)) return Promise.resolve(record)
+        if (!isScorable(record)) return Promise.resolve(record)
         const { id, attempt } = record
         const judgeCostUsd = (): number =>
           readJudgeCalls(this.#parts.reader, id, attempt).reduce((sum, { cost }) => sum + (cost ?? 0), 0)
@@ -174,10 +174,11 @@ class RunningRescore implements Rescoring {
     )
     const { environment, options } = loaded
     const [missing] = unreadable
-    if (missing !== undefined && settlesGroups(environment)) failGroup(after, missing)
+    const group = after.filter(({ unscored }) => !unscored)
+    if (missing !== undefined && settlesGroups(environment)) failGroup(group, missing)
     else if (settlesGroups(environment)) {
       const { tailMs } = config.limits
-      await rescoreGroup(after, environment, (members) =>
+      await rescoreGroup(group, environment, (members) =>
         scoreGroupInTime(environment, { task: item.task, options, members, tailMs, signal }),
       )
     }
@@ -196,7 +197,7 @@ class RunningRescore implements Rescoring {
     return pairs.map((pair) => {
       const { before } = pair
       // This rollout could not be scored anyway, often because its row was no valid task.
-      if (!isScorable(before.outcome)) {
+      if (!isScorable(before)) {
         this.#accumulator.addTask([pair])
         return lineOf(pair)
       }

@@ -12,7 +12,7 @@ import { recordOf, recordWithoutRun } from '../result/record.ts'
 import { rolloutEvents, traceOf } from '../result/rollout-events.ts'
 import { type ScoredEnd, scoreEnd } from '../reward/score.ts'
 import type { AttemptResult, RolloutJob } from '../schedule/executor.ts'
-import { attemptResumed, attemptStart, StartTime } from '../schedule/journal-entries.ts'
+import { attemptEvent, attemptResumed, attemptStart, openingEvent, StartTime } from '../schedule/journal-entries.ts'
 import { liveRolloutOf, type RunServices } from './live-rollout.ts'
 import { type TeardownContext, prepareTask, tearDown } from './setup-teardown.ts'
 import type { RolloutTools } from './toolkit.ts'
@@ -22,6 +22,9 @@ export async function runRollout(job: RolloutJob, services: RunServices, signal:
   const start = new StartTime()
   const isResumed = job.recording?.purpose === 'resume'
   services.journal.append(isResumed ? attemptResumed(job) : attemptStart(job, start.at, null))
+  const { messages } = job.opening ?? {}
+  // A replay begins with the same ones.
+  if (messages && !isResumed) services.journal.append(attemptEvent(job, openingEvent, { messages }))
   let tools: RolloutTools
   try {
     tools = await openTools(job, services, signal)

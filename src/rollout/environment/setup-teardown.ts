@@ -12,12 +12,14 @@ export async function prepareTask(run: AgentRun): Promise<{ readonly prompt: rea
   const { environment } = run.services
   const { job, task, options, identity: rollout } = run.liveRollout
   const context = { task, options, rollout, servers: run.context.servers }
+  const { messages } = job.opening ?? {}
   let hook: 'setup' | 'prompt' = 'setup'
   try {
     if (environment.setup) await setUpState(run, context)
     hook = 'prompt'
-    const prompt = environment.prompt({ ...context, signal: run.signal, state: run.liveRollout.state })
-    return { prompt: openedWith(promptMessages(prompt), job.opening) }
+    const prompt =
+      messages ?? promptMessages(environment.prompt({ ...context, signal: run.signal, state: run.liveRollout.state }))
+    return { prompt: openedWith(prompt, job.opening) }
   } catch (error) {
     run.abandon()
     return failedEnd(error, 'setup_failed', { signal: run.signal, hook })

@@ -69,6 +69,7 @@ export function recordOf(run: AgentRun, parts: RecordParts): RolloutRecord {
   if (end.outcome === 'reward_error') Object.assign(record, agentOutcomeBehind(parts.agentOutcome))
   if (time.cutOffIn !== undefined && outcomes[parts.agentOutcome ?? end.outcome].truncated)
     record.cutOffIn = time.cutOffIn
+  if (job.isScored === false) record.unscored = true
   if (tally.judgeModels) record.judgeModels = [...tally.judgeModels]
   if (tally.toolFaults) record.toolFaults = tally.toolFaults.list()
   if (tally.toolRepairs > 0) record.toolRepairs = tally.toolRepairs

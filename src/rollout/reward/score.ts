@@ -16,7 +16,7 @@ export interface ScoredEnd {
 }
 
 export async function scoreEnd(run: AgentRun, end: AgentEnd, signal: AbortSignal): Promise<ScoredEnd> {
-  if (!outcomes[end.outcome].scored) return { end }
+  if (!outcomes[end.outcome].scored || run.liveRollout.job.isScored === false) return { end }
   const { services, context, budget } = run
   const { limits } = services.settings
   using time = new RewardTime({ limits, wallMs: budget.wallMsLeft + limits.tailMs, signal })

@@ -1,6 +1,6 @@
 import type { ModelStatus } from '../../inference/index.ts'
 import type { LoopLagWindow } from '../../kit/index.ts'
-import type { Limits, RewardComponent, RolloutRecord, Sampling } from '../../schema/index.ts'
+import type { Limits, Message, RewardComponent, RolloutRecord, Sampling } from '../../schema/index.ts'
 import type { ToolServerStatus } from '../../tools/index.ts'
 import type { Recording } from '../recording/recording.ts'
 import type { ToolFormatName } from '../../tool-formats/index.ts'
@@ -53,6 +53,8 @@ export interface RolloutTerms {
   /** What the rollout hears again in place of models, tools and judges, as far as it goes. */
   readonly recording?: Recording
   readonly opening?: PromptOverride
+  /** No reward is computed, and no group waited for: whoever asked wants to know what the agent says. */
+  readonly isScored?: false
 }
 
 /** One attempt at one task. A plain cloneable value: it runs the same on this thread, another, or another machine. */
@@ -64,6 +66,8 @@ export interface RolloutJob extends RolloutTerms {
 }
 
 export interface PromptOverride {
+  /** The conversation begins with these, and the environment's prompt is not asked. */
+  readonly messages?: readonly Message[]
   /** Takes the place of the system message, or goes before everything else. */
   readonly system?: string
   readonly prompt?: string

@@ -55,6 +55,9 @@ export function runEvent(name: string, data: object): EventEntry {
   return { kind: 'event', rollout: null, attempt: 0, name, at: Date.now(), data: JSON.stringify(data) }
 }
 
+/** The messages that an attempt began with, where they came with its request. */
+export const openingEvent = 'attempt-opening'
+
 export const resumedEvent = 'attempt-resumed'
 
 /** An attempt, or a child of it, goes on where an earlier launch was cut off: it asks judges and tool servers again. */

@@ -175,7 +175,7 @@ export class Scheduler {
   }
 
   readonly #settleOrHold = async (ended: HeldRollout, asked: RolloutTerms): Promise<void> => {
-    if (!this.#groups) return await this.#settle([ended])
+    if (!this.#groups || asked.isScored === false) return await this.#settle([ended])
     const { record, leaf } = ended
     await this.#endMember({ record, leaf, terms: termsOf(asked) }, this.#groups)
   }
@@ -247,6 +247,7 @@ export class Scheduler {
   }
 }
 
+/** Without `isScored`: a member of a group is always scored. */
 function termsOf({ task, sampling, recording, opening }: RolloutTerms): RolloutTerms {
   return { task, ...(sampling && { sampling }), ...(recording && { recording }), ...(opening && { opening }) }
 }

@@ -25,8 +25,7 @@ export type CodecJob =
 
 export type CodecOutput = Uint8Array<ArrayBuffer> | readonly string[]
 
-export interface DecodedHead {
-  readonly head: unknown
+export interface DecodedHead extends Omit<DecodedBody, 'tasks'> {
   readonly hasTasks: boolean
 }
 
@@ -119,8 +118,8 @@ export class CodecPool extends Resource {
     const outputs = this.#threads.stream({ kind: 'decode', body }, { transfer: ownMemory(body) })
     let next = await outputs.next()
     for (; !next.done; next = await outputs.next()) for (const text of next.value as readonly string[]) tasks.push(text)
-    const { head, hasTasks } = next.value as DecodedHead
-    return { head, tasks: hasTasks ? tasks : undefined }
+    const { hasTasks, ...rest } = next.value as DecodedHead
+    return { ...rest, ...(hasTasks && { tasks }) }
   }
 
   protected onClose(): Promise<void> {

@@ -31,12 +31,12 @@ async function run(job: CodecJob, outputs: JobOutputs<CodecOutput>): Promise<Cod
 }
 
 async function decode(body: readonly Uint8Array[], outputs: JobOutputs<CodecOutput>): Promise<DecodedHead> {
-  const { head, tasks } = decodeBody(Buffer.concat(body))
+  const { tasks, ...rest } = decodeBody(Buffer.concat(body))
   for (const texts of listsOf(tasks ?? [])) {
     await outputs.send(texts)
     await nextTurn()
   }
-  return { head, hasTasks: tasks !== undefined }
+  return { ...rest, hasTasks: tasks !== undefined }
 }
 
 async function heads(rollouts: readonly string[]): Promise<readonly RolloutHead[]> {

@@ -4,13 +4,14 @@ import { parseJson } from '../http/body.ts'
 
 export interface DecodedBody {
   readonly head: unknown
-  readonly tasks: readonly string[] | undefined
+  readonly tasks?: readonly string[]
+  readonly messages?: string
 }
 
 /** Most of what looks at a value calls itself for every level: writing it, validating it, sending it to a worker. */
 export const maxJsonDepth = 256
 
-/** What a body may say beside its tasks; that part is handed over as objects, which costs the main loop what parsing would. */
+/** What a body may say beside its tasks and messages; that part is handed over as objects, which costs the main loop what parsing would. */
 const maxHeadCharacters = 64 * 1024
 /** Tasks are handed over in lists of about this size, so that taking one takes well under a millisecond. */
 const maxListCharacters = 512 * 1024
@@ -19,7 +20,10 @@ const maxListCharacters = 512 * 1024
 export function decodeBody(bytes: Uint8Array): DecodedBody {
   const decoded = takeApart(parseJson(bytes, maxJsonDepth))
   if ((JSON.stringify(decoded.head) ?? '').length > maxHeadCharacters) {
-    throw new MillraceError('usage', `a request has at most ${maxHeadCharacters} characters without its tasks`)
+    throw new MillraceError(
+      'usage',
+      `a request has at most ${maxHeadCharacters} characters without its tasks and messages`,
+    )
   }
   return decoded
 }
@@ -40,7 +44,11 @@ export function* listsOf(tasks: readonly string[]): Generator<readonly string[],
 }
 
 function takeApart(parsed: unknown): DecodedBody {
-  if (typeof parsed !== 'object' || parsed === null) return { head: parsed, tasks: undefined }
+  if (typeof parsed !== 'object' || parsed === null) return { head: parsed }
+  if ('messages' in parsed && Array.isArray(parsed.messages)) {
+    const { messages, ...rest } = parsed
+    return { ...takeApart(rest), messages: JSON.stringify(messages) }
+  }
   if ('tasks' in parsed && Array.isArray(parsed.tasks)) {
     const { tasks, ...head } = parsed
     return { head, tasks: (tasks as readonly unknown[]).map((task) => JSON.stringify(task)) }
@@ -49,7 +57,7 @@ function takeApart(parsed: unknown): DecodedBody {
     const { task, ...head } = parsed
     return { head, tasks: [JSON.stringify(task)] }
   }
-  return { head: parsed, tasks: undefined }
+  return { head: parsed }
 }
 
 /**

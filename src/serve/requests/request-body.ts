@@ -4,12 +4,13 @@ import { type Environment, taskName } from '../../env/index.ts'
 import { MillraceError } from '../../errors/index.ts'
 import { thrownBy, TimeSlice } from '../../kit/index.ts'
 import { type AdvantageRule, advantageRules } from '../../rows/index.ts'
-import { closedObject, describeIssues, safeParse, type Sampling, samplingSchema, validate } from '../../schema/index.ts'
+import { closedObject, describeIssues, messageSchema, safeParse, samplingSchema, validate } from '../../schema/index.ts'
 import type { CodecPool } from '../codec/codec-pool.ts'
 import { type DecodedBody, maxJsonDepth, recordForms, type ReplyForm, replyForms } from '../codec/rollout-json.ts'
 import { type BufferedBody, parseJson } from '../http/body.ts'
 import { namedSchemas } from '../http/openapi.ts'
 import { rolloutStates } from './known-request.ts'
+import type { RequestTerms } from './request-terms.ts'
 
 /** A larger body is parsed elsewhere: this much takes about a millisecond. */
 const maxInlineBytes = 128 * 1024
@@ -39,6 +40,12 @@ export const rolloutBodySchema = closedObject({
   tasks: z.array(z.unknown()).exactOptional().describe('Several tasks.'),
   attempts: z.number().exactOptional().describe('Rollouts per task. Default: the number set for the server.'),
   sampling: samplingSchema.exactOptional().describe('Overrides fields of the server’s sampling.'),
+  messages: z
+    .array(messageSchema)
+    .min(1)
+    .exactOptional()
+    .describe('The conversations begin with these messages instead of the environment’s prompt.'),
+  scored: z.boolean().exactOptional().describe('False: no reward is computed. Default: true.'),
   include: replyFormSchema.exactOptional(),
   advantage: advantageSchema.exactOptional(),
   detached: z.boolean().exactOptional().describe('Answers 202 at once; the rollouts run without the connection.'),
@@ -58,15 +65,15 @@ export interface ReplyOptions {
 /** A large one is taken apart on another thread, now that all of it is here: a slow client must not keep a thread waiting. */
 async function decoded(body: BufferedBody, codec: CodecPool): Promise<DecodedBody> {
   if (body.length > maxInlineBytes) return await codec.decode(body.parts)
-  return { head: body.length === 0 ? undefined : parseJson(body.bytes, maxJsonDepth), tasks: undefined }
+  return { head: body.length === 0 ? undefined : parseJson(body.bytes, maxJsonDepth) }
 }
 
 /** What a body asks for. Its parts must not be used afterwards. */
 export async function parseRolloutRequest(body: BufferedBody, codec: CodecPool): Promise<ParsedRolloutRequest> {
-  const { head, tasks: texts } = await decoded(body, codec)
-  const checked = safeParse(rolloutBodySchema, head)
+  const { head, tasks: texts, messages: opening } = await decoded(body, codec)
+  const checked = safeParse(rolloutBodySchema, opening === undefined ? head : withMessages(head, opening))
   if (!checked.success) throw misfit(describeIssues(checked.error.issues))
-  const { requestId, task, tasks, attempts, sampling, include, advantage, detached } = checked.data
+  const { requestId, task, tasks, attempts, sampling, messages, scored, include, advantage, detached } = checked.data
   const given = texts?.map((text) => new JsonText(text)) ?? tasks ?? (task === undefined ? undefined : [task])
   if (!given || (task !== undefined && tasks)) throw misfit('give either "task" or "tasks"')
   return {
@@ -75,10 +82,16 @@ export async function parseRolloutRequest(body: BufferedBody, codec: CodecPool):
       ...(requestId !== undefined && { requestId }),
       ...(attempts !== undefined && { attempts }),
       ...(sampling && { sampling }),
+      ...(messages && { messages }),
+      ...(scored === false && { scored }),
       ...(detached !== undefined && { isDetached: detached }),
     },
     reply: { ...(include && { include }), ...(advantage && { advantage }) },
   }
+}
+
+function withMessages(head: unknown, messages: string): unknown {
+  return Object.assign({}, head, { messages: JSON.parse(messages) as unknown })
 }
 
 function misfit(problem: string): MillraceError {
@@ -86,14 +99,13 @@ function misfit(problem: string): MillraceError {
 }
 
 /** What is asked of a service: rollouts of one task or of many. */
-export interface RolloutRequest {
+export interface RolloutRequest extends RequestTerms {
   /** Said again, it means the same rollouts. Made up where the caller has none. */
   readonly requestId?: string
   /** Values, or `JsonText`. */
   readonly tasks: readonly unknown[]
   /** Rollouts per task; the service's own if not given. */
   readonly attempts?: number
-  readonly sampling?: Sampling
   /** Its rollouts go on when nobody reads their results. */
   readonly isDetached?: boolean
 }
@@ -110,7 +122,7 @@ export class JsonText {
 const requestIdPattern = /^[\w.:-]{1,128}$/
 
 export function checkRequest(
-  { requestId, tasks, attempts, sampling }: RolloutRequest,
+  { requestId, tasks, attempts, sampling, messages, scored }: RolloutRequest,
   rules: { readonly maxTasks: number; readonly groupSize: number | undefined },
 ): void {
   if (requestId !== undefined && !requestIdPattern.test(requestId)) {
@@ -123,7 +135,9 @@ export function checkRequest(
   if (attempts !== undefined && !(Number.isInteger(attempts) && attempts > 0)) {
     throw usage(`attempts is a whole number above 0, not ${attempts}`)
   }
-  if (attempts !== undefined && rules.groupSize !== undefined && attempts !== rules.groupSize) {
+  if (messages?.length === 0) throw usage('messages needs at least one message')
+  const isGrouped = rules.groupSize !== undefined && scored !== false
+  if (attempts !== undefined && isGrouped && attempts !== rules.groupSize) {
     throw usage(
       `this environment scores the ${rules.groupSize} attempts at a task together; request that many, or start the server with --attempts ${attempts} (attempts)`,
     )

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import { MillraceError } from '../../errors/index.ts'
 import { waitsForGroups, type PlannedAttempt } from '../../rollout/index.ts'
-import { rolloutId, type Sampling } from '../../schema/index.ts'
+import { rolloutId } from '../../schema/index.ts'
 import { type PendingRollouts, planId } from '../rollouts/pending-rollouts.ts'
 import type { ServiceParts } from '../rollouts/service-parts.ts'
 import type { ResultReader } from './active-request.ts'
@@ -14,6 +14,7 @@ import {
 } from './request-body.ts'
 import type { PendingRollout, KnownRequest } from './known-request.ts'
 import type { KnownRequests } from './known-requests.ts'
+import { messageBytes, type RequestTerms, rolloutTerms, termsDigest } from './request-terms.ts'
 import { journalDetached, journalRequest, recoverRequests } from './request-journal.ts'
 
 /** A request that is accepted: on disk, and bound to get a result for every rollout. */
@@ -22,8 +23,16 @@ export interface Submission {
   readonly results: ResultReader
 }
 
-interface Asked extends Pick<RolloutRequest, 'sampling' | 'isDetached'>, Pick<KnownRequest, 'id' | 'attempts'> {
+interface Asked extends RequestTerms, Pick<RolloutRequest, 'isDetached'>, Pick<KnownRequest, 'id' | 'attempts'> {
   readonly graceMs: number
+  readonly heldBytes: number
+}
+
+interface CheckedRequest {
+  readonly attempts: number
+  readonly checked: ValidatedTasks
+  /** What each rollout holds beside its task while it waits. */
+  readonly heldBytes: number
 }
 
 interface IntakeOptions extends Pick<ServiceParts, 'bounds' | 'resolved' | 'store'> {
@@ -46,12 +55,12 @@ export class RequestIntake {
     const { bounds, requests, store, requireOpen } = this.#options
     requireOpen()
     const id = request.requestId ?? randomUUID()
-    const { attempts, checked } = await this.#check(request)
+    const { attempts, checked, heldBytes } = await this.#check(request)
     const known = requests.request(id)
     if (!known) {
       // Whoever gave no id cannot ask for it again.
       const graceMs = request.requestId === undefined ? 0 : bounds.abandonGraceMs
-      return await this.#accept({ ...request, id, attempts, graceMs }, checked)
+      return await this.#accept({ ...request, id, attempts, graceMs, heldBytes }, checked)
     }
     if (known.digest !== checked.digest) throw otherBody(id)
     const becomesDetached = request.isDetached === true && !known.isDetached
@@ -82,7 +91,7 @@ export class RequestIntake {
     }
   }
 
-  async #check(request: RolloutRequest): Promise<{ attempts: number; checked: ValidatedTasks }> {
+  async #check(request: RolloutRequest): Promise<CheckedRequest> {
     const { bounds, resolved } = this.#options
     const { group, attempts: usual } = resolved.config
     const groupSize = waitsForGroups(group) ? group.size : undefined
@@ -92,17 +101,17 @@ export class RequestIntake {
       environment: resolved.loaded.environment,
       tasks: request.tasks,
       maxTaskBytes: bounds.maxTaskBytes,
-      salt: JSON.stringify([attempts, request.sampling ?? null]),
+      salt: termsDigest(request, attempts),
     })
-    return { attempts, checked }
+    return { attempts, checked, heldBytes: messageBytes(request, bounds.maxTaskBytes) }
   }
 
   async #accept(asked: Asked, { tasks, digest, bytes }: ValidatedTasks): Promise<Submission> {
     const { store, requests, requireOpen } = this.#options
-    const { id, attempts, sampling, isDetached = false, graceMs } = asked
+    const { id, attempts, isDetached = false, graceMs, heldBytes } = asked
     // Its tasks took their time to check.
     requireOpen()
-    requests.unsettled.requireRoom(tasks.length * attempts, bytes * attempts)
+    requests.unsettled.requireRoom(tasks.length * attempts, (bytes + heldBytes * tasks.length) * attempts)
     const firstTask = this.#nextTask
     this.#nextTask += tasks.length
     const request: KnownRequest = {
@@ -115,8 +124,8 @@ export class RequestIntake {
       at: Date.now(),
       outcomes: {},
     }
-    const due = requestPlans(request, tasks, sampling)
-    const accepted = journalRequest(store.journal, request, { tasks, sampling })
+    const due = requestPlans(request, tasks, asked)
+    const accepted = journalRequest(store.journal, request, { tasks, terms: asked })
     requests.add(request, due, { accepted, graceMs })
     const results = await requests.read(request, 'owner').catch((error: unknown) => {
       requests.withdraw(request)
@@ -140,7 +149,7 @@ export class RequestIntake {
 function otherBody(id: string): MillraceError {
   return new MillraceError(
     'run_mismatch',
-    `request ${id} was made before with another body; an id belongs to one set of tasks, attempts and sampling`,
+    `request ${id} was made before with another body; an id belongs to one set of tasks, attempts, sampling and messages`,
     { data: { requestId: id } },
   )
 }
@@ -148,16 +157,17 @@ function otherBody(id: string): MillraceError {
 function requestPlans(
   { firstTask, attempts }: KnownRequest,
   tasks: readonly ValidatedTask[],
-  sampling: Sampling | undefined,
+  asked: Asked,
 ): PendingRollout[] {
   const due: PendingRollout[] = []
+  const terms = rolloutTerms(asked)
   let index = firstTask
   for (const { name, value, bytes } of tasks) {
     const task = { index, id: name ?? String(index), data: value }
     for (let sample = 0; sample < attempts; sample += 1) {
       const id = rolloutId(index, sample)
-      const plan: PlannedAttempt = { kind: 'attempt', id, sample, task, attempt: 1, ...(sampling && { sampling }) }
-      due.push({ plan, bytes })
+      const plan: PlannedAttempt = { kind: 'attempt', id, sample, task, attempt: 1, ...terms }
+      due.push({ plan, bytes: bytes + asked.heldBytes })
     }
     index += 1
   }

@@ -28,11 +28,11 @@ test('a request is read back as journalled, in any number of parts', async () =>
   using folder = temporaryFolder()
   await using store = await openStore(folder.path)
   const sampling = { temperature: 0.5 }
-  await journalRequest(store.journal, request, { tasks, sampling })
+  await journalRequest(store.journal, request, { tasks, terms: { sampling } })
   const read = readRequests(store.reader, () => {})
   const { value } = await read.next()
   const journalled = value as JournalledRequest
-  expect(journalled).toMatchObject({ request, sampling })
+  expect(journalled).toMatchObject({ request, terms: { sampling } })
   expect(tasks.map((_, offset) => journalled.task(3 + offset))).toEqual(tasks.map(({ text }) => new JsonText(text)))
   expect(await read.next()).toEqual({ done: true, value: 504 })
   // The rows are with the tasks, and nowhere else.

@@ -4,7 +4,7 @@ import { MillraceError } from '../../errors/index.ts'
 import { earlierLaunch, type EarlierLaunch, planOne, type RunConfig } from '../../eval/index.ts'
 import { TimeSlice } from '../../kit/index.ts'
 import { waitsForGroups, type PlannedRollout, recordWithoutRun } from '../../rollout/index.ts'
-import { describeIssues, rolloutId, safeParse, type Sampling, samplingSchema } from '../../schema/index.ts'
+import { describeIssues, rolloutId, safeParse } from '../../schema/index.ts'
 import {
   type EventEntry,
   isDamage,
@@ -15,6 +15,7 @@ import {
 } from '../../store/index.ts'
 import { countOutcome, type PendingRollout, type KnownRequest } from './known-request.ts'
 import { type ValidatedTask, checkTask, JsonText } from './request-body.ts'
+import { messageBytes, requestTerms, type RequestTerms, rolloutTerms, termsSchema } from './request-terms.ts'
 
 /**
  * A request in the journal: a `request` event after its tasks, which are kept as those of any run are. If they are large, there
@@ -35,7 +36,6 @@ const requestSchema = z.object({
   firstTask: z.int(),
   attempts: z.int(),
   isDetached: z.boolean(),
-  sampling: z.unknown().exactOptional(),
   tasks: z.int(),
 })
 
@@ -44,7 +44,7 @@ const detachedSchema = z.object({ id: z.string() })
 export async function journalRequest(
   journal: Journal,
   request: KnownRequest,
-  parts: { readonly tasks: readonly ValidatedTask[]; readonly sampling: Sampling | undefined },
+  parts: { readonly tasks: readonly ValidatedTask[]; readonly terms: RequestTerms },
 ): Promise<void> {
   const { at, outcomes: _outcomes, ...known } = request
   const event = (name: string, data: object): EventEntry => eventOfRun(name, at, JSON.stringify(data))
@@ -62,10 +62,7 @@ export async function journalRequest(
     entries.push({ kind: 'task', index, id: name ?? String(index), digest, row: text })
     characters += text.length
   }
-  journal.appendAll([
-    ...entries,
-    event(names.request, { ...known, ...(parts.sampling && { sampling: parts.sampling }) }),
-  ])
+  journal.appendAll([...entries, event(names.request, { ...known, ...requestTerms(parts.terms) })])
   await journal.durable()
 }
 
@@ -81,7 +78,7 @@ function eventOfRun(name: string, at: number, data: string): EventEntry {
 
 export interface JournalledRequest {
   readonly request: KnownRequest
-  readonly sampling?: Sampling
+  readonly terms: RequestTerms
   readonly task: (index: number) => JsonText
   readonly problem?: MillraceError
 }
@@ -96,10 +93,10 @@ export async function* readRequests(
     if (name === names.tasks) {
       nextTask = Math.max(nextTask, readEvent(partSchema, data).upTo)
     } else if (name === names.request) {
-      const { sampling, ...known } = readEvent(requestSchema, data)
+      const known = readEvent(requestSchema, data)
       nextTask = Math.max(nextTask, known.firstTask + known.tasks)
       const task = (index: number): JsonText => storedTask(reader, index)
-      yield { request: { ...known, at, outcomes: {} }, task, ...readSampling(sampling) }
+      yield { request: { ...known, at, outcomes: {} }, task, ...readTerms(data) }
     } else if (name === names.detached) {
       onDetached(readEvent(detachedSchema, data).id)
     }
@@ -117,12 +114,12 @@ function storedTask(reader: RunReader, index: number): JsonText {
 }
 
 /** Of another version of Millrace it may say what this one does not know, and would leave out of what it asks of the model. */
-function readSampling(stored: unknown): Pick<JournalledRequest, 'sampling' | 'problem'> {
-  if (stored === undefined) return {}
-  const { success, data: sampling, error } = safeParse(samplingSchema, stored)
-  if (success) return { sampling }
-  const why = `its sampling was recorded by another version of Millrace: ${describeIssues(error.issues)}`
-  return { problem: new MillraceError('store_version', `${why}; send it again with another id, or to that version`) }
+function readTerms(stored: unknown): Pick<JournalledRequest, 'terms' | 'problem'> {
+  const { success, data: terms, error } = safeParse(termsSchema, stored)
+  if (success) return { terms }
+  const why = `it was recorded by another version of Millrace: ${describeIssues(error.issues)}`
+  const problem = new MillraceError('store_version', `${why}; send it again with another id, or to that version`)
+  return { terms: {}, problem }
 }
 
 function readEvent<Schema extends z.ZodType>(schema: Schema, data: unknown): z.output<Schema> {
@@ -173,9 +170,9 @@ async function recover(journalled: JournalledRequest, recovery: Recovery): Promi
     }
     if (due.length === 0) continue
     const checked = problem ?? (await checkAgain(recovery.environment, () => journalled.task(index)))
-    const bytes = checked instanceof MillraceError ? 0 : checked.bytes
+    const bytes = checked instanceof MillraceError ? 0 : checked.bytes + messageBytes(journalled.terms)
     for (const sample of due) {
-      const plan = planAgain({ index, sample, checked, sampling: journalled.sampling }, recovery)
+      const plan = planAgain({ index, sample, checked, terms: journalled.terms }, recovery)
       unfinished.push({ plan, bytes })
     }
   }
@@ -202,11 +199,11 @@ function planAgain(
     readonly index: number
     readonly sample: number
     readonly checked: ValidatedTask | MillraceError
-    readonly sampling: JournalledRequest['sampling']
+    readonly terms: RequestTerms
   },
   { config, earlier, journal }: Recovery,
 ): PlannedRollout {
-  const { index, sample, checked, sampling } = due
+  const { index, sample, checked, terms } = due
   const id = rolloutId(index, sample)
   const unfinished = earlier.unfinished(id)
   if (checked instanceof MillraceError) {
@@ -226,5 +223,5 @@ function planAgain(
     isWaitingForGroups: waitsForGroups(config.group),
     journal,
   })
-  return plan.kind !== 'settled' && sampling ? { ...plan, sampling } : plan
+  return plan.kind === 'settled' ? plan : { ...plan, ...rolloutTerms(terms) }
 }

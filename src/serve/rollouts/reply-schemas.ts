@@ -41,6 +41,7 @@ export const recordSchema: z.ZodType<RolloutRecord> = z
     rewards: z.record(z.string(), z.object({ score: z.number(), weight: z.number() })),
     metrics: z.record(z.string(), z.number()),
     voided: z.literal(true).exactOptional(),
+    unscored: z.literal(true).exactOptional().describe('It was requested with `scored: false`.'),
     answer: z.string().nullable(),
     messages: z.array(messageSchema),
     turns: count,

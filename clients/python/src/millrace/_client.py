@@ -141,6 +141,7 @@ class Client(Api):
         attempts: int | None = None,
         advantage: Advantage = "none",
         sampling: Mapping[str, Any] | None = None,
+        messages: Sequence[Mapping[str, Any]] | None = None,
         rows: Literal["merged", "interactions"] = "merged",
         request_id: str | None = None,
         detached: bool = False,
@@ -149,11 +150,12 @@ class Client(Api):
         Runs `attempts` rollouts of each task, and gives out each group as soon as all of it has ended, as training rows, or
         with a row for each reply (`interactions`).
 
-        `sampling` is added to the server's own (`temperature`, `topP`, `maxTokens`, …). With `detached` the server goes on
+        `sampling` is added to the server's own (`temperature`, `topP`, `maxTokens`, …). Conversations begin with `messages`
+        instead of the environment's prompt. With `detached` the server goes on
         whatever happens to this client: read it again with `groups_of`.
         """
         written = {"include": _form_of(rows), "advantage": advantage}
-        asked = {"attempts": attempts, "sampling": sampling, **written}
+        asked = {"attempts": attempts, "sampling": sampling, "messages": messages, **written}
         return self._submitted(tasks, asked, request_id, detached, _ROWS_TYPE, _groups, written)
 
     def rollouts(
@@ -162,12 +164,17 @@ class Client(Api):
         *,
         attempts: int | None = None,
         sampling: Mapping[str, Any] | None = None,
+        messages: Sequence[Mapping[str, Any]] | None = None,
+        scored: bool | None = None,
         include: Literal["record", "tokens", "tokens-base64"] = "record",
         request_id: str | None = None,
         detached: bool = False,
     ) -> RequestStream[Record]:
-        """The same rollouts as records: JSON with messages, reward and outcome, each as soon as it has ended."""
-        asked = {"attempts": attempts, "sampling": sampling, "include": include}
+        """
+        The same rollouts as records: JSON with messages, reward and outcome, each as soon as it has ended. With `scored=False` no
+        reward is computed.
+        """
+        asked = {"attempts": attempts, "sampling": sampling, "messages": messages, "scored": scored, "include": include}
         return self._submitted(tasks, asked, request_id, detached, _LINES_TYPE, _records, {"include": include})
 
     def groups_of(
@@ -189,11 +196,13 @@ class Client(Api):
         *,
         attempts: int | None = None,
         sampling: Mapping[str, Any] | None = None,
+        messages: Sequence[Mapping[str, Any]] | None = None,
+        scored: bool | None = None,
         request_id: str | None = None,
     ) -> str:
         """Has rollouts run without waiting for them, and returns the id by which to read or cancel them."""
         name = request_id or _new_id()
-        asked = {"attempts": attempts, "sampling": sampling}
+        asked = {"attempts": attempts, "sampling": sampling, "messages": messages, "scored": scored}
         await self._call("POST", "/v1/rollouts", body=_body(tasks, asked, name, is_detached=True))
         return name
 

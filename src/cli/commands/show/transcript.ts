@@ -215,7 +215,8 @@ function rewardText(record: Omit<RolloutRecord, 'messages'>): string {
     ([name, { score, weight }]) =>
       `${printableLine(name)} ${formatScore(score)} ${weight === 0 ? '(metric)' : `× ${weight}`}`,
   )
-  const value = record.reward === null ? (record.voided ? 'voided with its group' : 'none') : formatScore(record.reward)
+  const why = record.voided ? 'voided with its group' : record.unscored ? 'none, as requested' : 'none'
+  const value = record.reward === null ? why : formatScore(record.reward)
   return components.length > 0 ? `${value} = ${components.join(', ')}` : value
 }
 
