@@ -27,6 +27,7 @@ import { type ExitCode, exitCodes } from '../../terminal/exit-codes.ts'
 import type { CommandIo } from '../../terminal/io.ts'
 import { type Output, DelayedProgress } from '../../terminal/output.ts'
 import { type ShownSummary, writeSummary } from '../eval/summary-text.ts'
+import { childTree } from './child-tree.ts'
 import type { showFlags } from './show-command.ts'
 import { parseRange, type RolloutQuery, showRollouts } from './show-rollouts.ts'
 import { type ShownRun, showSession, showSessions } from './show-sessions.ts'
@@ -97,7 +98,7 @@ async function showRollout(given: string, { found, reader, io, asJson }: ShownRu
     nodes: reader.nodes(rollout, shown.attempt),
     attempts,
     givenUp,
-    children: reader.children(rollout).filter(({ attempt }) => attempt === shown.attempt),
+    children: childTree(reader, rollout, shown.attempt),
     verdicts: (unlessDamaged(() => readJudgeCalls(reader, rollout, shown.attempt)) ?? []).map(({ model, reply }) => ({
       model,
       said: textOf(reply),

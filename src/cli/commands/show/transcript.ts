@@ -15,6 +15,7 @@ import {
 import { unlessDamaged, type StoredAttempt } from '../../../store/index.ts'
 import { formatCount, formatDuration, formatMoney, formatQuantity, formatScore } from '../../terminal/format.ts'
 import { labelled } from '../../terminal/layout.ts'
+import { type ChildBranch, branchLines, ChildPlaces, childText } from './child-tree.ts'
 import { fitText, inOutcomeColour, printable, printableLine, type Style } from '../../terminal/text.ts'
 
 const shownServers = 5
@@ -33,7 +34,7 @@ export interface Transcript {
   readonly nodes: readonly MessageNode[]
   readonly attempts: readonly StoredAttempt[]
   readonly givenUp: ReadonlyMap<number, string>
-  readonly children: readonly StoredAttempt[]
+  readonly children: readonly ChildBranch[]
   /** What judges said about the attempt that is shown, in order. */
   readonly verdicts: readonly { readonly model: string; readonly said: string }[]
 }
@@ -50,10 +51,13 @@ export function* transcriptLines(transcript: Transcript, style: Style): Generato
   yield titleLine(transcript, style)
   const task = isJsonObject(taskRow) ? taskRow : { ...(taskRow !== undefined && { row: taskRow }) }
   yield* remarkLines('task', Object.entries(task), style)
+  const places = new ChildPlaces(transcript.rollout, transcript.children)
   let previous: number | null = null
   for (const node of nodes) {
+    if (node.message.role === 'assistant') yield* branchLines(places.beforeReply(), style)
+    places.enter(node)
     yield ''
-    yield* nodeLines(node, branchMark(node, previous, style), style)
+    yield* nodeLines(node, branchMark(node, previous, style), style, places)
     previous = node.seq
   }
   yield ''
@@ -65,6 +69,9 @@ export function* transcriptLines(transcript: Transcript, style: Style): Generato
   yield* remarkLines('judge', verdicts, style)
   yield* remarkLines('notes', Object.entries(record?.info ?? {}), style)
   yield* attemptLines(transcript, style)
+  for (const [index, { child }] of places.rest().entries()) {
+    yield labelled(index === 0 ? 'children' : '', childText(child, style), style)
+  }
 }
 
 function* remarkLines(
@@ -83,10 +90,15 @@ function* remarkLines(
   if (more > 0) yield labelled('', style.dim(`and ${formatCount(more)} more: see --json`), style)
 }
 
-export function* nodeLines(node: MessageNode, mark: string, style: Style): Generator<string, void, void> {
+export function* nodeLines(
+  node: MessageNode,
+  mark: string,
+  style: Style,
+  places?: ChildPlaces,
+): Generator<string, void, void> {
   const lost = node.discarded ? style.bad(`  discarded: ${node.discarded.why}`) : ''
   yield `${speaker(node, style)}${style.dim(howItCame(node))}${lost}${mark}`
-  if (node.message.role === 'assistant') yield* assistantLines(node.message, style)
+  if (node.message.role === 'assistant') yield* assistantLines(node.message, style, places)
   else yield* contentLines(node.message.content)
 }
 
@@ -158,13 +170,19 @@ function branchMark(node: MessageNode, previous: number | null, style: Style): s
   return style.warn(node.parent === null ? '  new conversation' : `  continues from message ${node.parent}`)
 }
 
-function* assistantLines(message: AssistantMessage, style: Style): Generator<string, void, void> {
+function* assistantLines(
+  message: AssistantMessage,
+  style: Style,
+  places: ChildPlaces | undefined,
+): Generator<string, void, void> {
   if (message.reasoning_content) yield* textLines(message.reasoning_content, style.dim)
   if (message.content) yield* textLines(message.content)
   if (message.refusal) yield* textLines(`refused: ${message.refusal}`, style.bad)
   for (const call of message.tool_calls ?? []) {
     yield style.accent(`→ ${printableLine(call.function.name)}`) + printable(` ${call.function.arguments}`)
+    if (places) yield* branchLines(places.ofNextCall(), style)
   }
+  if (places) yield* branchLines(places.ofTextCalls(message), style)
 }
 
 function* contentLines(content: string | readonly ContentPart[]): Generator<string, void, void> {
@@ -185,8 +203,10 @@ function* recordLines(record: Omit<RolloutRecord, 'messages'>, style: Style): Ge
   const repairs = record.toolRepairs ? `, ${formatQuantity(record.toolRepairs, 'repair')}` : ''
   const after = record.agentOutcome ? ` after ${inOutcomeColour(record.agentOutcome, record.agentOutcome, style)}` : ''
   const outcome = `${inOutcomeColour(record.outcome, record.outcome, style)}${after}`
+  const children =
+    record.children > 0 ? ` · ${formatCount(record.children)} ${record.children === 1 ? 'child' : 'children'}` : ''
   const turns = formatQuantity(record.turns, 'turn')
-  yield labelled('outcome', `${outcome} · ${turns}${calls}${errors}${repairs}`, style)
+  yield labelled('outcome', `${outcome} · ${turns}${calls}${errors}${repairs}${children}`, style)
   if (record.error) yield* errorRows(record.error, style)
   if (record.cutOffIn !== undefined)
     yield labelled('cut off', style.warn(`in ${printableLine(record.cutOffIn)}`), style)
@@ -220,10 +240,7 @@ function rewardText(record: Omit<RolloutRecord, 'messages'>): string {
   return components.length > 0 ? `${value} = ${components.join(', ')}` : value
 }
 
-function* attemptLines(
-  { attempts, givenUp, children, record }: Transcript,
-  style: Style,
-): Generator<string, void, void> {
+function* attemptLines({ attempts, givenUp, record }: Transcript, style: Style): Generator<string, void, void> {
   if (attempts.length > 1 || givenUp.size > 0) {
     for (const [index, attempt] of attempts.entries()) {
       // The end of the attempt that counts is kept with the rollout.
@@ -232,10 +249,6 @@ function* attemptLines(
       const text = attemptText({ ended, discarded, why: givenUp.get(number), name: String(number) }, style)
       yield labelled(index === 0 ? 'attempts' : '', text, style)
     }
-  }
-  for (const [index, child] of children.entries()) {
-    const { end, discarded, rollout: name } = child
-    yield labelled(index === 0 ? 'children' : '', attemptText({ ended: end?.record, discarded, name }, style), style)
   }
 }
 
