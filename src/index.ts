@@ -23,6 +23,7 @@ export type {
   CsvOptions,
   Environment,
   EnvironmentSpec,
+  FeedbackContext,
   GroupMember,
   GroupPolicy,
   GroupRewardContext,
@@ -49,6 +50,7 @@ export type {
   TurnOptions,
   Update,
   UpdateContext,
+  Verification,
 } from './env/index.ts'
 export { MillraceError } from './errors/index.ts'
 export type { ErrorCode, WireError } from './errors/index.ts'

@@ -7,6 +7,7 @@ export type {
   ChildResult,
   ContextPolicy,
   ContextView,
+  FeedbackContext,
   JudgeRequest,
   RewardContext,
   RolloutContext,
@@ -16,6 +17,7 @@ export type {
   TurnOptions,
   Update,
   UpdateContext,
+  Verification,
 } from './define/context.ts'
 export { checkOptions, wholeNumber } from './define/check-options.ts'
 export { commandReward, type CommandRewardOptions } from './rewards/command-reward.ts'

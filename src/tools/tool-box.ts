@@ -50,6 +50,8 @@ export class ToolBox<Context extends object> {
   readonly #repairer: CallRepairer | undefined
   readonly #options: ToolBoxOptions
   readonly #picks = new Map<string, ToolBox<Context>>()
+  /** By the object with the tools that were added: an entry lives as long as that object does. */
+  readonly #extended = new WeakMap<object, ToolBox<Context>>()
 
   constructor(tools: Readonly<Record<string, Tool<Context>>>, options: ToolBoxOptions = {}) {
     const { makeRepairer, maxOutputChars } = options
@@ -129,6 +131,23 @@ export class ToolBox<Context extends object> {
     const picked = this.#tools.filter(({ name }) => names.includes(name)).map(({ name, tool }) => [name, tool])
     const box = new ToolBox<Context>(Object.fromEntries(picked), this.#options)
     if (this.#picks.size < maxPicks) this.#picks.set(key, box)
+    return box
+  }
+
+  /** These tools beside its own; the same box each time for the same object. */
+  with(tools: Readonly<Record<string, Tool<Context>>>): ToolBox<Context> {
+    const known = this.#extended.get(tools)
+    if (known) return known
+    const taken = Object.keys(tools).find((name) => this.#names.find({ tool: name }))
+    if (taken !== undefined) {
+      throw new MillraceError(
+        'env_invalid',
+        `there is a tool "${taken}" already: give the one that is added another name`,
+      )
+    }
+    const own = this.#tools.map(({ name, tool }) => [name, tool])
+    const box = new ToolBox<Context>({ ...Object.fromEntries(own), ...tools }, this.#options)
+    this.#extended.set(tools, box)
     return box
   }
 }

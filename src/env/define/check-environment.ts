@@ -32,6 +32,7 @@ const environmentShape = {
   agent: optionalFunction,
   update: optionalFunction,
   contextPolicy: optionalFunction,
+  feedback: optionalFunction,
   options: schemaSchema.optional(),
   groupPolicy: z.enum(['keep', 'replace', 'void'], mustBe('"keep", "replace" or "void"')).optional(),
   isolation: z.enum(['thread', 'process'], mustBe('"thread" or "process"')).optional(),

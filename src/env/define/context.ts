@@ -5,10 +5,11 @@ import type {
   Message,
   Outcome,
   Sampling,
+  StandardSchema,
   ToolDefinition,
   Usage,
 } from '../../schema/index.ts'
-import type { ServerCalls } from '../../tools/index.ts'
+import type { ServerCalls, Tool } from '../../tools/index.ts'
 import type { ParsedToolCall } from '../../tool-formats/index.ts'
 
 /** The context that all functions of an environment get. */
@@ -72,6 +73,12 @@ export interface RewardContext<Task, State, Options> extends RolloutContext<Task
   readonly judge: (request: JudgeRequest) => Promise<AssistantMessage>
 }
 
+/** What `feedback` is given: the context of the reward, with what the reward came to. */
+export interface FeedbackContext<Task, State, Options> extends RewardContext<Task, State, Options> {
+  readonly reward: number
+  readonly rewards: Readonly<Record<string, number>>
+}
+
 export interface JudgeRequest {
   readonly model?: string
   readonly messages: readonly Message[]
@@ -86,6 +93,7 @@ export interface JudgeRequest {
 export type Agent = (context: AgentContext) => Promise<void>
 
 export interface AgentContext {
+  readonly task: unknown
   /** The conversation so far; `append` is the only way to add to it. */
   readonly messages: readonly Message[]
   readonly append: (...messages: readonly Message[]) => void
@@ -94,10 +102,25 @@ export interface AgentContext {
   readonly tools: AgentTools
   /** Asks the environment's `update` after a turn. */
   readonly update: (reply: AssistantMessage) => Promise<Update>
+  /**
+   * Scores the conversation so far as if the agent had ended here, with the environment's rewards except those of groups. It is
+   * recorded: a resumed or replayed rollout hears the same. Like the reward at the end, it takes none of the agent's working
+   * time and none of its budget; the wall clock goes on. If the reward fails, the rollout ends as `reward_error`.
+   */
+  readonly verify: () => Promise<Verification>
   /** Starts a sub-agent and waits for it. The standard agent runs it, unless the request names another. */
   readonly child: RolloutContext<unknown, unknown, unknown>['child']
   readonly budget: Budget
   readonly signal: AbortSignal
+}
+
+/** What the environment's reward says of a conversation that is not over. */
+export interface Verification {
+  readonly reward: number
+  /** The score of each component by its name, without its weight. */
+  readonly rewards: Readonly<Record<string, number>>
+  /** What to tell the policy; undefined if the answer is good. */
+  readonly feedback?: string
 }
 
 export interface TurnOptions {
@@ -121,6 +144,12 @@ export interface AgentTools {
    * message for each native call, or one user message with all results for calls that were written in text.
    */
   readonly call: (calls: readonly ParsedToolCall[]) => Promise<readonly Message[]>
+  /** These tools beside the others, for this agent. Give the same object each time: it is prepared once. */
+  readonly with: <Parameters extends Readonly<Record<string, StandardSchema>>>(tools: {
+    readonly [Name in keyof Parameters]: Tool<RolloutContext<unknown, unknown, unknown>, Parameters[Name]>
+  }) => AgentTools
+  /** Only the named ones of these tools. */
+  readonly only: (names: readonly string[]) => AgentTools
 }
 
 export interface ChildRequest {

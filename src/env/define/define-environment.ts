@@ -1,6 +1,14 @@
 import type { Limits, Message, OutputOf, Sampling, StandardSchema } from '../../schema/index.ts'
 import type { RepairRules, ServerConfig, Tool } from '../../tools/index.ts'
-import type { Agent, ContextPolicy, RolloutContext, SetupContext, Update, UpdateContext } from './context.ts'
+import type {
+  Agent,
+  ContextPolicy,
+  FeedbackContext,
+  RolloutContext,
+  SetupContext,
+  Update,
+  UpdateContext,
+} from './context.ts'
 import type { GroupPolicy, Reward, RewardFunction } from '../rewards/reward.ts'
 import type { ToolFormatName } from '../../tool-formats/index.ts'
 
@@ -87,6 +95,13 @@ export interface EnvironmentSpec<
   readonly reward:
     | RewardFunction<NoInfer<OutputOf<TaskSchema>>, NoInfer<State>, NoInfer<OutputOf<OptionsSchema>>>
     | Readonly<Record<string, Reward<NoInfer<OutputOf<TaskSchema>>, NoInfer<State>, NoInfer<OutputOf<OptionsSchema>>>>>
+  /**
+   * What an agent that verifies its answer is told about it; undefined if the answer is good. If not given, an answer is good
+   * from a reward of 1 on, and the agent is told the reward of any other.
+   */
+  feedback?(
+    context: FeedbackContext<NoInfer<OutputOf<TaskSchema>>, NoInfer<State>, NoInfer<OutputOf<OptionsSchema>>>,
+  ): string | undefined | Promise<string | undefined>
   readonly groupPolicy?: GroupPolicy
   /** Whether a worker that runs this is a thread, or a process, for code that is not safe to share one with. */
   readonly isolation?: 'thread' | 'process'

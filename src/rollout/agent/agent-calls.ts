@@ -14,7 +14,7 @@ import {
   type ToolRepair,
 } from '../../schema/index.ts'
 import { AttemptRecorder } from '../../store/index.ts'
-import { shortenResults, type ToolCallOptions, type ToolResult } from '../../tools/index.ts'
+import { readOutputToolName, shortenResults, type ToolCallOptions, type ToolResult } from '../../tools/index.ts'
 import type { LiveRollout, RunServices } from '../environment/live-rollout.ts'
 import type { RolloutTools } from '../environment/toolkit.ts'
 import { childrenAt } from '../recording/recording.ts'
@@ -77,7 +77,14 @@ export class AgentCalls implements AgentTools {
     this.#inReply = [...this.#inReply, ...calls]
   }
 
-  readonly call: AgentTools['call'] = (calls) => {
+  readonly call: AgentTools['call'] = (calls) => this.make(calls, this.#toolBox)
+
+  readonly with: AgentTools['with'] = (tools) => new ToolView(this, this.#toolBox).with(tools)
+
+  readonly only: AgentTools['only'] = (names) => new ToolView(this, this.#toolBox).only(names)
+
+  /** Makes the calls with the tools of `box`. */
+  make(calls: readonly ParsedToolCall[], box: RolloutTools['box']): Promise<readonly Message[]> {
     const { liveRollout, budget } = this.#host
     // After the end, the state that tools work on may be torn down.
     if (budget.isStopped) return Promise.reject(agentEndedError())
@@ -85,7 +92,7 @@ export class AgentCalls implements AgentTools {
     const atWork: CallsAtWork = { calls, startedAt: performance.now(), waitedMs: budget.waitedMs }
     this.#atWork = [...this.#atWork, atWork]
     const { cutOff } = this.#host.session
-    const made = cutOff ? this.#cutOffAgain(calls, cutOff) : this.#toolBox.call(calls, this.#optionsFor(calls))
+    const made = cutOff ? this.#cutOffAgain(calls, box, cutOff) : box.call(calls, this.#optionsFor(calls, box))
     const shown = outputs ? made.then((results) => shortenResults(results, outputs)) : made
     atWork.answers = shown.then(
       (results) => this.#answersTo(atWork, results),
@@ -105,20 +112,25 @@ export class AgentCalls implements AgentTools {
     for (const atWork of this.#atWork) this.#end(atWork)
   }
 
-  #optionsFor(calls: readonly ParsedToolCall[]): ToolCallOptions<LiveContext> {
+  /** Only the named tools of `box`. An agent that may call tools whose long outputs are kept must be able to read those. */
+  picked(box: RolloutTools['box'], names: readonly string[]): RolloutTools['box'] {
+    return pickedTools(box, names, this.#host.liveRollout)
+  }
+
+  #optionsFor(calls: readonly ParsedToolCall[], box: RolloutTools['box']): ToolCallOptions<LiveContext> {
     const { session, context, trace, signal } = this.#host
     const isRecalling = session.isRecalling || this.#isClosed
     if (!trace && !isRecalling) return { context, signal }
-    const recall = (_call: ParsedToolCall, index: number): ToolResult | undefined => this.#recall(calls, index)
+    const recall = (_call: ParsedToolCall, index: number): ToolResult | undefined => this.#recall(calls, box, index)
     return { context, signal, ...(trace && { trace }), ...(isRecalling && { recall }) }
   }
 
   /** The recording ends during these calls: those that may be rerun are, for what they do to the state. */
-  async #cutOffAgain(calls: readonly ParsedToolCall[], end: MillraceError): Promise<never> {
+  async #cutOffAgain(calls: readonly ParsedToolCall[], box: RolloutTools['box'], end: MillraceError): Promise<never> {
     const { context, trace, signal } = this.#host
-    const isMadeAgain = (call: ParsedToolCall): boolean => this.#toolBox.resumeRule(call) === 'rerun'
-    for (const call of calls) if (!isMadeAgain(call)) this.#recallChildren(call)
-    await this.#toolBox.call(calls.filter(isMadeAgain), { context, signal, ...(trace && { trace }) })
+    const isMadeAgain = (call: ParsedToolCall): boolean => box.resumeRule(call) === 'rerun'
+    for (const call of calls) if (!isMadeAgain(call)) this.recallChildren(this.childIdPart(call))
+    await box.call(calls.filter(isMadeAgain), { context, signal, ...(trace && { trace }) })
     throw end
   }
 
@@ -165,7 +177,7 @@ export class AgentCalls implements AgentTools {
   }
 
   /** The recorded result of a call; undefined if the call is to be made. Its children count as they had. */
-  #recall(calls: readonly ParsedToolCall[], index: number): ToolResult | undefined {
+  #recall(calls: readonly ParsedToolCall[], box: RolloutTools['box'], index: number): ToolResult | undefined {
     const call = calls[index]
     if (!call) return undefined
     const { name } = call.function
@@ -181,16 +193,16 @@ export class AgentCalls implements AgentTools {
         `tool ${name} is called where the recording has tool ${recalled.record.name}`,
       )
     }
-    this.#recallChildren(call)
-    return this.#isClosed ? withRepairs(recalled, this.#toolBox.planned(call).repairs) : recalled
+    this.recallChildren(this.childIdPart(call))
+    return this.#isClosed ? withRepairs(recalled, box.planned(call).repairs) : recalled
   }
 
-  /** Counts the children of a call that is not made again. A fork gets a copy of them in its own journal. */
-  #recallChildren(call: ParsedToolCall): void {
+  /** Counts the children that were asked for in a place that is not come to again. A fork gets a copy of them in its own journal. */
+  recallChildren(idPart: string): void {
     const { id, liveRollout, tally, budget, services } = this.#host
     const { job } = liveRollout
     const isBounded = services.settings.maxVersionsBehind !== undefined
-    for (const [child, { nodes, journalled }] of childrenAt(job, id, this.childIdPart(call))) {
+    for (const [child, { nodes, journalled }] of childrenAt(job, id, idPart)) {
       const recalled = (liveRollout.recalledChildren ??= new Set())
       if (recalled.has(child)) continue
       recalled.add(child)
@@ -213,6 +225,36 @@ export class AgentCalls implements AgentTools {
     const recorder = new AttemptRecorder(services.journal, id, job.attempt)
     for (const node of nodes) recorder.node(node, messageJson(node.message))
   }
+}
+
+/** Some of an agent's tools, or these and others. */
+class ToolView implements AgentTools {
+  readonly #calls: AgentCalls
+  readonly #box: RolloutTools['box']
+
+  constructor(calls: AgentCalls, box: RolloutTools['box']) {
+    this.#calls = calls
+    this.#box = box
+  }
+
+  get definitions(): readonly ToolDefinition[] {
+    return this.#box.definitions
+  }
+
+  readonly call: AgentTools['call'] = (calls) => this.#calls.make(calls, this.#box)
+
+  readonly with: AgentTools['with'] = (tools) => new ToolView(this.#calls, this.#box.with(tools))
+
+  readonly only: AgentTools['only'] = (names) => new ToolView(this.#calls, this.#calls.picked(this.#box, names))
+}
+
+export function pickedTools(
+  box: RolloutTools['box'],
+  names: readonly string[],
+  { outputs }: Pick<LiveRollout, 'outputs'>,
+): RolloutTools['box'] {
+  const needsReader = outputs && names.length > 0 && !names.includes(readOutputToolName)
+  return box.pick(needsReader ? [...names, readOutputToolName] : names)
 }
 
 /** A recalled answer with the repairs that its call needs now: a replay compares them with the recorded ones. */

@@ -8,6 +8,7 @@ import type {
   JudgeRequest,
   Turn,
   TurnOptions,
+  Verification,
 } from '../../env/index.ts'
 import { MillraceError } from '../../errors/index.ts'
 import { Session, type ModelClient, type RecordedSession, type SessionReply } from '../../inference/index.ts'
@@ -32,8 +33,9 @@ import { AgentCalls, toolAnswers, type CallsHost } from './agent-calls.ts'
 import { AgentTime, type BudgetMeter, Tally, type TimeHost } from './budget.ts'
 import { checkUpdate } from './checks.ts'
 import { ContextCopy, contextEvent } from './context-copy.ts'
-import { askJudge } from './judge.ts'
+import { askJudge, type JudgeAsker } from './judge.ts'
 import { LiveContext, PendingRequests, type ContextHost } from './live-context.ts'
+import { Verifier, type VerifyHost } from './verifier.ts'
 
 interface AgentRunOptions {
   readonly services: RunServices
@@ -45,6 +47,8 @@ interface AgentRunOptions {
   readonly sampling: Sampling
   readonly toolBox: RolloutTools['box']
   readonly parent?: AgentRun
+  /** A child whose parent's budget is not charged. */
+  readonly hasOwnBudget?: boolean
   /** For a child: the reports of the tool calls that asked for it, the outermost first. */
   readonly askedBy?: readonly ToolReports[]
   /** Starts a child. Given from outside, because a child is an agent run itself. */
@@ -58,10 +62,12 @@ export interface ChildStart {
   readonly idPart: string
   readonly signal: AbortSignal
   readonly askedBy: readonly ToolReports[]
+  /** A reward asks for it while the agent works: it is not the agent's doing, and has the full limits of a rollout. */
+  readonly isForReward?: boolean
 }
 
 /** One agent at work: its session, its turns, and what it asks of children and judges. Each child has its own. */
-export class AgentRun implements AgentContext, ContextHost, CallsHost, TimeHost {
+export class AgentRun implements AgentContext, ContextHost, CallsHost, TimeHost, VerifyHost {
   readonly id: string
   readonly services: RunServices
   readonly liveRollout: LiveRollout
@@ -78,15 +84,16 @@ export class AgentRun implements AgentContext, ContextHost, CallsHost, TimeHost 
   readonly #options: AgentRunOptions
   readonly #recorded: RecordedSession | undefined
   readonly #contextCopy: ContextCopy | undefined
-  /** The turns that were asked for and are not answered yet; an agent may ask for several at once. */
-  readonly #turnsUnderWay = new Set<Promise<Turn>>()
+  /** The turns and verifications that were asked for and are not answered yet; an agent may ask for several at once. */
+  readonly #underWay = new Set<Promise<unknown>>()
+  #verifier: Verifier | undefined
   readonly #policyMemory = new Map<string, unknown>()
   #promptTokens: number | undefined
   /** How many messages the conversation was opened with; later ones are of the agent's making. */
   #openingLength = 0
 
   constructor(options: AgentRunOptions) {
-    const { services, liveRollout, id, model, parent, askedBy = [] } = options
+    const { services, liveRollout, id, model, parent, hasOwnBudget, askedBy = [] } = options
     const { job } = liveRollout
     const { contextPolicy } = services.environment
     this.#options = options
@@ -106,7 +113,8 @@ export class AgentRun implements AgentContext, ContextHost, CallsHost, TimeHost 
       sampled,
     })
     this.tally = new Tally(parent?.tally)
-    this.time = new AgentTime(this, { limits: options.limits, signal: options.signal, parent: parent?.time })
+    const parentTime = hasOwnBudget ? undefined : parent?.time
+    this.time = new AgentTime(this, { limits: options.limits, signal: options.signal, parent: parentTime })
     this.context = new LiveContext(this, liveRollout, this.time.scope, askedBy)
     this.tools = new AgentCalls(this, options.toolBox)
     this.#contextCopy =
@@ -119,6 +127,10 @@ export class AgentRun implements AgentContext, ContextHost, CallsHost, TimeHost 
 
   get model(): string {
     return this.#options.model.name
+  }
+
+  get task(): unknown {
+    return this.liveRollout.task
   }
 
   get messages(): readonly Message[] {
@@ -185,7 +197,7 @@ export class AgentRun implements AgentContext, ContextHost, CallsHost, TimeHost 
 
   /** Turns and calls that an agent did not wait for must not spend more, nor work on a state that is scored and torn down. */
   #endTurnsAndCalls(): void {
-    const underWay = [...this.#turnsUnderWay, ...this.tools.underWay]
+    const underWay = [...this.#underWay, ...this.tools.underWay]
     if (underWay.length === 0) return
     // Usually nobody awaits these any more, and their rejection must not count as unhandled.
     for (const each of underWay) each.catch(() => {})
@@ -200,9 +212,23 @@ export class AgentRun implements AgentContext, ContextHost, CallsHost, TimeHost 
   }
 
   readonly turn = (options: TurnOptions = {}): Promise<Turn> => {
-    const turn: Promise<Turn> = this.#takeTurn(options).finally(() => this.#turnsUnderWay.delete(turn))
-    this.#turnsUnderWay.add(turn)
+    const turn: Promise<Turn> = this.#takeTurn(options).finally(() => this.#underWay.delete(turn))
+    this.#underWay.add(turn)
     return turn
+  }
+
+  readonly verify = (): Promise<Verification> => {
+    this.#verifier ??= new Verifier(this)
+    const verified: Promise<Verification> = this.#verifier.verify().finally(() => this.#underWay.delete(verified))
+    this.#underWay.add(verified)
+    return verified
+  }
+
+  /** Ends the whole rollout, whichever of its agents finds out. */
+  endRollout(error: MillraceError): void {
+    const { parent } = this.#options
+    if (parent) parent.endRollout(error)
+    else this.time.scope.abort(error)
   }
 
   async #takeTurn(options: TurnOptions): Promise<Turn> {
@@ -292,18 +318,25 @@ export class AgentRun implements AgentContext, ContextHost, CallsHost, TimeHost 
     return this.time.onServerAway(why)
   }
 
-  startChild(request: ChildRequest, signal: AbortSignal, asking?: CallingToolCall): Promise<ChildResult> {
-    const { startChild, askedBy = [] } = this.#options
-    const idPart = this.tools.childIdPart(asking?.call)
-    const reports = asking ? [...askedBy, asking.reports] : askedBy
-    return this.requests.run(signal, (own) => startChild(request, this, { idPart, signal: own, askedBy: reports }))
+  get askedBy(): readonly ToolReports[] {
+    return this.#options.askedBy ?? []
   }
 
-  askJudge(request: JudgeRequest, signal: AbortSignal): Promise<AssistantMessage> {
+  startChild(request: ChildRequest, signal: AbortSignal, asking?: CallingToolCall): Promise<ChildResult> {
+    const { askedBy } = this
+    const idPart = this.tools.childIdPart(asking?.call)
+    return this.startChildAs(request, signal, { idPart, askedBy: asking ? [...askedBy, asking.reports] : askedBy })
+  }
+
+  startChildAs(request: ChildRequest, signal: AbortSignal, start: Omit<ChildStart, 'signal'>): Promise<ChildResult> {
+    return this.requests.run(signal, (own) => this.#options.startChild(request, this, { ...start, signal: own }))
+  }
+
+  askJudge(request: JudgeRequest, signal: AbortSignal, special?: Partial<JudgeAsker>): Promise<AssistantMessage> {
     const { id: rollout, services, tally, trace, rewardClock: clock } = this
     const { job, verdicts } = this.liveRollout
     const asker = { services, rollout, attempt: job.attempt, tally, clock, trace, verdicts }
-    return this.requests.run(signal, (own) => askJudge(request, { ...asker, signal: own }))
+    return this.requests.run(signal, (own) => askJudge(request, { ...asker, ...special, signal: own }))
   }
 
   record(name: string, data: object): void {

@@ -139,7 +139,7 @@ export function spent(limit: ExhaustedLimit, message: string): MillraceError {
   return new MillraceError('budget_exhausted', message, { data: { limit } })
 }
 
-type Hook = 'setup' | 'update' | 'contextPolicy'
+type Hook = 'setup' | 'update' | 'contextPolicy' | 'verify'
 
 export interface TimeHost {
   readonly tally: Tally

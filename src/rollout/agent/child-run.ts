@@ -3,12 +3,11 @@ import type { ChildRequest, ChildResult } from '../../env/index.ts'
 import { messageJson } from '../../apis/index.ts'
 import { derivedSeed, hash32 } from '../../kit/index.ts'
 import type { Limits, Message } from '../../schema/index.ts'
-import { endsAttempt, readOutputToolName } from '../../tools/index.ts'
-import type { LiveRollout } from '../environment/live-rollout.ts'
-import type { RolloutTools } from '../environment/toolkit.ts'
+import { endsAttempt } from '../../tools/index.ts'
 import { recordOf } from '../result/record.ts'
 import { rolloutEvents, traceOf } from '../result/rollout-events.ts'
 import { attemptEnd, attemptResumed, attemptStart, StartTime } from '../schedule/journal-entries.ts'
+import { pickedTools } from './agent-calls.ts'
 import { AgentRun, type ChildStart } from './agent-run.ts'
 
 /** Also for a child whose environment has an agent of its own: that agent is written for the environment's tasks. */
@@ -18,7 +17,7 @@ const standardAgent = toolLoop()
 export async function runChild(
   request: ChildRequest,
   parent: AgentRun,
-  { idPart, signal, askedBy }: ChildStart,
+  { idPart, signal, askedBy, isForReward = false }: ChildStart,
 ): Promise<ChildResult> {
   const { services, liveRollout } = parent
   const { job } = liveRollout
@@ -34,10 +33,11 @@ export async function runChild(
     liveRollout,
     id,
     parent,
+    hasOwnBudget: isForReward,
     askedBy,
     signal,
     model: services.model(request.model ?? settings.model),
-    toolBox: pickedTools(liveRollout, request.tools),
+    toolBox: request.tools ? pickedTools(liveRollout.tools.box, request.tools, liveRollout) : liveRollout.tools.box,
     startChild: runChild,
     limits: limitsFor(request, settings.limits),
     sampling: { ...settings.sampling, ...request.sampling, ...(settings.sendSeed && { seed }) },
@@ -74,11 +74,4 @@ function childId(parent: string, idPart: string, prompt: readonly Message[], giv
   const earlier = given.get(base) ?? 0
   given.set(base, earlier + 1)
   return earlier === 0 ? base : `${base}-${earlier + 1}`
-}
-
-function pickedTools({ tools, outputs }: LiveRollout, names?: readonly string[]): RolloutTools['box'] {
-  if (!names) return tools.box
-  // An agent that may call tools whose long outputs are kept must be able to read those.
-  const needsReader = outputs && names.length > 0 && !names.includes(readOutputToolName)
-  return tools.box.pick(needsReader ? [...names, readOutputToolName] : names)
 }

@@ -7,26 +7,27 @@ import type { AssistantMessage } from '../../schema/index.ts'
 import type { Journal } from '../../store/index.ts'
 import type { RunServices } from '../environment/live-rollout.ts'
 import { attemptEvent } from '../schedule/journal-entries.ts'
-import { judgeCallEvent, type RecordedVerdict, type VerdictReader } from '../recording/recording.ts'
+import { judgeCallEvent, ofVerification, type RecordedVerdict, type VerdictReader } from '../recording/recording.ts'
 import type { Tally } from './budget.ts'
 
-interface JudgeAsker {
+export interface JudgeAsker {
   readonly services: Pick<RunServices, 'settings' | 'judgePermits' | 'model'> & {
     readonly journal: Pick<Journal, 'append'>
   }
   readonly rollout: string
   readonly attempt: number
-  readonly tally: Tally
+  readonly tally: Pick<Tally, 'addJudgeCall'>
   /** The reward's clock, which stands still while the question waits for its turn. */
   readonly clock: StopClock | undefined
   readonly trace: object | undefined
   readonly verdicts: VerdictReader | undefined
+  readonly isForVerification?: boolean
   readonly signal: AbortSignal
 }
 
 /** An attempt that goes on asks again, as its reward may have failed on the verdict; a replay does not ask. */
 export async function askJudge(request: JudgeRequest, asker: JudgeAsker): Promise<AssistantMessage> {
-  const { services, rollout, attempt, tally, verdicts } = asker
+  const { services, rollout, attempt, tally, verdicts, isForVerification } = asker
   const model = services.model(request.model ?? services.settings.judge)
   const question = questionDigest(model.name, request)
   const verdict: RecordedVerdict = verdicts?.take(question) ?? {
@@ -35,7 +36,8 @@ export async function askJudge(request: JudgeRequest, asker: JudgeAsker): Promis
     ...(await askModel(model, request, asker)),
   }
   tally.addJudgeCall(verdict)
-  services.journal.append(attemptEvent({ id: rollout, attempt }, judgeCallEvent, verdict))
+  const noted = isForVerification ? { ...verdict, ...ofVerification } : verdict
+  services.journal.append(attemptEvent({ id: rollout, attempt }, judgeCallEvent, noted))
   return verdict.reply
 }
 

@@ -6,12 +6,16 @@ import type { ToolCatalogue } from '../../tools/index.ts'
 import { agentOutcomeOf, endInReplay } from '../result/outcome.ts'
 import {
   answerOf,
+  isOfVerification,
   judgeCallEvent,
   type RecordedAnswer,
   type RecordedVerdict,
+  type RecordedVerification,
   type Recording,
   serverCallEvent,
   verdictOf,
+  verificationEvent,
+  verificationOf,
 } from './recording.ts'
 import { contextEvent } from '../agent/context-copy.ts'
 import { resumedEvent } from '../schedule/journal-entries.ts'
@@ -23,6 +27,8 @@ export interface StoredSession {
   readonly nodes: readonly MessageNode[]
   /** What the turns were sent in place of the conversation, where it differs. */
   readonly contexts: readonly Json[]
+  /** What the agent heard of the reward before its end. */
+  readonly verifications: readonly RecordedVerification[]
   readonly record: BareRecord | undefined
 }
 
@@ -39,7 +45,10 @@ function* sessionsOf(
 ): Generator<StoredSession, void, void> {
   const nodes = wholeNodes(reader, { rollout: id, attempt, leaf: end?.leaf ?? null })
   const contexts = reader.eventsOf(id, attempt, contextEvent).map(({ data }) => data)
-  yield { id, parent, startedAt, nodes, contexts, record: end?.record }
+  const verifications = reader
+    .eventsOf(id, attempt, verificationEvent)
+    .flatMap(({ data }) => verificationOf(data) ?? [])
+  yield { id, parent, startedAt, nodes, contexts, verifications, record: end?.record }
   for (const child of reader.children(id)) if (child.attempt === attempt) yield* sessionsOf(reader, child, id)
 }
 
@@ -57,17 +66,26 @@ export function wholeNodes(
 export function recordingToResume([own, ...children]: readonly StoredSession[]): Recording {
   if (!own) return { purpose: 'resume', sessions: { '': { nodes: [], journalled: 0 } } }
   const reported = own.record && { metrics: own.record.metrics, notes: own.record.info ?? {} }
-  const sessions = byKey(own.id, [own, ...children], ({ nodes, record }) => {
+  const sessions = byKey(own.id, [own, ...children], ({ nodes, record }): RecordedSession => {
     // An agent that the infrastructure or a stop ended may go on; one that used up its budget may not.
     const end = record && outcomes[agentOutcomeOf(record)].truncated ? recordedEnd(record) : undefined
     return { nodes, journalled: nodes.length, ...(end && { end }) }
   })
-  return { purpose: 'resume', sessions, ...(reported && { reported }) }
+  const verifications = byKey(own.id, [own, ...children], (session) =>
+    session.verifications.map((each) => ({ ...each, isJournalled: true })),
+  )
+  return { purpose: 'resume', sessions, verifications, ...(reported && { reported }) }
 }
 
 /** The recording that a fork begins with, from sessions up to a turn: whatever goes beyond them is live. */
 export function recordingToFork(rollout: string, sessions: readonly StoredSession[]): Recording {
-  return { purpose: 'fork', sessions: byKey(rollout, sessions, ({ nodes }) => ({ nodes: nodes.map(repeated) })) }
+  return {
+    purpose: 'fork',
+    sessions: byKey(rollout, sessions, ({ nodes }) => ({ nodes: nodes.map(repeated) })),
+    verifications: byKey(rollout, sessions, ({ nodes, verifications }) =>
+      verifications.filter(({ at }) => at < nodes.length),
+    ),
+  }
 }
 
 /** Rows of the fork do not train it: another model may have sampled it, and each of the fork's rollouts has it. */
@@ -89,17 +107,18 @@ export function recordingToReplay(
       nodes,
       end: (end && recordedEnd(end)) ?? unrecorded(id),
     })),
+    verifications: byKey(record.id, sessions, ({ verifications }) => verifications),
     ...answers,
     ...(catalogues && { catalogues }),
     end: record.outcome === 'reward_error' && record.error ? record.error : unrecorded(record.id),
   }
 }
 
-function byKey(
+function byKey<Recorded>(
   rollout: string,
   sessions: readonly StoredSession[],
-  recorded: (session: StoredSession) => RecordedSession,
-): Recording['sessions'] {
+  recorded: (session: StoredSession) => Recorded,
+): Readonly<Record<string, Recorded>> {
   return Object.fromEntries(sessions.map((session) => [session.id.slice(rollout.length), recorded(session)]))
 }
 
@@ -137,11 +156,13 @@ export function readServerAnswers(reader: RunReader, rollout: string, attempt: n
   return sinceResumed(reader, { rollout, attempt, name: serverCallEvent }).flatMap((data) => answerOf(data) ?? [])
 }
 
-/** The events since the attempt was last resumed, which asks judges and servers for everything again. */
+/** The events since the attempt was last resumed, which asks judges and servers for everything again, but not for verifications. */
 function sinceResumed(
   reader: RunReader,
   { rollout, attempt, name }: { readonly rollout: string; readonly attempt: number; readonly name: string },
 ): Json[] {
   const resumedAt = reader.eventsOf(rollout, attempt, resumedEvent).at(-1)?.position ?? -1
-  return reader.eventsOf(rollout, attempt, name).flatMap(({ position, data }) => (position < resumedAt ? [] : [data]))
+  return reader
+    .eventsOf(rollout, attempt, name)
+    .flatMap(({ position, data }) => (position < resumedAt || isOfVerification(data) ? [] : [data]))
 }

@@ -4,9 +4,11 @@ import { MillraceError, type WireError } from '../../errors/index.ts'
 import type { RecordedSession } from '../../inference/index.ts'
 import {
   type AssistantMessage,
+  isJsonObject,
   type Json,
   type MessageNode,
   messageSchema,
+  type ToolReports,
   type Usage,
   usageSchema,
 } from '../../schema/index.ts'
@@ -20,6 +22,8 @@ export interface Recording {
   readonly purpose: 'resume' | 'fork' | 'replay'
   /** By what a session's id adds to the rollout's: `''` for the rollout's own, `.t1-k3x9` for a child's. */
   readonly sessions: Readonly<Record<string, RecordedSession>>
+  /** What the agents of the sessions heard of the reward before they ended, by the keys of `sessions`. */
+  readonly verifications?: Readonly<Record<string, readonly RecordedVerification[]>>
   /** Of a rollout that only lacks its score: not all the code that reported its metrics and notes runs again. */
   readonly reported?: { readonly metrics: Record<string, number>; readonly notes: Record<string, Json> }
   readonly verdicts?: readonly RecordedVerdict[]
@@ -62,7 +66,11 @@ export function continued(own: Recording, origin: Recording | undefined): Record
     if (!before || session.end) continue
     sessions[key] = { ...session, nodes: [...session.nodes, ...nodesAfter(session.nodes, before.nodes)] }
   }
-  return { ...own, sessions }
+  const verifications = { ...origin.verifications }
+  for (const [key, heard] of Object.entries(own.verifications ?? {})) {
+    verifications[key] = [...heard, ...(verifications[key] ?? []).slice(heard.length)]
+  }
+  return { ...own, sessions, verifications }
 }
 
 /** The nodes of the origin that come after as many replies, and answers to the last of them, as there are already. */
@@ -121,6 +129,7 @@ interface RecordedServersParts {
   readonly attempt: number
   /** The answers to be given again, in order. An answer that was given is taken out. */
   readonly recorded: RecordedAnswer[]
+  readonly isForVerification?: boolean
 }
 
 /** Tool servers as an environment's own code calls them. Their answers are kept as events, for a replay. */
@@ -139,14 +148,20 @@ export class RecordedServers implements ServerCalls {
     return new RecordedServers(direct, this.#parts)
   }
 
+  /** The same servers for a verification, which asks none of them in a replay: it is heard again as a whole. */
+  forVerification(): RecordedServers {
+    return new RecordedServers(this.direct, { ...this.#parts, isForVerification: true })
+  }
+
   async call(server: string, call: ServerCall): Promise<ServerAnswer> {
     const request = hash('sha256', JSON.stringify([server, call.tool, call.arguments]), 'base64url')
-    const { journal, rollout, attempt, recorded: kept } = this.#parts
+    const { journal, rollout, attempt, recorded: kept, isForVerification } = this.#parts
     const index = kept.findIndex((each) => each.request === request)
     const [recorded] = index === -1 ? [] : kept.splice(index, 1)
     const answer = recorded?.answer ?? (await this.direct.call(server, call))
     const of = { id: rollout, attempt }
-    journal.append(attemptEvent(of, serverCallEvent, { request, answer }))
+    const noted = { request, answer, ...(isForVerification && ofVerification) }
+    journal.append(attemptEvent(of, serverCallEvent, noted))
     return answer
   }
 }
@@ -182,6 +197,47 @@ export function verdictOf(data: Json): RecordedVerdict | undefined {
   if (!parsed.success) return undefined
   const { reply, ...rest } = parsed.data
   return reply.role === 'assistant' ? { ...rest, reply } : undefined
+}
+
+/** Marks a verdict, or a server's answer, that a verification asked for: the reward at the end must not take it for its own. */
+export const ofVerification = { verification: true }
+
+export function isOfVerification(data: Json): boolean {
+  return isJsonObject(data) && data['verification'] === true
+}
+
+export const verificationEvent = 'verification'
+
+/** What an agent heard of the reward before its end: the data of a `verification` event. */
+export interface RecordedVerification {
+  /** The last message of the conversation that was scored. */
+  readonly at: number
+  readonly reward: number
+  readonly rewards: Readonly<Record<string, number>>
+  readonly feedback?: string | undefined
+  readonly reports?: ToolReports | undefined
+  /** What judges have used for it. */
+  readonly judged?: readonly Pick<RecordedVerdict, 'model' | 'usage' | 'cost'>[] | undefined
+  /** It is in the journal of this very attempt, and must not be written there again. */
+  readonly isJournalled?: boolean
+}
+
+const verificationSchema = z.object({
+  at: z.int(),
+  reward: z.number(),
+  rewards: z.record(z.string(), z.number()),
+  feedback: z.string().optional(),
+  reports: z
+    .object({
+      metrics: z.record(z.string(), z.number()).exactOptional(),
+      notes: z.record(z.string(), z.json()).exactOptional(),
+    })
+    .optional(),
+  judged: z.array(verdictSchema.pick({ model: true, usage: true, cost: true })).optional(),
+})
+
+export function verificationOf(data: Json): RecordedVerification | undefined {
+  return verificationSchema.safeParse(data).data
 }
 
 /** Verdicts to be given again, in order. With `repeats`, the last one is given for every further question. */

@@ -63,6 +63,8 @@ const outcomeOfCode: Partial<Record<ErrorCode, Outcome>> = {
   store_failed: 'cancelled',
   run_gone: 'cancelled',
   tool_infra: 'tool_infra_error',
+  // The agent had its answer verified.
+  reward_failed: 'reward_error',
   model_connect: 'model_error',
   model_timeout: 'model_error',
   model_conflict: 'model_error',

@@ -1,13 +1,10 @@
-import { type Environment, scoreGroup, type ScoreResult, scoreRollout, type ScoringHooks } from '../../env/index.ts'
-import { MillraceError } from '../../errors/index.ts'
-import { AbortScope, type ExhaustedClock, StopClock } from '../../kit/index.ts'
-import { type Limits, outcomes, type RolloutRecord } from '../../schema/index.ts'
+import { type Environment, scoreGroup, type ScoreResult, scoreRollout } from '../../env/index.ts'
+import { AbortScope } from '../../kit/index.ts'
+import { outcomes, type RolloutRecord } from '../../schema/index.ts'
 import type { AgentRun } from '../agent/agent-run.ts'
-import type { LiveContext } from '../agent/live-context.ts'
-import type { LiveRollout } from '../environment/live-rollout.ts'
 import { type AgentEnd, failedEnd } from '../result/outcome.ts'
 import type { GroupScores } from '../schedule/executor.ts'
-import type { RewardPool } from './reward-pool.ts'
+import { lateReward, RewardTime, scoreOnThread } from './reward-time.ts'
 
 export interface ScoredEnd {
   readonly end: AgentEnd
@@ -39,17 +36,6 @@ export async function scoreEnd(run: AgentRun, end: AgentEnd, signal: AbortSignal
   }
 }
 
-export function scoreOnThread(
-  pool: RewardPool,
-  { context, liveRollout, clock }: { context: LiveContext; liveRollout: LiveRollout; clock: StopClock },
-): NonNullable<ScoringHooks['scoreOnThread']> {
-  return (component, timeoutMs) => {
-    const { task, rollout, messages, answer, outcome, truncated, signal } = context
-    const input = { task, rollout, messages, answer, outcome, truncated, info: liveRollout.notes }
-    return pool.score({ component, input, timeoutMs, clock, signal })
-  }
-}
-
 export async function scoreGroupInTime(
   environment: Environment,
   group: {
@@ -63,38 +49,4 @@ export async function scoreGroupInTime(
   const { tailMs, signal, ...rest } = group
   using tail = new AbortScope(signal, tailMs, () => lateReward('the group reward', tailMs))
   return await scoreGroup(environment, { ...rest, signal: tail.signal })
-}
-
-/** The time kept for the reward. Its clock stands still while the reward waits, but no longer than `wallMs`. */
-export class RewardTime implements Disposable {
-  readonly scope: AbortScope
-  readonly clock: StopClock
-
-  constructor({ limits, wallMs, signal }: { limits: Limits; wallMs: number; signal: AbortSignal }) {
-    const scope = new AbortScope(signal)
-    this.scope = scope
-    this.clock = new StopClock({
-      limitMs: limits.tailMs,
-      wallMs,
-      onSpent: (what) => scope.abort(late(what, limits)),
-    })
-  }
-
-  [Symbol.dispose](): void {
-    this.scope[Symbol.dispose]()
-    this.clock.stop()
-  }
-}
-
-function late(what: ExhaustedClock, { tailMs, wallTimeoutMs }: Limits): MillraceError {
-  if (what === 'time') return lateReward('the reward', tailMs)
-  return new MillraceError(
-    'reward_failed',
-    `the reward still waited for a judge, a thread, a tool server or its turn to run a command when the rollout's ${wallTimeoutMs} ms (wallTimeoutMs) were used up`,
-  )
-}
-
-/** It names the limit, because that has no flag. */
-function lateReward(what: 'the reward' | 'the group reward', tailMs: number): MillraceError {
-  return new MillraceError('reward_failed', `${what} took longer than the ${tailMs} ms reserved for it (limits.tailMs)`)
 }

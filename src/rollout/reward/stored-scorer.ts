@@ -9,7 +9,7 @@ import { setUp, setupFailure, tearDown } from '../environment/setup-teardown.ts'
 import type { RolloutJob, RunSettings } from '../schedule/executor.ts'
 import { type EnvironmentModule, offloadedRewardModule, RewardPool } from './reward-pool.ts'
 import { LiveContext, PendingRequests, type ContextHost } from '../agent/live-context.ts'
-import { RewardTime, scoreOnThread } from './score.ts'
+import { RewardTime, scoreOnThread } from './reward-time.ts'
 import type { LiveRollout } from '../environment/live-rollout.ts'
 
 export interface StoredScorerOptions {
