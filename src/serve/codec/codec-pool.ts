@@ -22,6 +22,7 @@ export type CodecJob =
   | ({ readonly kind: 'rows' } & GroupOptions)
   | { readonly kind: 'heads'; readonly rollouts: readonly string[] }
   | { readonly kind: 'decode'; readonly body: readonly Uint8Array[] }
+  | { readonly kind: 'aggregate'; readonly body: readonly Uint8Array[] }
 
 export type CodecOutput = Uint8Array<ArrayBuffer> | readonly string[]
 
@@ -94,9 +95,12 @@ export class CodecPool extends Resource {
     return (yield* this.#chunks({ kind: 'rows', ...group })) as RowCounts
   }
 
-  async *#chunks(job: CodecJob): AsyncGenerator<Uint8Array<ArrayBuffer>, CodecAnswer, void> {
+  async *#chunks(
+    job: CodecJob,
+    transfer: readonly ArrayBuffer[] = [],
+  ): AsyncGenerator<Uint8Array<ArrayBuffer>, CodecAnswer, void> {
     const startedAt = performance.now()
-    const outputs = this.#threads.stream(job)
+    const outputs = this.#threads.stream(job, { transfer })
     try {
       let next = await outputs.next()
       for (; !next.done; next = await outputs.next()) yield next.value as Uint8Array<ArrayBuffer>
@@ -120,6 +124,11 @@ export class CodecPool extends Resource {
     for (; !next.done; next = await outputs.next()) for (const text of next.value as readonly string[]) tasks.push(text)
     const { hasTasks, ...rest } = next.value as DecodedHead
     return { ...rest, ...(hasTasks && { tasks }) }
+  }
+
+  /** NeMo Gym's metrics of the verify responses in this body, whose memory goes to the thread. */
+  async *aggregate(body: readonly Uint8Array[]): AsyncGenerator<Uint8Array<ArrayBuffer>, void, void> {
+    yield* this.#chunks({ kind: 'aggregate', body }, ownMemory(body))
   }
 
   protected onClose(): Promise<void> {

@@ -19,6 +19,7 @@ await serveJobs<CodecJob, CodecAnswer, CodecOutput>({
 async function run(job: CodecJob, outputs: JobOutputs<CodecOutput>): Promise<CodecAnswer> {
   if (job.kind === 'decode') return await decode(job.body, outputs)
   if (job.kind === 'heads') return await heads(job.rollouts)
+  if (job.kind === 'aggregate') return await aggregate(job.body, outputs)
   const chunks =
     job.kind === 'rows' ? rowChunks(groupRows(reader, job), 'binary') : rolloutChunks(reader, job.rollout, job.form)
   let next = await chunks.next()
@@ -37,6 +38,14 @@ async function decode(body: readonly Uint8Array[], outputs: JobOutputs<CodecOutp
     await nextTurn()
   }
   return { ...rest, hasTasks: tasks !== undefined }
+}
+
+async function aggregate(body: readonly Uint8Array[], outputs: JobOutputs<CodecOutput>): Promise<undefined> {
+  const { aggregateMetricsReply } = await import('../compat/nemo-gym/aggregate-metrics.ts')
+  for (const bytes of sized(new TextEncoder().encode(aggregateMetricsReply(Buffer.concat(body))))) {
+    await outputs.send(bytes, [bytes.buffer])
+    await nextTurn()
+  }
 }
 
 async function heads(rollouts: readonly string[]): Promise<readonly RolloutHead[]> {
