@@ -167,7 +167,7 @@ export type {
   SessionView,
   StartedSessions,
 } from './gateway/index.ts'
-export { findModels, GatewayServer, RolloutServer, RolloutService } from './serve/index.ts'
+export { findModels, GatewayServer, RolloutServer, RolloutService, ServedAgents } from './serve/index.ts'
 export type {
   BackendDirectory,
   CodecStatus,
@@ -190,6 +190,7 @@ export type {
   RolloutRequest,
   RolloutState,
   ServeBounds,
+  ServedAgentOptions,
   ServiceOptions,
   ServiceState,
   ServiceStatus,

@@ -106,7 +106,11 @@ export async function openExecutor(
 ): Promise<Executor> {
   const { env, loaded, supervision, config } = resolved
   const { environment, specifier } = loaded
-  const settings = { ...resolved.settings, outputsFolder: join(store.folder, 'outputs') }
+  const settings = {
+    ...resolved.settings,
+    ...(telemetry && { run: telemetry.run }),
+    outputsFolder: join(store.folder, 'outputs'),
+  }
   const { models } = config
   const module = specifier === undefined ? undefined : { specifier, options: options.options ?? {} }
   if (config.workers === null || !module) {

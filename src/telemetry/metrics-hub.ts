@@ -7,12 +7,20 @@ import type { ToolServerStatus } from '../tools/index.ts'
 import { type MetricKey, metricFamilies, type MetricFamily } from './metric-families.ts'
 import { MetricsRegistry, type Series } from './metrics-registry.ts'
 
+/** What `/metrics` answers. */
+export interface Metrics {
+  readonly contentType: string
+  text(): Promise<string>
+}
+
+const contentType = 'text/plain; version=0.0.4; charset=utf-8'
+
 /**
  * The metrics of a whole process: the counts of its own thread, the counts that workers sent, and the state at the moment
  * somebody asks. Counts of a worker that was replaced stay.
  */
-export class MetricsHub {
-  readonly contentType = 'text/plain; version=0.0.4; charset=utf-8'
+export class MetricsHub implements Metrics {
+  readonly contentType = contentType
   readonly #registry: MetricsRegistry
   readonly #sources: MetricsSources
 
@@ -32,20 +40,57 @@ export class MetricsHub {
   }
 
   async text(): Promise<string> {
-    const readings = stateReadings(this.#sources)
-    const keys = Object.keys(metricFamilies) as MetricKey[]
-    return keys
-      .map((key) => exposition(metricFamilies[key], [...this.#registry.all(key), ...readings.all(key)]))
-      .join('')
+    const readings = [this.#registry, stateReadings(this.#sources), processReadings()]
+    return families((key) => readings.flatMap((registry) => Array.from(registry.all(key))))
+  }
+
+  /** Its own counts and the state now, without what is the process's. */
+  readings(): readonly MetricsRegistry[] {
+    return [this.#registry, stateReadings(this.#sources)]
   }
 }
 
+/** The metrics of several runs in one process. What a run has of its own carries its name, as the label `run`. */
+export class RunsMetrics implements Metrics {
+  readonly contentType = contentType
+  readonly #counts: MetricsRegistry
+  readonly #runs: ReadonlyMap<string, MetricsHub>
+
+  /** `counts` are those of all runs: a call of a model is counted where it is made, not for whom. */
+  constructor(counts: MetricsRegistry, runs: ReadonlyMap<string, MetricsHub>) {
+    this.#counts = counts
+    this.#runs = runs
+  }
+
+  async text(): Promise<string> {
+    const shared = [this.#counts, processReadings()]
+    const own = Array.from(this.#runs, ([run, hub]) => ({ run, readings: hub.readings() }))
+    return families((key) => [
+      ...shared.flatMap((registry) => Array.from(registry.all(key))),
+      ...own.flatMap(({ run, readings }) =>
+        readings.flatMap((registry) =>
+          Array.from(registry.all(key), ({ labels, values }) => ({ labels, values, run })),
+        ),
+      ),
+    ])
+  }
+}
+
+type Shown = Pick<Series, 'labels' | 'values'> & { readonly run?: string }
+
+function families(seriesOf: (key: MetricKey) => Iterable<Shown>): string {
+  const keys = Object.keys(metricFamilies) as MetricKey[]
+  return keys.map((key) => exposition(metricFamilies[key], seriesOf(key))).join('')
+}
+
 /** One family in Prometheus' text format; nothing if it has no series. */
-function exposition(family: MetricFamily, all: Iterable<Pick<Series, 'labels' | 'values'>>): string {
+function exposition(family: MetricFamily, all: Iterable<Shown>): string {
   const { name, kind, help, labels, buckets } = family
   let text = ''
   for (const series of all) {
-    const pairs = labels.map((label, index) => `${label}="${escaped(series.labels[index] ?? '')}"`).join(',')
+    const { run } = series
+    const named = labels.map((label, index) => `${label}="${escaped(series.labels[index] ?? '')}"`)
+    const pairs = (run === undefined ? named : [`run="${escaped(run)}"`, ...named]).join(',')
     text += buckets ? histogramLines(name, pairs, buckets, series.values) : line(name, pairs, series.values[0])
   }
   return text && `# HELP ${name} ${help}\n# TYPE ${name} ${kind}\n${text}`
@@ -145,6 +190,11 @@ function stateReadings(sources: MetricsSources): MetricsRegistry {
     gatewayConnectionsMax: gateway?.maxConnections,
     gatewayBodyBytes: gateway?.bodyBytes,
   })
+  return readings
+}
+
+function processReadings(): MetricsRegistry {
+  const readings = new MetricsRegistry()
   const { user, system } = process.cpuUsage()
   add(readings, [], { processCpu: (user + system) / 1e6, processMemory: process.memoryUsage.rss() })
   return readings

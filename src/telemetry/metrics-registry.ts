@@ -136,6 +136,20 @@ class LabelCap {
   }
 }
 
+/** The counts of a process that several runs share. Each call and attempt is counted once, whichever run it belongs to. */
+export class ProcessCounts implements Disposable {
+  readonly registry = new MetricsRegistry()
+  readonly #listener: RunMetrics
+
+  constructor() {
+    this.#listener = new RunMetrics(this.registry)
+  }
+
+  [Symbol.dispose](): void {
+    this.#listener[Symbol.dispose]()
+  }
+}
+
 /** Counts what happens in the rollouts of this thread. */
 export class RunMetrics implements Disposable {
   readonly #registry: MetricsRegistry

@@ -43,9 +43,9 @@ export class SpanRecorder implements Disposable {
   }
 
   #onRolloutStart(event: RolloutStartEvent): void {
-    if (event.trace) return
-    const { id, job } = event
-    event.trace = new RolloutTrace(this, { run: this.#options.run, id, job, parent: this.#own(event.parent) })
+    const { id, job, run = this.#options.run } = event
+    if (event.trace || run !== this.#options.run) return
+    event.trace = new RolloutTrace(this, { run, id, job, parent: this.#own(event.parent) })
   }
 
   #onRolloutEnd({ record, trace: carried }: RolloutEndEvent): void {

@@ -90,12 +90,14 @@ test('openapi.json of a server has every route, and every route answers as descr
   }
   for (const operation of operations) {
     const { method, path } = operation
-    const reply = await server.send(method, path.replace('{id}', '0-0'), operation.requestBody && bodies[path])
+    const of = (id: string): string => path.replace('{id}', id).replace('{agent}', 'words')
+    const native = path.replace('/agents/{agent}', '')
+    const reply = await server.send(method, of('0-0'), operation.requestBody && bodies[native])
     expect(api.problem(operation, reply), `${method} ${path} ${reply.status}`).toBeUndefined()
     // Workers cannot be changed where there are none.
-    if (method === 'GET' || path === '/v1/rollouts') expect(reply.status, path).toBe(200)
+    if (method === 'GET' || native === '/v1/rollouts') expect(reply.status, path).toBe(200)
     if (operation.security.length === 0) continue
-    const refused = await server.send(method, `${path.replace('{id}', '9-9')}?no=1`, {})
+    const refused = await server.send(method, `${of('9-9')}?no=1`, {})
     expect(api.problem(operation, refused), `${method} ${path} ${refused.status}`).toBeUndefined()
   }
   const detached = await server.post({ task: { word: 'later' }, requestId: 'later', detached: true })

@@ -229,7 +229,7 @@ test('the span queue is bounded, and dropped spans are counted', async () => {
     metrics: false,
   })
   for (let count = 0; count < 10_000; count += 1) {
-    const start: RolloutStartEvent = { kind: 'start', id: '0-0', job, parent: undefined }
+    const start: RolloutStartEvent = { kind: 'start', id: '0-0', job, run: undefined, parent: undefined }
     rolloutEvents.publish(start)
     const { trace } = start
     toolCalls.publish({ trace, tool: 't', callId: 'c', status: 'ok', startedAt: performance.now(), ms: 0 })

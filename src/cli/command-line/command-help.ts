@@ -34,7 +34,9 @@ export function commandHelp(command: Command, options: { readonly columns: numbe
 }
 
 function usageLine(command: Command): string {
-  const args = command.arguments.map(({ name, required }) => (required ? `<${name}>` : `[${name}]`))
+  const args = command.arguments.map(({ name, required, isList }) => {
+    return (required ? `<${name}>` : `[${name}]`) + (isList ? '…' : '')
+  })
   return ['millrace', command.name, ...args, '[flags]'].join(' ')
 }
 

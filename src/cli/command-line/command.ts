@@ -5,6 +5,8 @@ import type { FlagTable, FlagValues, PrefixSpec } from './flags.ts'
 interface ArgumentSpec {
   readonly name: string
   readonly required: boolean
+  /** Of the last argument: there may be several. */
+  readonly isList?: true
   readonly help: string
 }
 

@@ -130,7 +130,7 @@ function checkArguments(command: Command, positionals: readonly string[]): void 
     throw usageError(`millrace ${command.name} needs ${missing.help}; see millrace ${command.name} --help`)
   }
   const extra = positionals[command.arguments.length]
-  if (extra !== undefined) {
+  if (extra !== undefined && !command.arguments.at(-1)?.isList) {
     throw usageError(`unexpected argument "${extra}"; see millrace ${command.name} --help`)
   }
 }

@@ -41,7 +41,7 @@ export async function runChild(
     startChild: runChild,
     limits: limitsFor(request, settings.limits),
     sampling: { ...settings.sampling, ...request.sampling, ...(settings.sendSeed && { seed }) },
-    trace: traceOf(job, id, parent.trace),
+    trace: traceOf(job, settings.run, { id, parent: parent.trace }),
   })
   const began = { ...job, id }
   services.journal.append(run.isResumed ? attemptResumed(began) : attemptStart(began, start.at, parent.id))

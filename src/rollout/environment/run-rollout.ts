@@ -103,7 +103,7 @@ function agentRunOf(
     // The wall clock has run while the rollout waited for its tools.
     limits: { ...limits, wallTimeoutMs: Math.max(1, limits.wallTimeoutMs - toolsWaitMs) },
     sampling: { ...settings.sampling, ...(sendSeed && { seed: job.seed }), ...job.sampling },
-    trace: traceOf(job),
+    trace: traceOf(job, settings.run),
   })
 }
 
@@ -152,6 +152,8 @@ function recordWithoutTools(
   })
   // The rollout did nothing but wait for its tools.
   const record = { ...ended, timing: { ...ended.timing, waitMs: ended.timing.wallMs } }
-  if (rolloutEvents.hasSubscribers) rolloutEvents.publish({ kind: 'end', record, isChild: false, trace: traceOf(job) })
+  if (rolloutEvents.hasSubscribers) {
+    rolloutEvents.publish({ kind: 'end', record, isChild: false, trace: traceOf(job, settings.run) })
+  }
   return record
 }

@@ -7,6 +7,8 @@ export interface RolloutStartEvent {
   readonly kind: 'start'
   readonly id: string
   readonly job: RolloutJob
+  /** The name of its run, where one process has several. */
+  readonly run: string | undefined
   readonly parent: object | undefined
   /** A listener may set this. It is carried along to every model call, tool call and child, and to the end. */
   trace?: object
@@ -23,9 +25,13 @@ export interface RolloutEndEvent {
 export const rolloutEvents = new EventChannel<RolloutStartEvent | RolloutEndEvent>('millrace:rollout')
 
 /** Announces a start; returns the trace that a listener set, if any. */
-export function traceOf(job: RolloutJob, id = job.id, parent?: object): object | undefined {
+export function traceOf(
+  job: RolloutJob,
+  run: string | undefined,
+  { id = job.id, parent }: { readonly id?: string; readonly parent?: object | undefined } = {},
+): object | undefined {
   if (!rolloutEvents.hasSubscribers) return undefined
-  const start: RolloutStartEvent = { kind: 'start', id, job, parent }
+  const start: RolloutStartEvent = { kind: 'start', id, job, run, parent }
   rolloutEvents.publish(start)
   return start.trace
 }

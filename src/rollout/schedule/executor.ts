@@ -75,6 +75,8 @@ export interface PromptOverride {
 
 /** The settings of every rollout of a run. Plain and cloneable as well. */
 export interface RunSettings {
+  /** The name of the run, for those who listen to the rollouts of a process that has several. */
+  readonly run?: string
   readonly model: string
   readonly judge: string
   /** The models that are known to be asked: a preflight asks each of them for a word. */

@@ -1,6 +1,6 @@
 import type { FastifyInstance, FastifyRequest } from 'fastify'
 import { z } from 'zod'
-import type { MetricsHub } from '../../telemetry/index.ts'
+import type { Metrics } from '../../telemetry/index.ts'
 import type { RouteRegistry } from './routes.ts'
 import { namedSchemas, openApiDocument, type ApiInfo } from './openapi.ts'
 
@@ -30,7 +30,7 @@ export function readyRoute(app: FastifyInstance, summary: string, readiness: () 
 }
 
 export interface StatusRoutesOptions {
-  readonly metrics: MetricsHub
+  readonly metrics: Metrics
   readonly requireMetricsAccess?: (request: FastifyRequest) => void
   readonly metricsKey: string
   readonly documentKey: string

@@ -158,7 +158,7 @@ export const key = 'Needs the key of the server, if it has one.'
 
 export const serveInfo: ApiInfo = {
   title: 'Millrace serve',
-  description: 'Runs rollouts of one environment on request.',
+  description: 'Runs rollouts of one environment or several on request.',
   securitySchemes: { bearer: { type: 'http', scheme: 'bearer' } },
-  parameters: { id: 'The id of the rollout or request.' },
+  parameters: { id: 'The id of the rollout or request.', agent: 'The name of a served environment.' },
 }

@@ -24,10 +24,11 @@ import {
 } from '../requests/request-body.ts'
 import { key, lines, recordSchema, replies, serveInfo } from './reply-schemas.ts'
 import type { RolloutService } from './rollout-service.ts'
+import { ServedAgents } from './served-agents.ts'
 import { requestHeaders, rowsType, sendResult, sendResults, sendRollout, sendRows } from './send-rollouts.ts'
 
 export interface RolloutServerOptions {
-  readonly service: RolloutService
+  readonly service: RolloutService | ServedAgents
   readonly host?: string
   readonly port: number
   /** Asked for as a bearer token by everything but `/health` and `/ready`. */
@@ -35,13 +36,14 @@ export interface RolloutServerOptions {
   readonly onFault?: (error: MillraceError) => void
 }
 
-/** The way to a `RolloutService` over HTTP. It has no logic of its own: it parses, calls and encodes. */
+/** The way to the services of a port over HTTP. It has no logic of its own: it parses, calls and encodes. */
 export class RolloutServer extends HttpServer {
   private constructor(options: RolloutServerOptions) {
     const { service, accessKey, onFault, host = '127.0.0.1' } = options
     requireAccessKey(host, accessKey)
     super(host, { isKeyless: accessKey === undefined })
     const { app } = this
+    const agents = service instanceof ServedAgents ? service : ServedAgents.of(service)
     const serverKey = accessKey === undefined ? undefined : new Secret(accessKey)
     app.addHook('onRequest', (request, reply, next) => {
       const { bearer = '' } = keysIn(request.headers)
@@ -50,7 +52,7 @@ export class RolloutServer extends HttpServer {
       if (isAllowed) next()
       else void refuse(reply, 'unauthorized', 'send the key of this server: authorization: Bearer <key>')
     })
-    const intake = new BodyIntake({ ...service.bounds, fullStatus: 429 })
+    const intake = new BodyIntake({ ...agents.get().bounds, fullStatus: 429 })
     app.removeAllContentTypeParsers()
     // Bodies are read by the routes that want one.
     app.addContentTypeParser('application/json', (_request, _payload, parsed) => parsed(null))
@@ -66,18 +68,20 @@ export class RolloutServer extends HttpServer {
       return await sent
     })
     healthRoutes(app, '/health')
-    readyRoute(app, 'Whether a rollout that is sent now would run.', () => service.readiness())
+    readyRoute(app, 'Whether a rollout that is sent now would run.', () => agents.readiness())
     statusRoutes(app, {
-      metrics: service.metrics,
+      metrics: agents.metrics,
       metricsKey: key,
       documentKey: key,
       routes: this.knownRoutes,
       info: serveInfo,
       version: packageVersion(),
     })
-    rolloutRoutes(app, service, intake)
-    requestRoutes(app, service)
-    workerRoutes(app, service, intake)
+    for (const base of ['', '/agents/:agent'] as const) {
+      rolloutRoutes(app, { base, agents, intake })
+      requestRoutes(app, { base, agents, intake })
+      workerRoutes(app, { base, agents, intake })
+    }
   }
 
   static async open(options: RolloutServerOptions): Promise<RolloutServer> {
@@ -95,17 +99,26 @@ const rolloutListQuerySchema = closedObject({
   ...pageSchemas,
 })
 
-interface OneRollout {
-  Params: { id: string }
+interface RouteParts {
+  /** What paths begin with; `:agent` in it is the name of a service. */
+  readonly base: '' | '/agents/:agent'
+  readonly agents: ServedAgents
+  readonly intake: BodyIntake
 }
 
-function rolloutRoutes(app: FastifyInstance, service: RolloutService, intake: BodyIntake): void {
-  const { codec } = service
+interface OfAgent {
+  Params: { agent?: string }
+}
 
+interface OneOfAgent {
+  Params: { agent?: string; id: string }
+}
+
+function rolloutRoutes(app: FastifyInstance, { base, agents, intake }: RouteParts): void {
   /** Its body is held until then: its tasks are counted with those that wait from then on. */
-  const accept = async (request: IncomingMessage) => {
+  const accept = async (service: RolloutService, request: IncomingMessage) => {
     using body = await intake.read(request)
-    const { request: asked, reply } = await parseRolloutRequest(body, codec)
+    const { request: asked, reply } = await parseRolloutRequest(body, service.codec)
     // Before anything is accepted: the reply may be refused.
     const written = writtenAs(reply, service)
     return { ...written, isDetached: asked.isDetached === true, submission: await service.submit(asked) }
@@ -118,8 +131,10 @@ function rolloutRoutes(app: FastifyInstance, service: RolloutService, intake: Bo
     body: rolloutBodySchema,
     replies: { 200: { json: recordSchema, types: [lines, rowsType] }, 202: replies.accepted },
   }
-  app.post('/v1/rollouts', { config: { api: run } }, async (request, reply) => {
-    const { form, rows, isDetached, submission } = await accept(request.raw)
+  app.post<OfAgent>(`${base}/v1/rollouts`, { config: { api: run } }, async (request, reply) => {
+    const service = agents.get(request.params.agent)
+    const { codec } = service
+    const { form, rows, isDetached, submission } = await accept(service, request.raw)
     if (isDetached) {
       const { id, firstTask, tasks, attempts } = submission.request
       await submission.results.return()
@@ -139,8 +154,10 @@ function rolloutRoutes(app: FastifyInstance, service: RolloutService, intake: Bo
     query: rolloutQuerySchema,
     replies: { 200: replies.rolloutOrState },
   }
-  app.get<OneRollout>('/v1/rollouts/:id', { config: { api: one } }, async (request, reply) => {
-    const { id } = request.params
+  app.get<OneOfAgent>(`${base}/v1/rollouts/:id`, { config: { api: one } }, async (request, reply) => {
+    const { id, agent } = request.params
+    const service = agents.get(agent)
+    const { codec } = service
     const { include } = parseQuery(rolloutQuerySchema, request)
     const state = service.state(id)
     if (state === undefined) return refuse(reply, 'not_found', `there is no rollout ${id}`)
@@ -154,9 +171,9 @@ function rolloutRoutes(app: FastifyInstance, service: RolloutService, intake: Bo
     query: rolloutListQuerySchema,
     replies: { 200: replies.rolloutList },
   }
-  app.get('/v1/rollouts', { config: { api: list } }, async (request, reply) => {
+  app.get<OfAgent>(`${base}/v1/rollouts`, { config: { api: list } }, async (request, reply) => {
     const { cursor, limit, ...filter } = parseQuery(rolloutListQuerySchema, request)
-    return await reply.send(await service.list(filter, { cursor, limit }))
+    return await reply.send(await agents.get(request.params.agent).list(filter, { cursor, limit }))
   })
 
   const cancel = {
@@ -164,8 +181,9 @@ function rolloutRoutes(app: FastifyInstance, service: RolloutService, intake: Bo
     key,
     replies: { 200: replies.cancelledRollout, 202: replies.cancelledRollout },
   }
-  app.delete<OneRollout>('/v1/rollouts/:id', { config: { api: cancel } }, async (request, reply) => {
-    const { id } = request.params
+  app.delete<OneOfAgent>(`${base}/v1/rollouts/:id`, { config: { api: cancel } }, async (request, reply) => {
+    const { id, agent } = request.params
+    const service = agents.get(agent)
     const state = service.state(id)
     if (state === undefined) return refuse(reply, 'not_found', `there is no rollout ${id}`)
     const isCancelling = service.cancel(id)
@@ -202,19 +220,15 @@ const requestListQuerySchema = closedObject({
   ...pageSchemas,
 })
 
-interface OneRequest {
-  Params: { id: string }
-}
-
-function requestRoutes(app: FastifyInstance, service: RolloutService): void {
+function requestRoutes(app: FastifyInstance, { base, agents }: RouteParts): void {
   const list = {
     summary: 'The requests, newest first, with the number of their rollouts by state and outcome.',
     key,
     query: requestListQuerySchema,
     replies: { 200: replies.requestList },
   }
-  app.get('/v1/requests', { config: { api: list } }, async (request, reply) => {
-    return await reply.send(service.listRequests(parseQuery(requestListQuerySchema, request)))
+  app.get<OfAgent>(`${base}/v1/requests`, { config: { api: list } }, async (request, reply) => {
+    return await reply.send(agents.get(request.params.agent).listRequests(parseQuery(requestListQuerySchema, request)))
   })
 
   const one = {
@@ -224,8 +238,9 @@ function requestRoutes(app: FastifyInstance, service: RolloutService): void {
     query: requestQuerySchema,
     replies: { 200: { json: replies.request, types: [lines, rowsType] } },
   }
-  app.get<OneRequest>('/v1/requests/:id', { config: { api: one } }, async (request, reply) => {
-    const { id } = request.params
+  app.get<OneOfAgent>(`${base}/v1/requests/:id`, { config: { api: one } }, async (request, reply) => {
+    const { id, agent } = request.params
+    const service = agents.get(agent)
     const { form, rows } = writtenAs(parseQuery(requestQuerySchema, request), service)
     const { codec } = service
     const known = service.request(id)
@@ -240,8 +255,9 @@ function requestRoutes(app: FastifyInstance, service: RolloutService): void {
     key,
     replies: { 200: replies.cancelledRequest, 202: replies.cancelledRequest },
   }
-  app.delete<OneRequest>('/v1/requests/:id', { config: { api: cancel } }, async (request, reply) => {
-    const { id } = request.params
+  app.delete<OneOfAgent>(`${base}/v1/requests/:id`, { config: { api: cancel } }, async (request, reply) => {
+    const { id, agent } = request.params
+    const service = agents.get(agent)
     const known = service.request(id)
     if (!known) return refuse(reply, 'not_found', `there is no request ${id}`)
     const cancelling = service.cancelRequest(known)
@@ -253,23 +269,27 @@ const resizeSchema = closedObject({
   count: z.int().min(1).describe('The number of workers from now on.'),
 }).register(namedSchemas, { id: 'ResizeWorkers' })
 
-function workerRoutes(app: FastifyInstance, service: RolloutService, intake: BodyIntake): void {
-  const list = (): unknown => ({ workers: service.status().workers })
+function workerRoutes(app: FastifyInstance, { base, agents, intake }: RouteParts): void {
+  const list = (service: RolloutService): unknown => ({ workers: service.status().workers })
   const described = { key, replies: { 200: replies.workers } }
 
   const all = { ...described, summary: 'The workers.' }
-  app.get('/v1/workers', { config: { api: all } }, async (_request, reply) => await reply.send(list()))
+  app.get<OfAgent>(`${base}/v1/workers`, { config: { api: all } }, async (request, reply) => {
+    return await reply.send(list(agents.get(request.params.agent)))
+  })
 
   const resize = { ...described, summary: 'Changes the number of workers.', body: resizeSchema }
-  app.put('/v1/workers', { config: { api: resize } }, async (request, reply) => {
+  app.put<OfAgent>(`${base}/v1/workers`, { config: { api: resize } }, async (request, reply) => {
+    const service = agents.get(request.params.agent)
     const { count } = await jsonBody(request.raw, intake, { schema: resizeSchema, maxDepth: maxJsonDepth })
     await service.resizeWorkers(count)
-    return await reply.send(list())
+    return await reply.send(list(service))
   })
 
   const restart = { ...described, summary: 'Replaces each worker with a fresh one, one after another.' }
-  app.post('/v1/workers/restart', { config: { api: restart } }, async (_request, reply) => {
+  app.post<OfAgent>(`${base}/v1/workers/restart`, { config: { api: restart } }, async (request, reply) => {
+    const service = agents.get(request.params.agent)
     await service.restartWorkers()
-    return await reply.send(list())
+    return await reply.send(list(service))
   })
 }

@@ -1,9 +1,10 @@
+import type { Environment } from '../../env/index.ts'
 import { MillraceError } from '../../errors/index.ts'
 import { requireOptions, type RunInfo } from '../../eval/index.ts'
 import { derivedSeed, onAbort, Resource } from '../../kit/index.ts'
 import type { Executor, PlannedRollout, SchedulerOptions } from '../../rollout/index.ts'
 import type { Outcome, RolloutRecord } from '../../schema/index.ts'
-import type { MetricsHub } from '../../telemetry/index.ts'
+import type { MetricsHub, ProcessCounts } from '../../telemetry/index.ts'
 import { WorkerPool } from '../../worker/index.ts'
 import { PendingRollouts, planId } from './pending-rollouts.ts'
 import { listRollouts, type ListFilter, type RolloutPage } from './list-rollouts.ts'
@@ -49,7 +50,7 @@ export class RolloutService extends Resource {
   readonly #requests: KnownRequests
   readonly #due: PendingRollouts
   readonly #intake: RequestIntake
-  readonly #onResult: (record: RolloutRecord) => void
+  readonly #onResult: NonNullable<ServiceOptions['onSettled']>
   readonly #failure = new AbortController()
   readonly #outcomes: Partial<Record<Outcome, number>> = {}
   #state: ServiceState = 'open'
@@ -57,7 +58,7 @@ export class RolloutService extends Resource {
   #hasDrained = false
   #work: Promise<void> = Promise.resolve()
 
-  private constructor(parts: ServiceParts, onResult: (record: RolloutRecord) => void) {
+  private constructor(parts: ServiceParts, onResult: NonNullable<ServiceOptions['onSettled']>) {
     super()
     const { info, telemetry, bounds, codec } = parts
     this.info = { ...info, notices: [...info.notices, ...telemetry.notices] }
@@ -77,16 +78,23 @@ export class RolloutService extends Resource {
     this.metrics = serveMetrics(parts, { rollouts: this.#requests.unsettled, accepted: this.#intake.accepted })
   }
 
-  /** Opens the run, the workers and the codec threads, and takes up what an earlier launch left unfinished. */
-  static async open(options: ServiceOptions): Promise<RolloutService> {
+  /**
+   * Opens the run, the workers and the codec threads, and takes up what an earlier launch left unfinished. A service among others
+   * leaves the counting of calls to `shared`.
+   */
+  static async open(options: ServiceOptions, shared?: ProcessCounts): Promise<RolloutService> {
     requireOptions(serviceOptionsSchema, options, 'RolloutService.open()')
     await using started = new AsyncDisposableStack()
-    const parts = await openServiceParts(options, started)
+    const parts = await openServiceParts(options, started, shared)
     const service = new RolloutService(parts, options.onSettled ?? (() => {}))
     await service.#intake.recover()
     service.#start()
     started.move()
     return service
+  }
+
+  get environment(): Environment {
+    return this.#parts.resolved.loaded.environment
   }
 
   /** Whether rollouts have the tokens that rows are made of. */
@@ -272,7 +280,7 @@ export class RolloutService extends Resource {
   #onSettled(record: RolloutRecord): void {
     this.#outcomes[record.outcome] = (this.#outcomes[record.outcome] ?? 0) + 1
     this.metrics.rolloutSettled(record)
-    this.#onResult(record)
+    this.#onResult(record, this.info.name)
     this.#requests.settle(record)
   }
 }

@@ -20,7 +20,13 @@ import { LoopLag, type LoopLagWindow, type Variables } from '../../kit/index.ts'
 import type { Executor, WorkerStatus } from '../../rollout/index.ts'
 import { closedObject, type Outcome, type RolloutRecord } from '../../schema/index.ts'
 import { defaultRunsRoot, findRuns, readRunFile, runFolder, type RunStore } from '../../store/index.ts'
-import { type MetricsDelta, type MetricsHub, startTelemetry, type Telemetry } from '../../telemetry/index.ts'
+import {
+  type MetricsDelta,
+  type MetricsHub,
+  type ProcessCounts,
+  startTelemetry,
+  type Telemetry,
+} from '../../telemetry/index.ts'
 import type { ToolServerStatus } from '../../tools/index.ts'
 import { CodecPool, type CodecStatus } from '../codec/codec-pool.ts'
 import type { Readiness } from '../http/status-routes.ts'
@@ -40,13 +46,18 @@ export interface ServiceParts {
 }
 
 /** `started` closes what was opened, and gives up the run, until somebody takes it over. */
-export async function openServiceParts(options: ServiceOptions, started: AsyncDisposableStack): Promise<ServiceParts> {
+export async function openServiceParts(
+  options: ServiceOptions,
+  started: AsyncDisposableStack,
+  shared: ProcessCounts | undefined,
+): Promise<ServiceParts> {
   const bounds = { ...defaultBounds, ...options.bounds }
   const { resolved, opened } = await openServedRun(options)
   started.defer(() => abortRun(opened))
   const { store, name, seed } = opened
-  const telemetry = started.use(startTelemetry({ env: resolved.env, run: name, metrics: true }))
-  const counted = { run: name, metrics: true, onMetrics: (delta: MetricsDelta) => telemetry.merge(delta) }
+  const telemetry = started.use(startTelemetry({ env: resolved.env, run: name, metrics: !shared }))
+  const { registry } = shared ?? telemetry
+  const counted = { run: name, metrics: true, onMetrics: (delta: MetricsDelta) => registry.merge(delta) }
   const executor = started.use(await openExecutor(store, resolved, options, counted))
   const codec = started.use(await CodecPool.start(store.folder))
   const signal = options.signal ?? new AbortController().signal
@@ -165,7 +176,8 @@ export function readinessOf(parts: {
 /** As for `evaluate`, but tasks come with the requests; `attempts` is what a request gets by default, or the group's size. */
 export interface ServiceOptions extends Omit<EvaluateOptions, 'limit' | 'maxCostUsd' | 'passThreshold'> {
   readonly bounds?: Partial<ServeBounds>
-  readonly onSettled?: (record: RolloutRecord) => void
+  /** Called with each durable result, and the name of the run that has it. */
+  readonly onSettled?: (record: RolloutRecord, run: string) => void
 }
 
 const { limit: _limit, maxCostUsd: _maxCostUsd, passThreshold: _passThreshold, ...served } = evaluateOptionFields

@@ -1,12 +1,11 @@
 import { existsSync } from 'node:fs'
 import { resolve } from 'node:path'
 import { pathToFileURL } from 'node:url'
-import { parseDocument } from 'yaml'
 import { registerResolver } from '../../../env/index.ts'
 import { MillraceError } from '../../../errors/index.ts'
 import { interpolate, Redaction } from '../../../kit/index.ts'
 import { parseGatewayConfig, type GatewayConfig, type GatewayConfigContext } from '../../../serve/index.ts'
-import { readInputFile } from '../../command-line/input-file.ts'
+import { parseYaml, readInputFile } from '../../command-line/input-file.ts'
 import type { CommandIo } from '../../terminal/io.ts'
 
 /**
@@ -46,25 +45,6 @@ async function loadModule(file: string, shown: string): Promise<unknown> {
   }
   if (module['default'] !== undefined) return module['default']
   throw invalid(shown, 'it has no default export; write `export default { models: { … } }`')
-}
-
-function parseYaml(text: string, shown: string): unknown {
-  const document = parseDocument(text)
-  const [mistake] = document.errors
-  if (mistake) throw notYaml(shown, mistake)
-  try {
-    // An empty file is an empty configuration.
-    return document.toJS() ?? {}
-  } catch (error) {
-    // What `*name` stands for is looked up only here.
-    throw notYaml(shown, error)
-  }
-}
-
-function notYaml(shown: string, cause: unknown): MillraceError {
-  const causeText = cause instanceof Error ? cause.message : String(cause)
-  // The other lines of the message draw the place; only the first one is shown, without its last colon.
-  return invalid(shown, `it is not YAML: ${causeText.split(/:?\n/, 1)[0] ?? ''}`, cause)
 }
 
 function invalid(shown: string, problem: string, cause?: unknown): MillraceError {

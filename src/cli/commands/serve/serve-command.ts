@@ -31,6 +31,10 @@ const serveFlags = {
       'How many rollouts may wait to start; further requests are rejected with 429.',
       { min: 1, default: '16384' },
     ),
+    services: flag.text(
+      '<file.yaml>',
+      'More environments to serve, by name: { name: { environment, options }, … }. Paths in it are relative to the file.',
+    ),
     'log-level': flag.choice(
       ['debug', 'info', 'warn', 'error', 'silent'],
       'JSON lines on standard error: one per settled rollout at info, rollouts without a score at warn.',
@@ -44,15 +48,16 @@ export type ServeFlags = typeof serveFlags
 export const command = defineCommand({
   name: 'serve',
   description:
-    'Serves rollouts of an environment over HTTP: POST /v1/rollouts with one task or many, and the results come as they ' +
+    'Serves rollouts of environments over HTTP: POST /v1/rollouts with one task or many, and the results come as they ' +
     'end. A request is on disk before it is accepted; after a kill and a restart, the same command finishes the ' +
     'accepted rollouts, and answers a known request id with the same rollouts. Ctrl-C or SIGTERM once lets running ' +
     'rollouts end, twice stops them. docs/serve.md describes every route.',
   arguments: [
     {
-      name: 'environment',
-      required: true,
-      help: 'an environment: a module (./environment.ts, a package) or the name of an example (arithmetic)',
+      name: '[name=]environment',
+      required: false,
+      isList: true,
+      help: 'an environment: a module (./environment.ts, a package) or the name of an example (arithmetic); several are served under /agents/<name>',
     },
   ],
   flags: serveFlags,
@@ -61,6 +66,8 @@ export const command = defineCommand({
     'millrace serve arithmetic -m sim': `the built-in simulator, on port ${defaultPort} of this machine`,
     'millrace serve ./environment.ts -m Qwen/Qwen3-8B --base-url http://localhost:8000/v1 -c 1024 --workers auto':
       'your own vLLM, 1,024 rollouts at once, in a worker per core',
+    'millrace serve math=./math.ts ./browse.ts -m sim':
+      'two environments on one port: /agents/math/v1/rollouts, and the first one also at /v1/rollouts',
     'MILLRACE_API_KEY=<key> millrace serve ./environment.ts -m sim --host 0.0.0.0':
       'for other machines, which must send the key',
   },
