@@ -1,5 +1,13 @@
 export { z } from 'zod'
-export { nonExecuting, plan, type PlanOptions, singleTurn, toolLoop } from './agents/index.ts'
+export {
+  nonExecuting,
+  plan,
+  type PlanOptions,
+  singleTurn,
+  toolLoop,
+  userSimulator,
+  type UserSimulatorOptions,
+} from './agents/index.ts'
 export {
   commandReward,
   csv,

@@ -19,7 +19,7 @@ export type {
   UpdateContext,
   Verification,
 } from './define/context.ts'
-export { checkOptions, wholeNumber } from './define/check-options.ts'
+export { checkOptions, isFunction, mustBe, wholeNumber } from './define/check-options.ts'
 export { commandReward, type CommandRewardOptions } from './rewards/command-reward.ts'
 export { csv, type CsvOptions } from './tasks/csv.ts'
 export {

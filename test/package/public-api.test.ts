@@ -47,6 +47,7 @@ const api = {
       'summariseContext',
       'textOf',
       'toolLoop',
+      'userSimulator',
       'z',
     ],
     types: [
@@ -260,6 +261,7 @@ const api = {
       'UpdateContext',
       'Usage',
       'UserMessage',
+      'UserSimulatorOptions',
       'ValidationIssue',
       'ValidationResult',
       'Verification',

@@ -1,3 +1,4 @@
+import { planner, questionsIn, user } from './agent-requests.ts'
 import { arithmetic, wordProblem } from './arithmetic.ts'
 import { delegate, guessNumber, notebook } from './tool-games.ts'
 import { facts, generic, pick } from './short-answers.ts'
@@ -6,12 +7,26 @@ import { shell } from './shell.ts'
 import type { Solver, SolverContext, SolverReply } from './solver.ts'
 
 /** Tried in order. The more a solver requires of a request, the earlier it stands. */
-const solvers: readonly Solver[] = [judge, shell, guessNumber, delegate, notebook, pick, facts, arithmetic, wordProblem]
+const solvers: readonly Solver[] = [
+  judge,
+  planner,
+  user,
+  shell,
+  guessNumber,
+  delegate,
+  notebook,
+  pick,
+  facts,
+  arithmetic,
+  wordProblem,
+]
 
 export function solve(context: SolverContext): SolverReply {
-  for (const solver of solvers) {
-    const solved = solver.solve(context)
-    if (solved) return solved
+  for (const asked of questionsIn(context)) {
+    for (const solver of solvers) {
+      const solved = solver.solve(asked, solve)
+      if (solved) return solved
+    }
   }
   return generic.solve(context)
 }

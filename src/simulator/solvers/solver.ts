@@ -9,7 +9,8 @@ export interface SolverReply {
 /** Knows one kind of task, from the messages and tools alone. `context.isRight`: whether to take the right decision. */
 export interface Solver {
   readonly name: string
-  solve(context: SolverContext): SolverReply | undefined
+  /** `solveOther` answers what is asked within this request, such as the task that a plan is wanted for. */
+  solve(context: SolverContext, solveOther: (context: SolverContext) => SolverReply): SolverReply | undefined
 }
 
 /** A longer message is a document rather than a question; only its beginning and end are read. */
@@ -34,11 +35,13 @@ export class SolverContext {
     tools: readonly ToolDefinition[]
     skill: number
     base: number
+    question?: string
   }) {
     this.messages = context.messages
     this.tools = context.tools
     this.#skill = context.skill
     this.#base = context.base
+    this.#question = context.question
     this.#lastUser = context.messages.findLastIndex((message) => message.role === 'user')
   }
 
@@ -50,6 +53,22 @@ export class SolverContext {
       this.#question = text.length > longestQuestion ? `${text.slice(0, half)}\n${text.slice(-half)}` : text
     }
     return this.#question
+  }
+
+  /** The same request with other parts. A `question` of its own stands in place of what the last user said. */
+  with(parts: {
+    readonly messages?: readonly Message[]
+    readonly tools?: readonly ToolDefinition[]
+    readonly question?: string
+  }): SolverContext {
+    const { messages, tools } = this
+    return new SolverContext({ messages, tools, skill: this.#skill, base: this.#base, ...parts })
+  }
+
+  /** The texts of the users before the last one, the newest first. */
+  get earlierQuestions(): readonly string[] {
+    const earlier = this.messages.slice(0, Math.max(0, this.#lastUser)).filter(({ role }) => role === 'user')
+    return earlier.map(textOf).toReversed()
   }
 
   get system(): string {

@@ -313,3 +313,35 @@ describe('other questions', () => {
     expect(made).not.toHaveProperty('optional')
   })
 })
+
+describe('what the built-in agents ask for', () => {
+  const user = (content: string): Message => ({ role: 'user', content })
+  const assistant = (content: string): Message => ({ role: 'assistant', content })
+  const answer = (messages: readonly Message[], skill = 1) =>
+    solve(new SolverContext({ messages, tools: [], skill, base: 1 })).text
+
+  test('a plan is of the calls that it would make itself', () => {
+    const described = '{"name":"calculator","parameters":{"properties":{"expression":{"type":"string"}}}}'
+    const request = `What is 2 + 3?\n\nBefore you answer, plan the tool calls that you need.\n\n${described}\n\nReply …`
+    const planned = '[{"id":"E1","tool":"calculator","arguments":{"expression":"2 + 3"}}]'
+    expect(answer([user(request)])).toBe(planned)
+    expect(answer([user(request), assistant('no'), user('That is not a plan.')])).toBe(planned)
+    expect(answer([user(request.replace(described, ''))])).toBe('[]')
+  })
+
+  test('a user says what the persona wants and leaves with the first answer, unless in doubt', () => {
+    const role: Message = {
+      role: 'system',
+      content: 'You play the user in a talk.\n<persona>\nA lamp, please.\n</persona>\nThen reply with BYE',
+    }
+    expect(answer([role, user('Hello')])).toBe('A lamp, please.')
+    expect(answer([role, user('Hello'), assistant('A lamp, please.'), user('Here.')])).toBe('Thank you. BYE')
+    expect(answer([role, user('Hello'), assistant('A lamp, please.'), user('Here.')], 0)).toBe('Are you sure?')
+  })
+
+  test('a message that asks for a better answer is about the question before it', () => {
+    const history = [user('What is 2 + 3?'), assistant('6')]
+    expect(answer([...history, user('That is wrong, try again.')])).toBe('The answer is 5.')
+    expect(answer([...history, user('Good morning')])).not.toContain('5')
+  })
+})
