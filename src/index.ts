@@ -1,13 +1,6 @@
 export { z } from 'zod'
-export {
-  nonExecuting,
-  plan,
-  type PlanOptions,
-  singleTurn,
-  toolLoop,
-  userSimulator,
-  type UserSimulatorOptions,
-} from './agents/index.ts'
+export { nonExecuting, plan, refine, singleTurn, toolLoop, userSimulator } from './agents/index.ts'
+export type { AgentName, NamedAgent, PlanOptions, RefineOptions, UserSimulatorOptions } from './agents/index.ts'
 export {
   commandReward,
   csv,

@@ -1,5 +1,14 @@
+export {
+  agentNamed,
+  type AgentName,
+  agentNames,
+  type NamedAgent,
+  namedAgentOf,
+  namedAgentSchema,
+} from './named-agents.ts'
 export { nonExecuting } from './non-executing.ts'
 export { plan, type PlanOptions } from './plan.ts'
+export { refine, type RefineOptions } from './refine.ts'
 export { singleTurn } from './single-turn.ts'
 export { toolLoop } from './tool-loop.ts'
 export { userSimulator, type UserSimulatorOptions } from './user-simulator.ts'

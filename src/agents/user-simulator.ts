@@ -1,10 +1,11 @@
 import { z } from 'zod'
 import type { Agent, AgentContext } from '../env/index.ts'
-import { checkOptions, isFunction, mustBe, wholeNumber } from '../env/index.ts'
+import { checkOptions, mustBe, wholeNumber } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
 import { isJsonObject, type Message, textOf } from '../schema/index.ts'
 import { aside, withoutThoughts } from './replies.ts'
 import { toolLoop } from './tool-loop.ts'
+import { agentSchema, watching } from './watching.ts'
 
 export interface UserSimulatorOptions {
   /** The model that plays the user; the run's model if not given. */
@@ -29,7 +30,7 @@ const optionShape = {
   personaField: text('the name of a field'),
   turns: wholeNumber(1).optional(),
   stop: text('a word'),
-  agent: z.custom<Agent>(isFunction, mustBe('an agent')).optional(),
+  agent: agentSchema.optional(),
 }
 
 /**
@@ -105,30 +106,4 @@ function fromTheUsersSide(messages: readonly Message[]): readonly Message[] {
   }
   if (turned.at(-1)?.role === 'assistant') turned.push({ role: 'user', content: '…' })
   return turned
-}
-
-/** The same context, which notices that the environment ends the rollout. */
-function watching(context: AgentContext): { readonly context: AgentContext; readonly hasEnded: () => boolean } {
-  let hasEnded = false
-  const { append, turn, tools, verify, child, task, budget, signal } = context
-  const update: AgentContext['update'] = async (reply) => {
-    const changes = await context.update(reply)
-    if (changes?.end) hasEnded = true
-    return changes
-  }
-  const watched: AgentContext = {
-    get messages() {
-      return context.messages
-    },
-    append,
-    turn,
-    tools,
-    update,
-    verify,
-    child,
-    task,
-    budget,
-    signal,
-  }
-  return { context: watched, hasEnded: () => hasEnded }
 }

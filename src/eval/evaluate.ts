@@ -147,6 +147,7 @@ function summaryOf(
     folder,
     environment: config.environment.name,
     model: config.model,
+    ...(config.agent && { agent: config.agent }),
     ...(fork && { forkedFrom: originOf(fork) }),
     end,
     state: isComplete ? 'complete' : 'unfinished',

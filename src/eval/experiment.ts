@@ -7,8 +7,8 @@ import type { RunConfig } from './run-config.ts'
 
 /** The parts that make two runs the same experiment. Its speed and number of tasks are not among them. */
 export function experimentOf(config: RunConfig): Record<string, Json> {
-  const { environment, model, models, judge, attempts, group, limits, sampling, seed, toolFormat, captureTokens } =
-    config
+  const { environment, model, models, judge, attempts, group, limits, sampling, seed, captureTokens } = config
+  const { agent, toolFormat } = config
   // By name, and the urls sorted: neither the order of models nor that of a model's backends decides who is asked what.
   const served = models.map(({ name, upstreamName, backends, simulator, api }) => [
     name,
@@ -27,6 +27,7 @@ export function experimentOf(config: RunConfig): Record<string, Json> {
     limits: measured,
     sampling,
     seed,
+    ...(agent && { agent }),
     ...(toolFormat && { toolFormat }),
     captureTokens,
     ...(config.forkedFrom && { forkedFrom: config.forkedFrom }),

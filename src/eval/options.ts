@@ -1,4 +1,5 @@
 import { z } from 'zod'
+import type { AgentName, NamedAgent } from '../agents/index.ts'
 import type { Environment } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
 import type { Backend } from '../apis/index.ts'
@@ -6,6 +7,7 @@ import type { ModelConfigInput, NamedModelInput } from '../inference/index.ts'
 import {
   closedObject,
   describeIssues,
+  jsonObjectSchema,
   type Limits,
   type RolloutRecord,
   safeParse,
@@ -39,6 +41,8 @@ export interface EvaluateOptions {
   readonly sampling?: Sampling
   /** Makes the run repeatable and is sent to the backend with each request; without it a simulator still gets one. */
   readonly seed?: number
+  /** A built-in agent, by its name or with options of its own; that of the environment, or the tool loop, if not given. */
+  readonly agent?: AgentName | NamedAgent
   /** How the model writes tool calls; as the environment says, or natively, if not given. */
   readonly toolFormat?: ToolFormatName | 'native'
   /** Keep token ids and log-probabilities of every turn. On by default for a model with exact tokens. */
@@ -151,6 +155,7 @@ export const evaluateOptionFields = {
   limits: anObject.optional(),
   sampling: anObject.optional(),
   seed: z.int().optional(),
+  agent: z.union([z.string(), jsonObjectSchema], 'expected the name of an agent, or { name, … }').optional(),
   toolFormat: z.string().optional(),
   captureTokens: z.boolean().optional(),
   maxVersionsBehind: z.int().min(0).optional(),

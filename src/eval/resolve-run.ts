@@ -1,5 +1,6 @@
 import { availableParallelism } from 'node:os'
 import type { z } from 'zod'
+import { agentNamed, namedAgentOf } from '../agents/index.ts'
 import { environmentOf, hasGroupReward, type LoadedEnvironment, loadEnvironment } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
 import { type ModelConfig, priceOf, resolveModelConfig } from '../inference/index.ts'
@@ -56,6 +57,7 @@ export async function resolveRun(options: EvaluateOptions, env: Variables, signa
     limits: limitsOf({ ...defaultLimits, ...environment.limits, ...options.limits }),
     sampling: fitting(samplingSchema, { ...environment.sampling, ...options.sampling }, 'sampling does not fit'),
     seed: options.seed ?? null,
+    ...agentOf(options.agent),
     ...toolFormatOf(options.toolFormat ?? environment.toolFormat ?? 'native'),
     captureTokens: options.captureTokens ?? policy.tokens === 'exact',
     ...(options.maxVersionsBehind !== undefined && { maxVersionsBehind: options.maxVersionsBehind }),
@@ -120,6 +122,14 @@ function workerCount(workers: EvaluateOptions['workers']): number | null {
   if (workers === 'auto') return Math.min(availableParallelism(), maxWorkers)
   if (workers <= maxWorkers) return workers
   throw new MillraceError('config_invalid', `there can be at most ${maxWorkers} workers, not ${workers}`)
+}
+
+/** Makes the agent once, so that wrong options are found before anything is opened. */
+function agentOf(given: EvaluateOptions['agent']): Pick<RunConfig, 'agent'> {
+  if (given === undefined) return {}
+  const agent = namedAgentOf(given)
+  agentNamed(agent)
+  return { agent }
 }
 
 function toolFormatOf(name: string): Pick<RunConfig, 'toolFormat'> {

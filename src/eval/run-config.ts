@@ -1,3 +1,4 @@
+import type { NamedAgent } from '../agents/index.ts'
 import type { ModelConfig } from '../inference/index.ts'
 import type { GroupRules, RunSettings } from '../rollout/index.ts'
 import type { Limits, Sampling } from '../schema/index.ts'
@@ -24,6 +25,8 @@ export interface RunConfig {
   readonly limits: Limits
   readonly sampling: Sampling
   readonly seed: number | null
+  /** Left out where the environment has its own, or the tool loop. */
+  readonly agent?: NamedAgent
   /** Left out where calls are native. */
   readonly toolFormat?: ToolFormatName
   readonly captureTokens: boolean
@@ -42,8 +45,8 @@ export function runSettings(
   config: Omit<RunSettings, 'asked' | 'sendSeed'> & Pick<RunConfig, 'models' | 'seed'>,
   asked: readonly string[],
 ): RunSettings {
-  const { model, judge, judgeConcurrency, limits, sampling, captureTokens, maxVersionsBehind, seed, toolFormat } =
-    config
+  const { model, judge, judgeConcurrency, limits, sampling, captureTokens, maxVersionsBehind, seed } = config
+  const { agent, toolFormat } = config
   return {
     model,
     judge,
@@ -53,6 +56,7 @@ export function runSettings(
     sampling,
     captureTokens,
     ...(maxVersionsBehind !== undefined && { maxVersionsBehind }),
+    ...(agent && { agent }),
     ...(toolFormat && { toolFormat }),
     // A simulator always answers one conversation alike, so without a seed all attempts at a task would be the same.
     sendSeed: seed !== null || isSimulated(config),

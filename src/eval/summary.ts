@@ -1,3 +1,4 @@
+import type { NamedAgent } from '../agents/index.ts'
 import type { Outcome, ToolFault, Usage } from '../schema/index.ts'
 import type { ForkOrigin } from './replay/fork.ts'
 import type { ScoreEstimate } from './stats/clustered-mean.ts'
@@ -59,6 +60,8 @@ export interface Summary extends RolloutSummary {
   readonly folder: string
   readonly environment: string
   readonly model: string
+  /** The agent that the run was asked for, in place of the environment's own. */
+  readonly agent?: NamedAgent
   /** The rollout that this run was forked from, if it was. */
   readonly forkedFrom?: ForkOrigin
   /** How this launch ended. */

@@ -1,6 +1,7 @@
 import { existsSync, statSync } from 'node:fs'
 import { basename, dirname, join, resolve } from 'node:path'
 import { z } from 'zod'
+import { namedAgentSchema } from '../../agents/index.ts'
 import { MillraceError } from '../../errors/index.ts'
 import { nearestNames, type Variables } from '../../kit/index.ts'
 import { defaultRunsRoot, findRuns, type FoundRun, runFiles, runFolder, RunReader } from '../../store/index.ts'
@@ -111,6 +112,7 @@ const storedConfigSchema = z.object({
   model: z.string().catch('?'),
   attempts: z.number().catch(1),
   passThreshold: z.number().catch(1),
+  agent: namedAgentSchema.optional().catch(undefined),
   /** Whether the run is a server's, whose requests decide how many attempts they want. */
   isServed: z.boolean().catch(false),
   forkedFrom: z.object({ run: z.string(), rollout: z.string(), turn: z.number() }).optional().catch(undefined),

@@ -122,6 +122,7 @@ export async function forkRollout(reader: RunReader, options: ForkOptions): Prom
     sampling: config.sampling,
     captureTokens: config.captureTokens,
     ...(config.seed !== null && { seed: config.seed }),
+    ...(config.agent && { agent: config.agent }),
     toolFormat: config.toolFormat ?? 'native',
     passThreshold: config.passThreshold,
     fork,

@@ -1,6 +1,7 @@
 import { existsSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 import { z } from 'zod'
+import { namedAgentSchema } from '../../agents/index.ts'
 import { environmentOf, loadEnvironment, type Environment, type LoadedEnvironment } from '../../env/index.ts'
 import { MillraceError } from '../../errors/index.ts'
 import { modelConfigSchema, type ModelConfig } from '../../inference/index.ts'
@@ -25,6 +26,7 @@ const storedConfigSchema = z.object({
   limits: limitsSchema,
   sampling: samplingSchema,
   seed: z.number().nullable(),
+  agent: namedAgentSchema.exactOptional(),
   toolFormat: z.enum(toolFormatNames).exactOptional(),
   captureTokens: z.boolean(),
   passThreshold: z.number(),

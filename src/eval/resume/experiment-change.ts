@@ -19,7 +19,7 @@ export function experimentChange(existing: RunFile, resolved: ResolvedRun): Expe
     comparable(experimentOf({ ...each, ...redacted(each, resolved).value }))
   const now = shown(config)
   // Older files may lack fields that every configuration has now: those are filled in. Fields that may be left out are not.
-  const { forkedFrom: _forkedFrom, toolFormat: _toolFormat, ...always } = config
+  const { forkedFrom: _forkedFrom, agent: _agent, toolFormat: _toolFormat, ...always } = config
   const before = shown({ ...always, ...existing.config })
   const parts = Object.keys({ ...before, ...now }).filter(
     (key) => JSON.stringify(before[key]) !== JSON.stringify(now[key]),

@@ -1,3 +1,4 @@
+import type { NamedAgent } from '../../agents/index.ts'
 import type { ModelStatus } from '../../inference/index.ts'
 import type { LoopLagWindow } from '../../kit/index.ts'
 import type { Limits, Message, RewardComponent, RolloutRecord, Sampling } from '../../schema/index.ts'
@@ -87,6 +88,8 @@ export interface RunSettings {
   readonly captureTokens: boolean
   /** A rollout with tokens that are more versions behind ends as `stale`. */
   readonly maxVersionsBehind?: number
+  /** The agent of the rollouts; if not given, that of the environment, or the tool loop. */
+  readonly agent?: NamedAgent
   /** The format of tool calls, for models that write them into their text. */
   readonly toolFormat?: ToolFormatName
   /** Whether each request carries a seed, derived from the rollout's. */

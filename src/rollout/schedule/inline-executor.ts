@@ -1,5 +1,5 @@
 import { setImmediate as nextTurn } from 'node:timers/promises'
-import { toolLoop } from '../../agents/index.ts'
+import { agentNamed, toolLoop } from '../../agents/index.ts'
 import { hasGroupReward, type Environment } from '../../env/index.ts'
 import { decodePool, preflight, type ModelConfig, type ModelStatus, type WorkerLimits } from '../../inference/index.ts'
 import type { Backend } from '../../apis/index.ts'
@@ -72,7 +72,7 @@ export class InlineExecutor extends Resource implements Executor {
     this.#services = {
       environment,
       options,
-      agent: environment.agent ?? toolLoop(),
+      agent: settings.agent ? agentNamed(settings.agent) : (environment.agent ?? toolLoop()),
       settings,
       journal,
       toolkit: this.#toolkit,

@@ -60,13 +60,14 @@ describe('millrace eval: options', () => {
     const line =
       './env.ts -m sim --judge sim -n 4 -c 8 --judge-concurrency 2 --limit 9 --max-turns 3 --max-rollout-tokens 1000 ' +
       '--timeout 90 --wall-timeout 1h --max-cost 5 --max-rollout-cost 0.5 --seed 7 --run nightly --runs out ' +
-      '--retry-failed --retries 1 --tokens --workers auto --worker-timeout 1m --max-worker-age 2h --max-worker-memory 512 --no-preflight --pass-threshold 0.5 --env.size=3 ' +
+      '--retry-failed --retries 1 --tokens --workers auto --worker-timeout 1m --max-worker-age 2h --max-worker-memory 512 --no-preflight --pass-threshold 0.5 --env.size=3 --agent refine --agent.turns=2 ' +
       '--sim.skill=0.8 --temperature 0.7 --top-p 0.9 --max-tokens 64 --stop END --reasoning-effort low ' +
       '--sampling.min_p=0.1 --rpm 60 --tpm 1000 --max-wait 10m --price.input 1 --price.output 2 --stream'
     const options = await optionsFor(...line.split(' '))
     expect(options).toEqual({
       environment: './env.ts',
       options: { size: 3 },
+      agent: { name: 'refine', turns: 2 },
       model: {
         name: 'sim',
         simulator: { skill: 0.8 },
@@ -151,6 +152,7 @@ describe('millrace eval: options', () => {
     [['x'], 'which model?'],
     [['x', '-m', 'sim', '--tokenizer', 'here'], '--tokenizer is for exact tokens; add --exact-tokens'],
     [['x', '-m', 'gpt', '--sim.skill=1'], '--sim.skill is an option of the simulator, but the model is gpt'],
+    [['x', '-m', 'gpt', '--agent.turns=2'], '--agent.turns is an option of a built-in agent: name it with --agent'],
     [['x', '-m', 'gpt', '--price.input', '1'], 'give both --price.input and --price.output'],
     [['x', '-m', 'gpt', '--base-url', 'localhost:8000'], '--base-url is a URL such as'],
     [

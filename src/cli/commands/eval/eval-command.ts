@@ -60,6 +60,10 @@ export const evalFlags = {
     'reasoning-effort': flag.text('<level>', 'How long a reasoning model thinks.'),
   }),
   ...flagGroup('What to run', {
+    agent: flag.text(
+      '<name>',
+      'A built-in agent, such as refine or plan: docs/agents.md lists them. [default: that of the environment, or toolLoop]',
+    ),
     attempts: flag.integer('<count>', 'Rollouts per task.', { short: 'n', min: 1, default: '1' }),
     concurrency: flag.integer('<count>', 'Rollouts at once.', { short: 'c', min: 1, default: '64' }),
     'judge-concurrency': flag.integer('<count>', 'Judge calls at once. [default: as --concurrency, 32 at most]', {
@@ -144,6 +148,11 @@ export const evalPrefixes = {
     value: '<option>=<value>',
     group: 'What to run',
     help: 'An option of the environment. Valid JSON is parsed: 5 is a number, \'"5"\' is text.',
+  },
+  agent: {
+    value: '<option>=<value>',
+    group: 'What to run',
+    help: 'An option of the agent that --agent names.',
   },
   sim: {
     value: '<option>=<value>',

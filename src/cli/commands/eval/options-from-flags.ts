@@ -1,4 +1,5 @@
 import { z } from 'zod'
+import type { NamedAgent } from '../../../agents/index.ts'
 import { MillraceError } from '../../../errors/index.ts'
 import type { EvaluateOptions, RunOptions } from '../../../eval/index.ts'
 import {
@@ -47,6 +48,7 @@ export async function optionsFromFlags(
       judgeConcurrency: flags['judge-concurrency'],
       limit: flags.limit,
       seed: flags.seed,
+      agent: agent(flags.agent, prefixed['agent']),
       toolFormat: flags['tool-format'],
       captureTokens: flags.tokens,
       maxVersionsBehind: flags['max-versions-behind'],
@@ -74,6 +76,14 @@ export async function optionsFromFlags(
     ...(flags['no-preflight'] && { preflight: false }),
     run: run(flags, io),
   }
+}
+
+/** The name is checked when the run is resolved, as that of `evaluate()` is. */
+function agent(name: string | undefined, options: Invocation<typeof evalFlags>['prefixed'][string] | undefined) {
+  if (name !== undefined) return { ...options, name } as NamedAgent
+  const [option] = Object.keys(options ?? {})
+  if (option === undefined) return undefined
+  throw usageError(`--agent.${option} is an option of a built-in agent: name it with --agent <name>`)
 }
 
 const bytesPerMb = 1024 * 1024

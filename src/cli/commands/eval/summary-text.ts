@@ -301,17 +301,26 @@ function nextLines(
   { style, program, run }: { readonly style: Style; readonly program: string; readonly run: string },
 ): readonly string[] {
   const failed = outcomeNames.find((name) => summary.outcomes[name] > 0 && !outcomes[name].scored)
-  const { forkedFrom } = summary
+  const { agent, forkedFrom } = summary
   const first = forkedFrom ? `${forkedFrom.rollout.split('-')[0]}-0` : '0-0'
   const commands = summary.rollouts > 0 ? [`${program} show ${run} ${first}`, `${program} export ${run}`] : []
   if (failed) commands.unshift(`${program} show ${run} --outcome ${failed}`)
   const origin = forkedFrom && `from ${forkedFrom.run} ${forkedFrom.rollout}, after turn ${forkedFrom.turn}`
   return [
     ...notices(summary, `${program} show ${run}`).map((line) => `  ${style.warn('notice')}  ${line}`),
+    ...(agent ? [`  ${style.dim('agent ')}  ${agentText(agent)}`] : []),
     ...(origin === undefined ? [] : [`  ${style.dim('forked')}  ${origin}`]),
     `  ${style.dim('folder')}  ${summary.folder}`,
     ...commands.map((command, index) => `  ${style.dim(index === 0 ? 'next  ' : '      ')}  ${style.accent(command)}`),
   ]
+}
+
+/** `refine turns=2`: its options as the command line has them. */
+function agentText({ name, ...options }: NonNullable<ShownSummary['agent']>): string {
+  const given = Object.entries(options).map(([option, value]) => {
+    return `${option}=${typeof value === 'string' ? value : JSON.stringify(value)}`
+  })
+  return printableLine([name, ...given].join(' '))
 }
 
 function notices(summary: ShownSummary, show: string): readonly string[] {

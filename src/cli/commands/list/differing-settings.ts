@@ -43,6 +43,7 @@ function settingsOf({ run }: FoundRun): Settings {
     ...objectOf(sampling),
     ...measured,
     group,
+    agent: config['agent'],
     toolFormat: config['toolFormat'],
     captureTokens: config['captureTokens'],
     maxVersionsBehind: config['maxVersionsBehind'],

@@ -157,6 +157,7 @@ function storedSummary(
     folder: found.folder,
     environment: config.environment,
     model: config.model,
+    ...(config.agent && { agent: config.agent }),
     ...(config.forkedFrom && { forkedFrom: config.forkedFrom }),
     end: endOf(found),
     // A server's clients may ask for a task again.
