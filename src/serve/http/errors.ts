@@ -49,11 +49,19 @@ export function refuse(reply: FastifyReply, code: HttpErrorCode | 'usage', messa
 export function replyWithError(reply: FastifyReply, thrown: unknown): FastifyReply {
   const refusal = refusalOf(thrown)
   if (refusal) return refuse(reply, refusal.code, refusal.message)
+  const status = statusOfError(thrown)
+  if (status === 429 || status === 503) reply.header('retry-after', retryAfterSeconds)
+  return reply.code(status).send(errorBody(thrown))
+}
+
+/** The status that a thrown value is answered with. */
+export function statusOfError(thrown: unknown): number {
+  const refusal = refusalOf(thrown)
+  if (refusal) return statusOf[refusal.code] ?? 500
   const error = MillraceError.from(thrown, 'internal')
   // Who refuses knows best.
   const { status = statusOf[error.code] ?? 500 } = error.data
-  if (status === 429 || status === 503) reply.header('retry-after', retryAfterSeconds)
-  return reply.code(Number(status)).send(errorBody(error))
+  return Number(status)
 }
 
 export function errorBody(thrown: unknown): ErrorBody {

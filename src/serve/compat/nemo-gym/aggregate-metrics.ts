@@ -1,14 +1,7 @@
-import { MillraceError } from '../../../errors/index.ts'
 import { isJsonObject } from '../../../kit/index.ts'
 import { passMetrics } from './pass-metrics.ts'
-import {
-  pairwiseSum,
-  parsePython,
-  pythonNumber,
-  pythonNumberOrFlag,
-  type PythonNumber,
-  writePython,
-} from './python-numbers.ts'
+import { pairwiseSum, pythonNumber, pythonNumberOrFlag, type PythonNumber, writePython } from './python-numbers.ts'
+import { missing, objectBody, refusal } from './wire-errors.ts'
 
 type Fields = Readonly<Record<string, unknown>>
 type Metrics = Record<string, unknown>
@@ -65,12 +58,10 @@ function aggregateMetrics(responses: readonly Fields[]): AggregateMetrics {
 }
 
 function verifyResponsesIn(body: Uint8Array): readonly Fields[] {
-  const parsed = parsedBody(body)
-  if (!isJsonObject(parsed))
-    throw refusal({ type: 'model_attributes_type', loc: ['body'], msg: notAnObject, input: parsed })
+  const parsed = objectBody(body)
   const { verify_responses: given } = parsed
   const loc = ['body', 'verify_responses']
-  if (given === undefined) throw refusal({ type: 'missing', loc, msg: 'Field required', input: parsed })
+  if (given === undefined) throw missing(loc, parsed)
   if (!Array.isArray(given))
     throw refusal({ type: 'list_type', loc, msg: 'Input should be a valid list', input: given })
   return given.map((response: unknown, index) => {
@@ -82,31 +73,6 @@ function verifyResponsesIn(body: Uint8Array): readonly Fields[] {
       input: response,
     })
   })
-}
-
-function parsedBody(body: Uint8Array): unknown {
-  try {
-    return parsePython(body)
-  } catch (error) {
-    const ctx = { error: MillraceError.from(error, 'usage').rawMessage }
-    throw refusal({ type: 'json_invalid', loc: ['body', 0], msg: 'JSON decode error', input: {}, ctx })
-  }
-}
-
-const notAnObject = 'Input should be a valid dictionary or object to extract fields from'
-
-interface Refused {
-  readonly type: string
-  readonly loc: readonly (string | number)[]
-  readonly msg: string
-  readonly input: unknown
-  readonly ctx?: { readonly error: string }
-}
-
-function refusal(refused: Refused): MillraceError {
-  const where = refused.loc.slice(1).join('.') || 'the body'
-  const detail = JSON.stringify([refused])
-  return new MillraceError('usage', `${where}: ${refused.msg}`, { data: { status: 422, detail } })
 }
 
 /** What a rollout says of itself beside numbers that are counted, and what is no metric of it. */

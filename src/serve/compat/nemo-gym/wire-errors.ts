@@ -1,0 +1,129 @@
+import { MillraceError, ownFaults } from '../../../errors/index.ts'
+import { isJsonObject } from '../../../kit/index.ts'
+import { describeIssue, type ValidationIssue } from '../../../schema/index.ts'
+import { statusOfError } from '../../http/errors.ts'
+import { parsePython } from './python-numbers.ts'
+
+type Fields = Readonly<Record<string, unknown>>
+
+/** One entry of the `detail` of a 422, as FastAPI writes it. */
+export interface Refused {
+  readonly type: string
+  readonly loc: readonly (string | number)[]
+  readonly msg: string
+  readonly input: unknown
+  readonly ctx?: { readonly error: string }
+}
+
+/** A request that is refused with 422. It crosses threads as it is. */
+export function refusal(...refused: readonly [Refused, ...Refused[]]): MillraceError {
+  const described = refused.map(({ loc, msg }) => `${loc.slice(1).join('.') || 'the body'}: ${msg}`)
+  return new MillraceError('usage', described.join('; '), { data: { status: 422, detail: JSON.stringify(refused) } })
+}
+
+const required = { type: 'missing', msg: 'Field required' } as const
+
+/** A field that the body does not have, or the body itself. */
+export function missing(loc: Refused['loc'], input: unknown = null): MillraceError {
+  return refusal({ ...required, loc, input })
+}
+
+/** The object in a body, with numbers that `JSON.parse` would change kept as their text (`exactSource` has it). Throws a 422. */
+export function objectBody(body: Uint8Array): Fields {
+  if (body.length === 0) throw missing(['body'])
+  const parsed = jsonBody(body)
+  if (isJsonObject(parsed)) return parsed
+  throw refusal({
+    type: 'model_attributes_type',
+    loc: ['body'],
+    msg: 'Input should be a valid dictionary or object to extract fields from',
+    input: parsed,
+  })
+}
+
+/** The value of a body. Throws a 422 if it is not JSON. */
+export function jsonBody(body: Uint8Array): unknown {
+  try {
+    return parsePython(body)
+  } catch (error) {
+    const { rawMessage } = MillraceError.from(error, 'usage')
+    const [, position = '0'] = /position (\d+)/.exec(rawMessage) ?? []
+    throw refusal({
+      type: 'json_invalid',
+      loc: ['body', Number(position)],
+      msg: 'JSON decode error',
+      input: {},
+      ctx: { error: rawMessage },
+    })
+  }
+}
+
+/** The issues that a schema has with a value as entries of a 422. `loc` is where in the body the value is. */
+export function refusalOf(
+  issues: readonly ValidationIssue[],
+  value: unknown,
+  loc: Refused['loc'] = ['body'],
+): MillraceError {
+  const [first, ...rest] = issues.flatMap((issue) => entriesOf(issue, value, loc))
+  return first ? refusal(first, ...rest) : new MillraceError('usage', 'the body does not fit')
+}
+
+function entriesOf(issue: ValidationIssue, value: unknown, base: Refused['loc']): Refused[] {
+  const path = (issue.path ?? []).map(keyOf)
+  const loc = [...base, ...path]
+  const input = valueAt(value, path)
+  if ('code' in issue && issue.code === 'unrecognized_keys' && 'keys' in issue && Array.isArray(issue.keys)) {
+    return issue.keys.map((key: string) => ({
+      type: 'extra_forbidden',
+      loc: [...loc, key],
+      msg: 'Extra inputs are not permitted',
+      input: valueAt(input, [key]),
+    }))
+  }
+  if (input === undefined) return [{ ...required, loc, input: valueAt(value, path.slice(0, -1)) ?? null }]
+  return [{ type: 'value_error', loc, msg: describeIssue(issue, value), input }]
+}
+
+function keyOf(key: PropertyKey | { readonly key: PropertyKey }): string | number {
+  const own = typeof key === 'object' ? key.key : key
+  return typeof own === 'number' ? own : String(own)
+}
+
+function valueAt(value: unknown, path: readonly (string | number)[]): unknown {
+  let found = value
+  for (const key of path) found = typeof found === 'object' && found !== null ? (found as Fields)[key] : undefined
+  return found
+}
+
+/** A reply without its session cookie. */
+export interface WireReply {
+  readonly status: number
+  readonly headers: Readonly<Record<string, string>>
+  readonly body: string
+}
+
+const notFound: WireReply = jsonReply(404, '{"detail":"Not Found"}')
+
+/** Whatever a route threw, as NeMo Gym's servers answer it: a 500 is a JSON string, every other status has a `detail`. */
+export function errorReply(thrown: unknown): WireReply {
+  const status = statusOfError(thrown)
+  const error = MillraceError.from(thrown, 'internal')
+  const retry = status === 429 || status === 503 ? { 'retry-after': '1' } : undefined
+  if (status === 500) return jsonReply(status, JSON.stringify(ownFaults[error.code] ?? error.message))
+  const { detail } = error.data
+  const text = status === 422 && typeof detail === 'string' ? detail : JSON.stringify(error.rawMessage)
+  return jsonReply(status, `{"detail":${text}}`, retry)
+}
+
+/** For a path or tool that is not there: agents show this text to their policy. */
+export function notFoundReply(): WireReply {
+  return notFound
+}
+
+export function methodNotAllowedReply(allowed: readonly string[]): WireReply {
+  return jsonReply(405, '{"detail":"Method Not Allowed"}', { allow: allowed.join(', ') })
+}
+
+function jsonReply(status: number, body: string, headers: Readonly<Record<string, string>> = {}): WireReply {
+  return { status, headers: { 'content-type': 'application/json', ...headers }, body }
+}

@@ -1,0 +1,66 @@
+import type { FastifyError, FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
+import { MillraceError } from '../../../errors/index.ts'
+import type { UnknownRoute } from '../../http/routes.ts'
+import type { CookieSession, SessionCookies } from './session-cookie.ts'
+import { errorReply, methodNotAllowedReply, type WireReply } from './wire-errors.ts'
+
+declare module 'fastify' {
+  interface FastifyContextConfig {
+    /** Whose cookies a route of NeMo Gym's protocol sets; its refusals have that protocol's shapes. */
+    gymCookies?: SessionCookies
+  }
+}
+
+const sessions = new WeakMap<FastifyRequest['raw'], CookieSession>()
+
+interface WireScopeOptions {
+  /** Told of every reply with a status from 500 on. */
+  readonly onFault?: ((error: MillraceError) => void) | undefined
+}
+
+/**
+ * Makes the routes of a scope ones of NeMo Gym's protocol. Each reply sets the session's cookie, and what a handler throws is
+ * answered in the protocol's shapes. Routes say `config: { gymCookies: cookies }`, so that another method at their path is, too.
+ */
+export function useGymWire(scope: FastifyInstance, cookies: SessionCookies, { onFault }: WireScopeOptions = {}): void {
+  scope.addHook('onRequest', (request, reply, next) => {
+    startSession(request, reply, cookies)
+    next()
+  })
+  scope.setErrorHandler<FastifyError>(async (thrown, _request, reply) => {
+    const answer = errorReply(thrown)
+    if (answer.status >= 500) onFault?.(MillraceError.from(thrown, 'internal'))
+    return await sendWire(reply, answer)
+  })
+}
+
+/** The session of a request to a route of such a scope. */
+export function sessionOf({ raw }: FastifyRequest): CookieSession {
+  const session = sessions.get(raw)
+  if (session) return session
+  throw new MillraceError('internal', 'a route reads a session, but its scope does not use NeMo Gym’s protocol')
+}
+
+/** Answers a request without a route if NeMo Gym's protocol has its path, with another method. */
+export function refuseOnGymWire(
+  request: FastifyRequest,
+  reply: FastifyReply,
+  { beside }: UnknownRoute,
+): FastifyReply | undefined {
+  const cookies = beside.find(({ config }) => config?.gymCookies)?.config?.gymCookies
+  if (!cookies) return undefined
+  startSession(request, reply, cookies)
+  const allowed = new Set(beside.map(({ method }) => method))
+  return sendWire(reply, methodNotAllowedReply([...allowed].toSorted()))
+}
+
+export function sendWire(reply: FastifyReply, { status, headers, body }: WireReply): FastifyReply {
+  return reply.code(status).headers(headers).send(body)
+}
+
+/** On the raw response, so that a reply which bypasses fastify has them as well. */
+function startSession(request: FastifyRequest, reply: FastifyReply, cookies: SessionCookies): void {
+  const session = cookies.session(request.headers.cookie)
+  sessions.set(request.raw, session)
+  for (const [name, value] of Object.entries(cookies.headers(session))) reply.raw.setHeader(name, value)
+}
