@@ -17,6 +17,7 @@ export const layers = [
   'store',
   'rows',
   'agents',
+  'nemo-gym',
   'rollout',
   'telemetry',
   'gateway',

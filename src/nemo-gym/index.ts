@@ -1,0 +1,1 @@
+export { type GymRequest, readRow } from './read-row.ts'

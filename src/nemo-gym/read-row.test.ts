@@ -1,0 +1,81 @@
+import { expect, test } from 'vitest'
+import { readRow } from './read-row.ts'
+
+const add = {
+  type: 'function',
+  name: 'add',
+  parameters: { type: 'object', properties: {} },
+  strict: true,
+  description: '',
+}
+
+test('a row gives messages, tools and sampling', () => {
+  const { messages, tools, sampling } = readRow({
+    responses_create_params: {
+      input: [
+        { role: 'developer', content: 'Be brief.' },
+        { role: 'user', content: 'Add.' },
+      ],
+      instructions: 'Count.',
+      tools: [add],
+      temperature: 0.5,
+      top_p: 0.9,
+      max_output_tokens: 7,
+      reasoning: { effort: 'high' },
+      parallel_tool_calls: false,
+      tool_choice: 'required',
+      background: null,
+      stream: null,
+    },
+    expected: 1,
+  })
+  expect(messages.map(({ role, content }) => [role, content])).toEqual([
+    ['system', 'Count.'],
+    ['developer', 'Be brief.'],
+    ['user', 'Add.'],
+  ])
+  expect(tools.map((tool) => tool.function.name)).toEqual(['add'])
+  expect(sampling).toEqual({
+    temperature: 0.5,
+    topP: 0.9,
+    maxTokens: 7,
+    reasoningEffort: 'high',
+    extra: { parallel_tool_calls: false, tool_choice: 'required' },
+  })
+})
+
+test('fields of the backend come from the metadata, which itself is not sent', () => {
+  const metadata = { extra_body: '{"seed": 2}', chat_template_kwargs: '{"thinking": false}', origin: 'x' }
+  const { messages, sampling } = readRow({ responses_create_params: { input: 'Go.', metadata } })
+  expect(messages).toEqual([{ role: 'user', content: 'Go.' }])
+  expect(sampling).toEqual({ extra: { seed: 2, chat_template_kwargs: { thinking: false } } })
+})
+
+test('calls, their results and a format of replies are read', () => {
+  const { messages, sampling } = readRow({
+    responses_create_params: {
+      input: [
+        { role: 'user', content: 'Add.' },
+        { type: 'function_call', call_id: 'c', name: 'add', arguments: '{"n":9007199254740993}' },
+        { type: 'function_call_output', call_id: 'c', output: 'ok' },
+      ],
+      text: { format: { type: 'json_schema', name: 'sum', schema: {}, strict: true } },
+      parallel_tool_calls: false,
+      tool_choice: 'none',
+    },
+  })
+  expect(messages[1]).toMatchObject({ tool_calls: [{ function: { arguments: '{"n":9007199254740993}' } }] })
+  expect(messages[2]).toEqual({ role: 'tool', tool_call_id: 'c', content: 'ok' })
+  const json = { type: 'json_schema', json_schema: { name: 'sum', schema: {}, strict: true } }
+  expect(sampling).toEqual({ extra: { response_format: json } })
+})
+
+test.each([
+  [{}, 'the row has no `responses_create_params`'],
+  [{ responses_create_params: {} }, 'responses_create_params: input must be a string or a list'],
+  [{ responses_create_params: { input: 'x', tools: [{ type: 'web_search' }] } }, 'web_search cannot be asked'],
+  [{ responses_create_params: { input: 'x', prompt: { id: 'p' } } }, 'prompt cannot be asked of every model'],
+  [{ responses_create_params: { input: 'x', metadata: { extra_body: '[1]' } } }, 'metadata.extra_body must be a JSON'],
+])('what a model cannot be asked is refused: %j', (row, problem) => {
+  expect(() => readRow(row)).toThrow(problem)
+})

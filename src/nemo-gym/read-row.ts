@@ -1,0 +1,78 @@
+import { responsesServer } from '../apis/index.ts'
+import { MillraceError } from '../errors/index.ts'
+import { andList } from '../kit/index.ts'
+import {
+  isJsonObject,
+  type Json,
+  type JsonObject,
+  type Message,
+  type Sampling,
+  type ToolDefinition,
+} from '../schema/index.ts'
+
+/** What the `responses_create_params` of a row ask for. */
+export interface GymRequest {
+  readonly messages: readonly Message[]
+  readonly tools: readonly ToolDefinition[]
+  /** Fields that have no place of their own are in `extra`, as Chat Completions spells them. */
+  readonly sampling: Sampling
+}
+
+/** Fields of vLLM that a row has in its metadata, as JSON in a string: other metadata does not go to the model. */
+const bodyInMetadata = 'extra_body'
+const templateInMetadata = 'chat_template_kwargs'
+
+/** Reads the `responses_create_params` of a row. Throws `task_invalid` for what cannot be asked of a model. */
+export function readRow(row: JsonObject): GymRequest {
+  const { responses_create_params: params } = row
+  if (!isJsonObject(params)) {
+    throw new MillraceError('task_invalid', 'the row has no `responses_create_params`: give it an object with `input`')
+  }
+  const { metadata, ...rest } = params
+  const { messages, tools, sampling, ...asked } = readParams({ ...rest, model: rest['model'] || 'policy' })
+  const extra: Record<string, Json | undefined> = { ...sampling.extra }
+  const { toolChoice, responseFormat } = asked
+  // Without tools, servers refuse these two. `auto` and parallel calls are what they do without being asked.
+  if (tools.length > 0) {
+    if (asked.parallelToolCalls === false) extra['parallel_tool_calls'] = false
+    if (typeof toolChoice === 'object') extra['tool_choice'] = { type: 'function', function: { name: toolChoice.name } }
+    else if (toolChoice !== undefined && toolChoice !== 'auto') extra['tool_choice'] = toolChoice
+  }
+  if (responseFormat) {
+    const { kind: type, ...schema } = responseFormat
+    extra['response_format'] = type === 'json_schema' ? { type, json_schema: { ...schema } } : { type }
+  }
+  if (isJsonObject(metadata)) {
+    Object.assign(extra, jsonIn(metadata, bodyInMetadata))
+    const template = jsonIn(metadata, templateInMetadata)
+    if (template) extra[templateInMetadata] = template
+  }
+  const { extra: _extra, ...plain } = sampling
+  return { messages, tools, sampling: Object.keys(extra).length > 0 ? { ...plain, extra } : plain }
+}
+
+function readParams(params: JsonObject): ReturnType<typeof responsesServer.read> {
+  let read: ReturnType<typeof responsesServer.read>
+  try {
+    read = responsesServer.read(params, { backendApi: 'chat' })
+  } catch (error) {
+    const { rawMessage } = MillraceError.from(error, 'task_invalid')
+    throw new MillraceError('task_invalid', `responses_create_params: ${rawMessage}`, { cause: error })
+  }
+  const unknown = [...read.unsupported, ...(read.hosted ?? [])]
+  if (unknown.length === 0) return read
+  throw new MillraceError('task_invalid', `responses_create_params: ${andList(unknown)} cannot be asked of every model`)
+}
+
+function jsonIn(metadata: JsonObject, name: string): JsonObject | undefined {
+  const text = metadata[name]
+  if (text === undefined || text === null) return undefined
+  let value: unknown
+  try {
+    value = typeof text === 'string' ? JSON.parse(text) : undefined
+  } catch {
+    // Told below.
+  }
+  if (isJsonObject(value)) return value
+  throw new MillraceError('task_invalid', `responses_create_params: metadata.${name} must be a JSON object, as text`)
+}
