@@ -9,11 +9,4 @@ export {
   rowChunks,
   rowsOf,
 } from './export-rows.ts'
-export {
-  type EpisodeItem,
-  EpisodeItems,
-  episodeItems,
-  type EpisodeMessage,
-  itemPieces,
-} from './nemo-gym/episode-items.ts'
 export { binaryFrame, binaryHead, type EndRow, noRows, type Row, type RowCounts } from './row.ts'

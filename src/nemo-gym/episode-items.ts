@@ -1,7 +1,7 @@
 import { hash } from 'node:crypto'
-import { type OutputItem, outputItems } from '../../apis/index.ts'
-import { commonNumbers, numberPieces } from '../../kit/index.ts'
-import { type CompleteTokens, completeTokens } from '../captured-tokens.ts'
+import { type OutputItem, outputItems } from '../apis/index.ts'
+import { commonNumbers, numberPieces } from '../kit/index.ts'
+import { type CompleteTokens, completeTokens } from '../rows/index.ts'
 import {
   type AssistantMessage,
   type ContentPart,
@@ -10,7 +10,7 @@ import {
   type MessageNode,
   partsText,
   textOf,
-} from '../../schema/index.ts'
+} from '../schema/index.ts'
 
 /** One item of an episode in the shape of Responses, with the tokens of the reply that it ends. */
 export interface EpisodeItem {

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
-import { responsesServer } from '../../apis/index.ts'
-import type { CallRecord, Message, TokenRecord } from '../../schema/index.ts'
+import { responsesServer } from '../apis/index.ts'
+import type { CallRecord, Message, TokenRecord } from '../schema/index.ts'
 import { EpisodeItems, episodeItems, itemPieces } from './episode-items.ts'
 
 const call = (output: number): CallRecord => ({
