@@ -13,9 +13,9 @@ export class GuardShell {
   readonly gone: Promise<void>
   #answer: ((line: string | undefined) => void) | undefined
 
-  constructor(tagPrefix: string) {
+  constructor(tagPrefix: string, folderPrefix: string) {
     // A session of its own, so that Ctrl-C in our terminal does not reach it. It gets none of our secrets, and holds no folder.
-    const child = spawn('/bin/sh', ['-c', guardScript, 'millrace-guard', tagPrefix], {
+    const child = spawn('/bin/sh', ['-c', guardScript, 'millrace-guard', tagPrefix, folderPrefix], {
       detached: true,
       stdio: ['pipe', 'pipe', 'ignore'],
       cwd: '/',
@@ -78,7 +78,7 @@ export class GuardShell {
 
   async end(): Promise<void> {
     this.#child.ref()
-    this.#child.stdin?.end()
+    this.#child.stdin?.end('!\n')
     await this.gone
   }
 }
@@ -87,7 +87,8 @@ export class GuardShell {
  * The guard's script, for any POSIX shell. It reads `+<group>` and `-<group>`, one to a line. To `?<group>:<tag> …` it answers
  * with the live members of these groups, as lines of /proc/<pid>/stat, then with the processes that have one of these tags in
  * their environment, as `/proc/<pid>/environ:<tag>`, then with a dot. When its input ends, it kills the groups that are left and
- * all their descendants, then exits. Nothing but that end makes it stop.
+ * all their descendants, removes the folders whose paths begin with `$2`, then exits. At `!` it just exits. Nothing else makes it
+ * stop.
  *
  * Processes that left their group are found in /proc in three ways: as descendants of a group's leader; by the tag that each
  * process has in its environment and hands down, for the leader may be dead by then (all tags of a guard begin with `$1`); and
@@ -97,10 +98,12 @@ export class GuardShell {
 const guardScript = `
 trap '' HUP INT QUIT TERM PIPE
 prefix=$1
+folders=$2
 groups=' '
 while read -r line; do
   group=\${line#?}
   case $line in
+    '!') exit ;;
     +*) case $groups in *" $group "*) ;; *) groups="$groups$group " ;; esac ;;
     -*) case $groups in *" $group "*) groups="\${groups%%" $group "*} \${groups#*" $group "}" ;; esac ;;
     '?'*)
@@ -143,4 +146,5 @@ while [ "$groups" != ' ' ] && [ $rounds -lt 100 ]; do
   [ -z "$doomed" ] && break
   for process in $doomed; do kill -KILL "$process"; done
 done
+rm -rf -- "$folders"*
 `

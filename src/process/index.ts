@@ -1,4 +1,4 @@
 export { ProcessGuard } from './process-guard.ts'
 export { groupMemoryBytes, signal } from './process-tree.ts'
-export { ServerProcess } from './server-process.ts'
+export { Program } from './program.ts'
 export { resumeSpawned, spawnSuspended, startRefusal } from './suspended-spawn.ts'

@@ -1,4 +1,7 @@
 import { randomUUID } from 'node:crypto'
+import { mkdir } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { MillraceError } from '../errors/index.ts'
 import { GuardShell } from './guard-shell.ts'
 
@@ -23,7 +26,7 @@ export const tagVariable = 'MILLRACE_SERVER'
 
 /**
  * Makes sure that no program outlives us, however we end: a shell is told each process group that starts and ends, and kills
- * those that are left when the pipe from us ends. A pipe ends with the process, and with the thread, that holds it, so each
+ * those that are left when the pipe from us ends, and removes the folders that were made for them. A pipe ends with the process, and with the thread, that holds it, so each
  * thread has a guard of its own. The shell lives for as long as there is a group to watch, and is replaced if it dies.
  */
 export class ProcessGuard {
@@ -35,13 +38,20 @@ export class ProcessGuard {
   #earlyDeaths = 0
   #tags = 0
   #search: Promise<unknown> = Promise.resolve()
-  /** The search that begins when that has ended, for all who ask meanwhile: one entry for each server that is ending. */
+  /** The search that begins when that has ended, for all who ask meanwhile: one entry for each program that is ending. */
   #nextSearch: Search | undefined
 
   /** A value for `tagVariable`, which tells the descendants of one process apart from all other processes. */
   nextTag(): string {
     this.#tags += 1
     return `${this.#tagPrefix}.${this.#tags}.`
+  }
+
+  /** A new folder for the program with this tag. Its owner removes it; if we end before that, the shell does. */
+  async makeFolder(tag: string): Promise<string> {
+    const folder = join(tmpdir(), `millrace-${tag}`)
+    await mkdir(folder, { mode: 0o700 })
+    return folder
   }
 
   /** Resolves once the group is sure to be killed, whatever becomes of us. */
@@ -101,11 +111,11 @@ export class ProcessGuard {
       }
       await shell.gone
     }
-    throw noShell('so processes that tool servers left behind cannot be found')
+    throw noShell('so processes that programs left behind cannot be found')
   }
 
   #startShell(): GuardShell {
-    const shell = new GuardShell(`${tagVariable}=${this.#tagPrefix}.`)
+    const shell = new GuardShell(`${tagVariable}=${this.#tagPrefix}.`, join(tmpdir(), `millrace-${this.#tagPrefix}.`))
     for (const group of this.#groups) void shell.tell(`+${group}\n`)
     void shell.gone.then(() => this.#replace(shell))
     return shell

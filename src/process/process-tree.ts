@@ -65,7 +65,7 @@ export class ProcessTree {
 function stuck(pids: readonly number[]): MillraceError {
   return new MillraceError(
     'tool_infra',
-    `processes of a tool server cannot be killed: they hang in the kernel, often in an unreachable file system (${pids.join(', ')})`,
+    `processes of a program cannot be killed: they hang in the kernel, often in an unreachable file system (${pids.join(', ')})`,
   )
 }
 

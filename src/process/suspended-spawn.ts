@@ -4,7 +4,7 @@ import { Socket } from 'node:net'
 import type { Readable, Writable } from 'node:stream'
 
 /** How a process ended: one of the two is set. */
-export interface ServerExit {
+export interface ProgramExit {
   readonly code: number | null
   readonly signal: NodeJS.Signals | null
 }
@@ -36,7 +36,7 @@ export interface SuspendedProcess {
   readonly stderr: Readable
   /** A line lets the command through; the end of the pipe turns it away. */
   readonly resumePipe: Socket
-  readonly exited: Promise<ServerExit>
+  readonly exited: Promise<ProgramExit>
   readonly closed: Promise<void>
 }
 
@@ -57,7 +57,7 @@ export async function spawnSuspended(
     const [error] = await once(child, 'error')
     throw error
   }
-  const exited = new Promise<ServerExit>((end) => child.once('exit', (code, signal) => end({ code, signal })))
+  const exited = new Promise<ProgramExit>((end) => child.once('exit', (code, signal) => end({ code, signal })))
   const closed = new Promise<void>((end) => child.once('close', () => end()))
   // A write to a dead process fails for the writer; the event says the same again.
   for (const pipe of [stdin, stdout, stderr, resumePipe]) pipe.on('error', () => {})
@@ -69,7 +69,7 @@ export function resumeSpawned({ resumePipe }: SuspendedProcess): void {
 }
 
 /** Why a command that was let through the gate never ran; undefined if it did. */
-export function startRefusal({ code }: ServerExit, stderr: string): 'not found' | 'not executable' | undefined {
+export function startRefusal({ code }: ProgramExit, stderr: string): 'not found' | 'not executable' | undefined {
   if (!stderr.startsWith(`${suspendName}:`)) return undefined
   return code === notFound ? 'not found' : code === notExecutable ? 'not executable' : undefined
 }

@@ -129,8 +129,8 @@ test.concurrent('SIGKILL of the process ends a hidden server process whose serve
   await using folder = await temporaryFolder()
   const config = { command: 'sh', args: ['-c', hidden(folder.path, 'wait')] }
   const source = `
-    import { ServerProcess } from ${JSON.stringify(import.meta.resolve('../../src/process/server-process.ts'))}
-    const { pid } = await ServerProcess.start({ server: 'hiding', config: ${JSON.stringify(config)} })
+    import { Program } from ${JSON.stringify(import.meta.resolve('../../src/process/program.ts'))}
+    const { pid } = await Program.start({ kind: 'server', name: 'hiding', config: ${JSON.stringify(config)} })
     process.stdout.write(String(pid))
     setInterval(() => {}, 60_000)`
   const host = spawn(process.execPath, ['--input-type=module', '-e', source], { stdio: ['ignore', 'pipe', 'inherit'] })

@@ -1,7 +1,7 @@
 /** How servers are closed that do not want to be, and what is left after many. */
 import { expect, test } from 'vitest'
 import { activeResources, leftSince } from '../support/kit/active-resources.ts'
-import { ServerProcess } from '../../src/process/server-process.ts'
+import { Program } from '../../src/process/program.ts'
 import { misbehaving, ServerLog } from '../fixtures/mcp/misbehaving.ts'
 import { isRunning, liveDescendants, openDescriptors } from '../support/tools/processes.ts'
 
@@ -11,7 +11,7 @@ const graceMs = { willing: 10_000, unwilling: 100 }
 async function startWith(log: ServerLog, ...modes: string[]) {
   const config = misbehaving(log.mode, ...modes)
   const closeGraceMs = modes.includes('ignore-eof') ? graceMs.unwilling : graceMs.willing
-  const server = await ServerProcess.start({ server: 'misbehaving', config, closeGraceMs })
+  const server = await Program.start({ kind: 'server', name: 'misbehaving', config, closeGraceMs })
   const grandchildren = modes.includes('fork-grandchild') ? 2 : 0
   // Its first answer shows that it is in its loop, and has set up to ignore what it ignores.
   server.stdin.write(`${JSON.stringify({ jsonrpc: '2.0', id: 0, method: 'ping' })}\n`)
@@ -80,7 +80,7 @@ test('two hundred servers that crash, fail or are closed leave no process, descr
   ]
   const openAndClose = async (index: number) => {
     const config = endings[index % endings.length] ?? { command: 'cat' }
-    const server = await ServerProcess.start({ server: 'many', config, closeGraceMs: graceMs.unwilling })
+    const server = await Program.start({ kind: 'server', name: 'many', config, closeGraceMs: graceMs.unwilling })
     if (config.command !== 'cat') await Promise.race([server.ended, new Promise(setImmediate)])
     await server.close()
   }

@@ -1,14 +1,14 @@
 /** Servers that answer no more, or read nothing. */
 import type { JSONRPCMessage } from '@modelcontextprotocol/client'
 import { expect, test } from 'vitest'
-import { ServerProcess } from '../../src/process/server-process.ts'
+import { Program } from '../../src/process/program.ts'
 import { StdioTransport } from '../../src/tools/mcp/transports/stdio-transport.ts'
 
 const ping: JSONRPCMessage = { jsonrpc: '2.0', id: 1, method: 'ping' }
 
 async function shell(script: string) {
   const config = { command: 'sh', args: ['-c', script] }
-  const server = await ServerProcess.start({ server: 'files', config, closeGraceMs: 100 })
+  const server = await Program.start({ kind: 'server', name: 'files', config, closeGraceMs: 100 })
   const transport = new StdioTransport(server)
   const closed = new Promise<void>((resolve) => Object.assign(transport, { onclose: () => resolve() }))
   return { server, transport, closed }

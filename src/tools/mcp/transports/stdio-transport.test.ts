@@ -1,14 +1,14 @@
 import { Client, type JSONRPCMessage } from '@modelcontextprotocol/client'
 import { expect, test } from 'vitest'
 import { misbehaving, ServerLog } from '../../../../test/fixtures/mcp/misbehaving.ts'
-import { ServerProcess } from '../../../process/server-process.ts'
+import { Program } from '../../../process/program.ts'
 import type { StdioServerConfig } from '../config/server-config.ts'
 import { StdioTransport } from './stdio-transport.ts'
 
 const ping: JSONRPCMessage = { jsonrpc: '2.0', id: 1, method: 'ping' }
 
 async function open(config: StdioServerConfig, options?: { maxLineBytes?: number }) {
-  const server = await ServerProcess.start({ server: 'files', config, closeGraceMs: 200 })
+  const server = await Program.start({ kind: 'server', name: 'files', config, closeGraceMs: 200 })
   const transport = new StdioTransport(server, options)
   const seen = { messages: [] as JSONRPCMessage[], errors: [] as Error[], closes: 0 }
   const { promise: closed, resolve } = Promise.withResolvers<void>()

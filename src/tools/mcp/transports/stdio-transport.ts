@@ -1,7 +1,7 @@
 import type { JSONRPCMessage, Transport } from '@modelcontextprotocol/client'
 import { MillraceError } from '../../../errors/index.ts'
 import { LineSplitter, settlesWithin } from '../../../kit/index.ts'
-import { ServerProcess } from '../../../process/index.ts'
+import { Program } from '../../../process/index.ts'
 import type { StdioServerConfig } from '../config/server-config.ts'
 import type { ServerLink } from './pending-calls.ts'
 import { isRpcMessage, maxMessageBytes } from './rpc-messages.ts'
@@ -10,7 +10,7 @@ const exitLimitMs = 1_000
 const maxWaitingBytes = 64 * 1024 * 1024
 
 export async function stdioLink(server: string, config: StdioServerConfig): Promise<ServerLink> {
-  const process = await ServerProcess.start({ server, config })
+  const process = await Program.start({ kind: 'server', name: server, config })
   const transport = new StdioTransport(process)
   return {
     transport,
@@ -47,13 +47,13 @@ export class StdioTransport implements Transport {
   onerror?: (error: Error) => void
   onmessage?: Transport['onmessage']
 
-  readonly #process: ServerProcess
+  readonly #process: Program
   readonly #maxLineBytes: number
   readonly #lines: LineSplitter
   #closed: Promise<void> | undefined
   #failure: MillraceError | undefined
 
-  constructor(process: ServerProcess, { maxLineBytes = maxMessageBytes } = {}) {
+  constructor(process: Program, { maxLineBytes = maxMessageBytes } = {}) {
     this.#process = process
     this.#maxLineBytes = maxLineBytes
     this.#lines = new LineSplitter(maxLineBytes)
@@ -72,7 +72,7 @@ export class StdioTransport implements Transport {
       if (!lines.includes(undefined) && !this.#lines.isSkipping) return
       // Further output is read and dropped, so that the server does not hang while it writes.
       stdout.off('data', read).resume()
-      this.#fail(tooLong(this.#process.server, this.#maxLineBytes))
+      this.#fail(tooLong(this.#process.name, this.#maxLineBytes))
     }
     stdout.on('data', read)
     stdout.once('end', () => void this.#expectEnd())
@@ -85,7 +85,7 @@ export class StdioTransport implements Transport {
 
   /** Rejects, with `written: false` and before `onclose`, only if the server cannot have got the whole message. */
   send(message: JSONRPCMessage): Promise<void> {
-    const { stdin, exit, server } = this.#process
+    const { stdin, exit, name: server } = this.#process
     if (exit || !stdin.writable) return Promise.reject(neverWritten(server, 'it is gone'))
     if (stdin.writableLength > maxWaitingBytes)
       return Promise.reject(neverWritten(server, 'it does not read its input'))
@@ -118,7 +118,7 @@ export class StdioTransport implements Transport {
 
   /** A server whose output has ended is about to exit. If it does not, it still cannot answer any more, and is ended. */
   async #expectEnd(): Promise<void> {
-    if (!(await settlesWithin(this.#process.ended, exitLimitMs))) this.#fail(silent(this.#process.server))
+    if (!(await settlesWithin(this.#process.ended, exitLimitMs))) this.#fail(silent(this.#process.name))
   }
 
   #fail(error: MillraceError): void {

@@ -1,16 +1,17 @@
+import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { readFileSync } from 'node:fs'
+import { existsSync, readFileSync } from 'node:fs'
 import { mkdtempDisposable, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { expect, test, vi } from 'vitest'
 import { activeResources, leftSince } from '../../test/support/kit/active-resources.ts'
-import { serverEnvironment, ServerProcess } from './server-process.ts'
+import { programEnvironment, Program } from './program.ts'
 import { misbehaving, ServerLog } from '../../test/fixtures/mcp/misbehaving.ts'
 import type { StdioServerConfig } from '../tools/mcp/config/server-config.ts'
 import { isRunning } from '../../test/support/tools/processes.ts'
 
-const start = (config: StdioServerConfig) => ServerProcess.start({ server: 'files', config })
+const start = (config: StdioServerConfig) => Program.start({ kind: 'server', name: 'files', config })
 const shell = (script: string) => start({ command: 'sh', args: ['-c', script] })
 
 test('input and output are connected until the server is closed', async () => {
@@ -139,8 +140,34 @@ function readCalls(): number {
 test('a server gets the variables it needs to run, and none of our secrets', () => {
   vi.stubEnv('OPENAI_API_KEY', 'secret')
   vi.stubEnv('LC_TIME', 'de_DE')
-  const environment = serverEnvironment({ TOKEN: 'its own', HOME: '/srv' })
+  const environment = programEnvironment({ TOKEN: 'its own', HOME: '/srv' })
   expect(environment).toMatchObject({ PATH: process.env['PATH'], LC_TIME: 'de_DE', TOKEN: 'its own', HOME: '/srv' })
   expect(environment).not.toHaveProperty('OPENAI_API_KEY')
   vi.unstubAllEnvs()
+})
+
+test('a program works in a folder of its own, which ends with it', async () => {
+  const program = await Program.start({
+    kind: 'program',
+    name: 'sh',
+    config: { command: 'sh', args: ['-c', 'pwd; mkdir -p a/b; echo kept >a/b/c; cat'] },
+  })
+  const folder = String((await once(program.stdout, 'data'))[0]).trim()
+  expect(existsSync(folder)).toBe(true)
+  await program.close()
+  expect(existsSync(folder)).toBe(false)
+  expect(program.failure).toMatchObject({ code: 'agent_failed', rawMessage: "program 'sh' exited with code 0" })
+})
+
+test('the folder of a program is removed although this process was killed', async () => {
+  const source = `
+    import { Program } from ${JSON.stringify(import.meta.resolve('./program.ts'))}
+    const config = { command: 'sh', args: ['-c', 'pwd; sleep 600 & touch a; wait'] }
+    const { stdout } = await Program.start({ kind: 'program', name: 'sh', config })
+    stdout.pipe(process.stdout)`
+  const host = spawn(process.execPath, ['--input-type=module', '-e', source], { stdio: ['ignore', 'pipe', 'inherit'] })
+  const folder = String((await once(host.stdout, 'data'))[0]).trim()
+  await expect.poll(() => existsSync(join(folder, 'a'))).toBe(true)
+  host.kill('SIGKILL')
+  await expect.poll(() => existsSync(folder)).toBe(false)
 })

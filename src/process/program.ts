@@ -1,4 +1,5 @@
 import { existsSync } from 'node:fs'
+import { rm } from 'node:fs/promises'
 import type { Readable, Writable } from 'node:stream'
 import { MillraceError } from '../errors/index.ts'
 import { Resource, settlesWithin } from '../kit/index.ts'
@@ -6,7 +7,7 @@ import { ProcessGuard, tagVariable } from './process-guard.ts'
 import { ProcessTree } from './process-tree.ts'
 import {
   resumeSpawned,
-  type ServerExit,
+  type ProgramExit,
   spawnSuspended,
   startRefusal,
   type SuspendedProcess,
@@ -20,43 +21,57 @@ const killLimitMs = 20_000
 const pipeLimitMs = 1_000
 const stderrBytes = 8 * 1024
 
-interface ServerCommand {
+interface ProgramCommand {
   readonly command: string
   readonly args?: readonly string[]
-  /** Added to the few variables that a server needs to start; nothing else is passed on. */
+  /** Added to the few variables that a program needs to start; nothing else is passed on. */
   readonly env?: Readonly<Record<string, string>>
+  /** If not given, a folder of its own, which is removed after its end. A server gets none. */
   readonly cwd?: string
 }
 
-interface ServerProcessOptions {
-  readonly server: string
-  readonly config: ServerCommand
-  /** How long the server may take to exit once its input has ended; 1.5 s if not given. */
+/** What a program is to us: the failure of a server is one of the tools', that of another program is the agent's. */
+type ProgramKind = 'server' | 'program'
+
+const failureCodes = { server: 'tool_infra', program: 'agent_failed' } as const
+
+interface ProgramOptions {
+  readonly kind: ProgramKind
+  readonly name: string
+  readonly config: ProgramCommand
+  /** How long the program may take to exit once its input has ended; 1.5 s if not given. */
   readonly closeGraceMs?: number
   readonly guard?: ProcessGuard
 }
 
-/** A server as a process of ours: nothing that it started is left once `ended` resolves, and nothing outlives us. */
-export class ServerProcess extends Resource {
-  readonly server: string
+/** A program as a process of ours: nothing that it started is left once `ended` resolves, and nothing outlives us. */
+export class Program extends Resource {
+  readonly name: string
   readonly pid: number
   readonly stdin: Writable
   readonly stdout: Readable
   /** Resolves when the process was reaped, its descendants are dead, and its output was read to the end. Never rejects. */
-  readonly ended: Promise<ServerExit>
+  readonly ended: Promise<ProgramExit>
 
+  readonly #kind: ProgramKind
   readonly #command: string
+  readonly #folder: string | undefined
   readonly #process: SuspendedProcess
   readonly #tree: ProcessTree
   readonly #guard: ProcessGuard
   readonly #closeGraceMs: number
   readonly #stderr = new TailBuffer(stderrBytes)
-  #exit: ServerExit | undefined
+  #exit: ProgramExit | undefined
   #leftover: MillraceError | undefined
 
-  private constructor(options: ServerProcessOptions, suspended: SuspendedProcess, tree: ProcessTree) {
+  private constructor(
+    options: ProgramOptions,
+    { suspended, tree, folder }: { suspended: SuspendedProcess; tree: ProcessTree; folder: string | undefined },
+  ) {
     super()
-    this.server = options.server
+    this.name = options.name
+    this.#kind = options.kind
+    this.#folder = folder
     this.pid = suspended.pid
     this.stdin = suspended.stdin
     this.stdout = suspended.stdout
@@ -69,15 +84,20 @@ export class ServerProcess extends Resource {
     this.ended = this.#end()
   }
 
-  /** Resolves when the server's command runs. A command that could not run shows in `ended`. */
-  static async start(options: ServerProcessOptions): Promise<ServerProcess> {
-    const { server, config, guard = ProcessGuard.ofThisThread } = options
+  /** Resolves when the program's command runs. A command that could not run shows in `ended`. */
+  static async start(options: ProgramOptions): Promise<Program> {
+    const { kind, config, guard = ProcessGuard.ofThisThread } = options
     const tag = guard.nextTag()
-    const env = { ...serverEnvironment(config.env), [tagVariable]: tag }
-    const suspended = await spawnSuspended(config, env).catch((error: unknown) => {
-      throw startFailure(server, config, error)
-    })
-    const started = new ServerProcess(options, suspended, new ProcessTree(suspended.pid, tag, guard))
+    const env = { ...programEnvironment(config.env), [tagVariable]: tag }
+    const folder = kind === 'program' && config.cwd === undefined ? await guard.makeFolder(tag) : undefined
+    const suspended = await spawnSuspended(folder === undefined ? config : { ...config, cwd: folder }, env).catch(
+      async (error: unknown) => {
+        await removeFolder(folder)
+        throw startFailure(options, error)
+      },
+    )
+    const tree = new ProcessTree(suspended.pid, tag, guard)
+    const started = new Program(options, { suspended, tree, folder })
     try {
       await guard.watch(suspended.pid)
     } catch (error) {
@@ -89,7 +109,7 @@ export class ServerProcess extends Resource {
   }
 
   /** Set from the moment the process has exited, which is before `ended`. */
-  get exit(): ServerExit | undefined {
+  get exit(): ProgramExit | undefined {
     return this.#exit
   }
 
@@ -97,29 +117,29 @@ export class ServerProcess extends Resource {
     return this.#stderr.toString()
   }
 
-  /** Why the server is gone; undefined while it runs. */
+  /** Why the program is gone; undefined while it runs. */
   get failure(): MillraceError | undefined {
     if (!this.#exit) return undefined
-    const { server, stderr } = this
+    const { name, stderr } = this
     const { code: exitCode, signal } = this.#exit
-    const data = { server, exitCode, signal, ...(stderr && { stderr }) }
-    return new MillraceError('tool_infra', this.#describeEnd(this.#exit), { data })
+    const data = { [this.#kind]: name, exitCode, signal, ...(stderr && { stderr }) }
+    return new MillraceError(failureCodes[this.#kind], this.#describeEnd(this.#exit), { data })
   }
 
-  #describeEnd(exit: ServerExit): string {
+  #describeEnd(exit: ProgramExit): string {
     const refused = startRefusal(exit, this.stderr)
     const command = `'${this.#command}'`
-    const server = `server '${this.server}'`
+    const program = `${this.#kind} '${this.name}'`
     if (refused === 'not found')
-      return `there is no command ${command} to start ${server}: install it, or correct "command"`
+      return `there is no command ${command} to start ${program}: install it, or correct "command"`
     if (refused === 'not executable')
-      return `the command ${command} of ${server} cannot be executed: check its permissions`
+      return `the command ${command} of ${program} cannot be executed: check its permissions`
     const how = exit.signal ? `was killed by ${exit.signal}` : `exited with code ${exit.code}`
     const word = lastWord(this.stderr)
-    return `${server} ${how}${word ? `; its stderr ended with: ${word}` : ''}`
+    return `${program} ${how}${word ? `; its stderr ended with: ${word}` : ''}`
   }
 
-  /** Ends the server's input; then asks it, with its group, to terminate; then kills it, with all that it started. */
+  /** Ends the program's input; then asks it, with its group, to terminate; then kills it, with all that it started. */
   protected async onClose(): Promise<void> {
     this.#process.resumePipe.destroy()
     this.#noteTree()
@@ -134,9 +154,10 @@ export class ServerProcess extends Resource {
     }
     if (!(await settlesWithin(this.ended, killLimitMs))) throw this.#stuck()
     if (this.#leftover) throw this.#leftover
+    await removeFolder(this.#folder)
   }
 
-  async #end(): Promise<ServerExit> {
+  async #end(): Promise<ProgramExit> {
     this.#exit = await this.#process.exited
     try {
       // After a crash nothing can finish in good order, and a new process may be waiting for this to be over.
@@ -161,19 +182,23 @@ export class ServerProcess extends Resource {
   #stuck(): MillraceError {
     return new MillraceError(
       'tool_infra',
-      `the process ${this.pid} of server '${this.server}' cannot be killed: it hangs in the kernel, see /proc/${this.pid}/stack`,
-      { data: { server: this.server, pid: this.pid } },
+      `the process ${this.pid} of ${this.#kind} '${this.name}' cannot be killed: it hangs in the kernel, see /proc/${this.pid}/stack`,
+      { data: { [this.#kind]: this.name, pid: this.pid } },
     )
   }
 }
 
-function startFailure(server: string, { cwd }: ServerCommand, error: unknown): MillraceError {
+async function removeFolder(folder: string | undefined): Promise<void> {
+  if (folder !== undefined) await rm(folder, { recursive: true, force: true, maxRetries: 3 })
+}
+
+function startFailure({ kind, name, config: { cwd } }: ProgramOptions, error: unknown): MillraceError {
   const isLost = cwd !== undefined && !existsSync(cwd)
   const why = isLost
     ? `its folder ${cwd} does not exist: correct "cwd"`
     : MillraceError.from(error, 'tool_infra').rawMessage
-  return new MillraceError('tool_infra', `server '${server}' could not be started: ${why}`, {
-    data: { server },
+  return new MillraceError(failureCodes[kind], `${kind} '${name}' could not be started: ${why}`, {
+    data: { [kind]: name },
     cause: error,
   })
 }
@@ -194,7 +219,7 @@ const passedOn = new Set(
 )
 
 /** A few of our variables and its own: the others hold the keys of models and other servers. */
-export function serverEnvironment(own: Readonly<Record<string, string>> = {}): Record<string, string> {
+export function programEnvironment(own: Readonly<Record<string, string>> = {}): Record<string, string> {
   const environment: Record<string, string> = {}
   for (const [name, value] of Object.entries(process.env)) {
     if (value !== undefined && (passedOn.has(name) || name.startsWith('LC_'))) environment[name] = value
