@@ -6,6 +6,8 @@ import { packageVersion, Secret } from '../../kit/index.ts'
 import type { GroupOptions } from '../../rows/index.ts'
 import { closedObject, outcomeNames } from '../../schema/index.ts'
 import { maxJsonDepth, type RecordForm } from '../codec/rollout-json.ts'
+import { gymRoutes } from '../compat/nemo-gym/gym-routes.ts'
+import { refuseOnGymWire } from '../compat/nemo-gym/wire-scope.ts'
 import { BodyIntake, jsonBody } from '../http/body.ts'
 import { refuse, replyWithError } from '../http/errors.ts'
 import { namedSchemas } from '../http/openapi.ts'
@@ -33,13 +35,15 @@ export interface RolloutServerOptions {
   readonly port: number
   /** Asked for as a bearer token by everything but `/health` and `/ready`. */
   readonly accessKey?: string
+  /** The agents also speak NeMo Gym's protocol. */
+  readonly nemoGym?: boolean
   readonly onFault?: (error: MillraceError) => void
 }
 
 /** The way to the services of a port over HTTP. It has no logic of its own: it parses, calls and encodes. */
 export class RolloutServer extends HttpServer {
   private constructor(options: RolloutServerOptions) {
-    const { service, accessKey, onFault, host = '127.0.0.1' } = options
+    const { service, accessKey, nemoGym, onFault, host = '127.0.0.1' } = options
     requireAccessKey(host, accessKey)
     super(host, { isKeyless: accessKey === undefined })
     const { app } = this
@@ -57,10 +61,8 @@ export class RolloutServer extends HttpServer {
     // Bodies are read by the routes that want one.
     app.addContentTypeParser('application/json', (_request, _payload, parsed) => parsed(null))
     app.setNotFoundHandler(async (request, reply) => {
-      return await refuseUnrouted(
-        reply,
-        this.knownRoutes.unrouted(request, () => 'GET /openapi.json lists the routes'),
-      )
+      const unrouted = this.knownRoutes.unrouted(request, () => 'GET /openapi.json lists the routes')
+      return await (refuseOnGymWire(request, reply, unrouted) ?? refuseUnrouted(reply, unrouted))
     })
     app.setErrorHandler(async (error, _request, reply) => {
       const sent = replyWithError(reply, error)
@@ -82,6 +84,7 @@ export class RolloutServer extends HttpServer {
       requestRoutes(app, { base, agents, intake })
       workerRoutes(app, { base, agents, intake })
     }
+    if (nemoGym) gymRoutes(app, { agents, intake, onFault })
   }
 
   static async open(options: RolloutServerOptions): Promise<RolloutServer> {

@@ -18,7 +18,7 @@ export function requestHeaders({ id, firstTask }: KnownRequest): Record<string, 
   return { 'millrace-request': id, 'millrace-first-task': String(firstTask) }
 }
 
-const jsonType = 'application/json; charset=utf-8'
+export const jsonType = 'application/json; charset=utf-8'
 const linesType = 'application/x-ndjson; charset=utf-8'
 export const rowsType = 'application/vnd.millrace.rows'
 /** A client that takes nothing for so long is disconnected: its reply holds a place on a codec thread. */
@@ -171,7 +171,7 @@ function leaveWhenGone(response: ServerResponse, results: Submission['results'])
 }
 
 /** Ends when all is sent or the client has gone. If the chunks fail, the reply is broken off: it must not look complete. */
-async function sendStream(
+export async function sendStream(
   response: ServerResponse,
   headers: Readonly<Record<string, string>>,
   chunks: AsyncIterable<Chunk>,

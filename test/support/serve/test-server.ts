@@ -41,9 +41,13 @@ export class TestServer implements AsyncDisposable {
 
   static async start(
     script: Script,
-    options: Partial<ServiceOptions> & { readonly environment?: Environment; readonly accessKey?: string } = {},
+    options: Partial<ServiceOptions> & {
+      readonly environment?: Environment
+      readonly accessKey?: string
+      readonly nemoGym?: boolean
+    } = {},
   ): Promise<TestServer> {
-    const { accessKey, ...more } = options
+    const { accessKey, nemoGym, ...more } = options
     await using ends = new AsyncDisposableStack()
     const backend = new ScriptedBackend(script)
     const root = options.run?.root ?? ends.use(await temporaryRuns()).root
@@ -58,7 +62,12 @@ export class TestServer implements AsyncDisposable {
       }),
     )
     const httpServer = ends.use(
-      await RolloutServer.open({ service, port: 0, ...(accessKey !== undefined && { accessKey }) }),
+      await RolloutServer.open({
+        service,
+        port: 0,
+        ...(accessKey !== undefined && { accessKey }),
+        nemoGym: nemoGym === true,
+      }),
     )
     return new TestServer({ service, httpServer, backend }, ends.move())
   }

@@ -41,6 +41,9 @@ const serveFlags = {
       { default: 'info' },
     ),
   }),
+  ...flagGroup('NeMo Gym', {
+    'nemo-gym': flag.switch('The environments are also agents of NeMo Gym 0.4.0, with its head at the same address.'),
+  }),
   ...sharedFlags,
 } as const satisfies FlagTable
 export type ServeFlags = typeof serveFlags
@@ -68,6 +71,7 @@ export const command = defineCommand({
       'your own vLLM, 1,024 rollouts at once, in a worker per core',
     'millrace serve math=./math.ts ./browse.ts -m sim':
       'two environments on one port: /agents/math/v1/rollouts, and the first one also at /v1/rollouts',
+    'millrace serve ./environment.ts -m sim --nemo-gym': 'agents for NeMo Gym, whose head_server is this address',
     'MILLRACE_API_KEY=<key> millrace serve ./environment.ts -m sim --host 0.0.0.0':
       'for other machines, which must send the key',
   },

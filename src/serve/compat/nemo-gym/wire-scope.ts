@@ -1,6 +1,8 @@
 import type { FastifyError, FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { MillraceError } from '../../../errors/index.ts'
+import type { BodyIntake } from '../../http/body.ts'
 import type { UnknownRoute } from '../../http/routes.ts'
+import type { ServedAgents } from '../../rollouts/served-agents.ts'
 import type { CookieSession, SessionCookies } from './session-cookie.ts'
 import { errorReply, methodNotAllowedReply, type WireReply } from './wire-errors.ts'
 
@@ -9,6 +11,17 @@ declare module 'fastify' {
     /** Whose cookies a route of NeMo Gym's protocol sets; its refusals have that protocol's shapes. */
     gymCookies?: SessionCookies
   }
+}
+
+/** What the routes of one agent in such a scope need. */
+export interface GymAgent {
+  /** What their paths begin with. */
+  readonly base: '' | `/agents/${string}`
+  /** The agent of the paths; of bare paths, which stand for all agents, the first one. */
+  readonly name: string
+  readonly agents: ServedAgents
+  readonly intake: BodyIntake
+  readonly cookies: SessionCookies
 }
 
 const sessions = new WeakMap<FastifyRequest['raw'], CookieSession>()
