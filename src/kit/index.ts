@@ -1,3 +1,4 @@
+export { IdleResources } from './async/idle-resources.ts'
 export {
   type AbortListener,
   AbortScope,

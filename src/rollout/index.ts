@@ -38,12 +38,18 @@ export {
   type StoredSession,
   wholeNodes,
 } from './recording/read-recording.ts'
+export {
+  type Conversation,
+  EnvironmentSession,
+  type SessionHost,
+  type SessionScore,
+} from './environment/environment-session.ts'
 export { ModelSet } from './environment/model-set.ts'
 export { recordWithoutRun } from './result/record.ts'
 export { scoreGroupInTime } from './reward/score.ts'
 export { StoredScorer } from './reward/stored-scorer.ts'
 export { addUsage, Tally, ToolFaults } from './agent/budget.ts'
-export { toolsWithoutServers } from './environment/toolkit.ts'
+export { type RolloutTools, Toolkit, toolsWithoutServers } from './environment/toolkit.ts'
 export { type RolloutEndEvent, rolloutEvents, type RolloutStartEvent } from './result/rollout-events.ts'
 export type { PlannedAttempt, UsedRetries } from './schedule/attempts.ts'
 export { type PlannedRollout, Scheduler, type SchedulerOptions } from './schedule/scheduler.ts'

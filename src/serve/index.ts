@@ -19,7 +19,7 @@ export { defaultTenant, requireAdminKeys, type TenantKey } from './gateway/admis
 export { GatewayServer, type GatewayServerOptions } from './gateway/gateway-server.ts'
 export { RolloutServer, type RolloutServerOptions } from './rollouts/rollout-server.ts'
 export type { KnownRequest, ListedRequest, RequestPage, RolloutState } from './requests/known-request.ts'
-export { EnvironmentSession, ServedTools } from './mcp/environment-session.ts'
+export { ServedTools } from './mcp/served-tools.ts'
 export { HttpToolServer } from './mcp/http-tool-server.ts'
 export { StdioToolServer } from './mcp/stdio-tool-server.ts'
 export type { ResultReader, SettledRollout } from './requests/active-request.ts'

@@ -6,7 +6,7 @@ import { activeResources, leftSince } from '../../../test/support/kit/active-res
 import { ToolServers } from '../../tools/index.ts'
 import { counter } from '../../../test/support/serve/counter-environment.ts'
 import { HttpToolServer, type HttpToolServerOptions } from './http-tool-server.ts'
-import type { ServedTools } from './environment-session.ts'
+import type { ServedTools } from './served-tools.ts'
 
 const initialize = {
   jsonrpc: '2.0',

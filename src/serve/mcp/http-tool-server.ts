@@ -9,10 +9,11 @@ import {
 } from '@modelcontextprotocol/server'
 import type { FastifyError, FastifyReply, FastifyRequest } from 'fastify'
 import { MillraceError } from '../../errors/index.ts'
-import { AbortScope, onAbort, Resource, timerMs } from '../../kit/index.ts'
+import { AbortScope, IdleResources, Resource } from '../../kit/index.ts'
+import type { EnvironmentSession } from '../../rollout/index.ts'
 import { refuseUnrouted } from '../http/routes.ts'
 import { HttpServer } from '../http/server.ts'
-import { EnvironmentSession, mcpServer, type ServedTools } from './environment-session.ts'
+import { mcpServer, type ServedTools } from './served-tools.ts'
 
 const path = '/mcp'
 const maxBodyBytes = 4 * 1024 * 1024
@@ -38,9 +39,7 @@ export interface HttpToolServerOptions {
 /** An environment's tools over Streamable HTTP, for clients on this machine; each session has a state of its own. */
 export class HttpToolServer extends HttpServer {
   readonly #options: HttpToolServerOptions
-  readonly #sessions = new Map<string, HttpSession>()
-  readonly #maxSessions: number
-  readonly #opening = new Set<Promise<HttpSession | Response>>()
+  readonly #sessions: IdleResources<HttpSession>
 
   private constructor(options: HttpToolServerOptions) {
     // Whoever can call tools can do what they do, so only this machine is let in.
@@ -49,7 +48,8 @@ export class HttpToolServer extends HttpServer {
       refusalBody: ({ message }) => JSON.stringify({ jsonrpc: '2.0', error: { code: refused, message }, id: null }),
     })
     this.#options = options
-    this.#maxSessions = options.maxSessions ?? defaultMaxSessions
+    const { maxSessions: max = defaultMaxSessions, idleMs = defaultIdleMs, onFault } = options
+    this.#sessions = new IdleResources({ max, idleMs, onFault })
     const { app } = this
     app.setNotFoundHandler(async (request, reply) => {
       return await refuseUnrouted(
@@ -86,7 +86,7 @@ export class HttpToolServer extends HttpServer {
 
   protected override async onClose(): Promise<void> {
     // Their streams of events would otherwise keep the HTTP server open.
-    await Promise.all([...Array.from(this.#sessions.values(), (session) => session.end()), ...this.#opening])
+    await this.#sessions.close()
     await super.onClose()
   }
 
@@ -96,13 +96,14 @@ export class HttpToolServer extends HttpServer {
     const send = (response: Response): Promise<void> => sendWebResponse(response, reply.raw)
     const { body } = request
     const id = asked.headers.get('mcp-session-id')
-    const session = id === null ? await this.#opened(body, reply) : this.#sessions.get(id)
-    if (session instanceof Response) return await send(session)
-    if (!session) return await send(refusal(404, unknownSession, 'there is no such session, or it has ended'))
-    await session.answer({ request: asked, body }, send)
+    const opened = id === null ? await this.#opened(body, reply) : id
+    if (opened instanceof Response) return await send(opened)
+    const answered = this.#sessions.use(opened, (session) => session.answer({ request: asked, body }, send))
+    await (answered ?? send(refusal(404, unknownSession, 'there is no such session, or it has ended')))
   }
 
-  #opened(body: unknown, reply: FastifyReply): Response | Promise<HttpSession | Response> {
+  /** The id of a new session. Never rejects. Whoever has gone, or finds the HTTP server closing, leaves nothing behind. */
+  async #opened(body: unknown, reply: FastifyReply): Promise<Response | string> {
     if (!isInitializeRequest(body)) {
       return refusal(
         400,
@@ -110,35 +111,18 @@ export class HttpToolServer extends HttpServer {
         'begin with `initialize`, and then send the mcp-session-id of its reply with each request',
       )
     }
-    if (this.#sessions.size + this.#opening.size >= this.#maxSessions) {
-      return refusal(
-        503,
-        refused,
-        `there are ${this.#maxSessions} sessions, which is the limit; end one, or try again later`,
-      )
-    }
-    const opening = this.#open(reply).finally(() => this.#opening.delete(opening))
-    this.#opening.add(opening)
-    return opening
-  }
-
-  /** Never rejects. Whoever has gone, or finds the HTTP server closing, leaves nothing behind when it resolves. */
-  async #open(reply: FastifyReply): Promise<HttpSession | Response> {
-    const { tools, version, idleMs = defaultIdleMs, onFault } = this.#options
+    const { tools, version } = this.#options
     using scope = new AbortScope(this.closedSignal)
     const onGone = (): void => scope.abort(new MillraceError('cancelled', 'the client has gone'))
     reply.raw.once('close', onGone)
+    const id = randomUUID()
+    const end = (): Promise<void> => this.#sessions.end(id)
     try {
-      const session = await HttpSession.open({ tools, version, idleMs, onFault, signal: scope.signal })
-      if (this.isClosed) {
-        await session.end()
-        throw this.closedSignal.reason
-      }
-      this.#sessions.set(session.id, session)
-      onAbort(session.closedSignal, { handleEvent: () => void this.#sessions.delete(session.id) })
-      return session
+      await this.#sessions.open(id, (signal) => HttpSession.open(id, { tools, version, signal, end }), scope.signal)
+      return id
     } catch (error) {
-      return refusal(500, refused, MillraceError.from(error, 'setup_failed').rawMessage)
+      const { code, rawMessage } = MillraceError.from(error, 'setup_failed')
+      return refusal(code === 'overloaded' ? 503 : 500, refused, rawMessage)
     } finally {
       reply.raw.off('close', onGone)
     }
@@ -148,36 +132,29 @@ export class HttpToolServer extends HttpServer {
 interface HttpSessionOptions {
   readonly tools: ServedTools
   readonly version: string
-  readonly idleMs: number
   readonly signal: AbortSignal
-  readonly onFault: (error: unknown) => void
+  /** Never rejects. */
+  readonly end: () => Promise<void>
 }
 
-/** One client of the HTTP server: its session, and the SDK's end of the connection. Closes itself when nobody asked for anything for long. */
+/** One client of the HTTP server: its session, and the SDK's end of the connection. */
 class HttpSession extends Resource {
-  readonly id: string
   readonly #session: EnvironmentSession
   readonly #server: Server
   readonly #transport: WebStandardStreamableHTTPServerTransport
-  readonly #options: HttpSessionOptions
-  #exchanges = 0
-  #idle: NodeJS.Timeout | undefined
 
-  private constructor(id: string, session: EnvironmentSession, options: HttpSessionOptions) {
+  private constructor(id: string, session: EnvironmentSession, { tools, version, end }: HttpSessionOptions) {
     super()
-    this.id = id
     this.#session = session
-    this.#options = options
-    this.#server = mcpServer(session, options.version)
+    this.#server = mcpServer(tools, session, version)
     this.#transport = new WebStandardStreamableHTTPServerTransport({
       sessionIdGenerator: () => id,
-      onsessionclosed: () => this.end(),
+      onsessionclosed: end,
     })
   }
 
-  static async open(options: HttpSessionOptions): Promise<HttpSession> {
-    const id = randomUUID()
-    const session = await EnvironmentSession.open(options.tools, { id, signal: options.signal })
+  static async open(id: string, options: HttpSessionOptions): Promise<HttpSession> {
+    const session = await options.tools.session({ id, signal: options.signal })
     const made = new HttpSession(id, session, options)
     try {
       await made.#server.connect(made.#transport)
@@ -192,31 +169,13 @@ class HttpSession extends Resource {
     { request, body }: { readonly request: Request; readonly body: unknown },
     send: (response: Response) => Promise<void>,
   ): Promise<void> {
-    this.#exchanges += 1
-    clearTimeout(this.#idle)
-    try {
-      await send(await this.#transport.handleRequest(request, { parsedBody: body }))
-    } finally {
-      this.#exchanges -= 1
-      this.#watchIdle()
-    }
-  }
-
-  /** Closes; a `teardown` that fails is nobody's answer. */
-  async end(): Promise<void> {
-    await this.close().catch(this.#options.onFault)
+    await send(await this.#transport.handleRequest(request, { parsedBody: body }))
   }
 
   protected async onClose(): Promise<void> {
-    clearTimeout(this.#idle)
     await using parts = new AsyncDisposableStack()
     parts.use(this.#session)
     parts.defer(() => this.#server.close())
-  }
-
-  #watchIdle(): void {
-    if (this.isClosed || this.#exchanges > 0) return
-    this.#idle = setTimeout(() => void this.end(), timerMs(this.#options.idleMs))
   }
 }
 

@@ -1,7 +1,8 @@
 import type { Readable, Writable } from 'node:stream'
 import { serveStdio, StdioServerTransport, type StdioServerHandle } from '@modelcontextprotocol/server/stdio'
 import { Resource } from '../../kit/index.ts'
-import { EnvironmentSession, mcpServer, type ServedTools } from './environment-session.ts'
+import type { EnvironmentSession } from '../../rollout/index.ts'
+import { mcpServer, type ServedTools } from './served-tools.ts'
 
 export interface StdioToolServerOptions {
   readonly tools: ServedTools
@@ -33,17 +34,20 @@ export class StdioToolServer extends Resource {
   readonly #transport: WatchedTransport
   readonly #handle: StdioServerHandle
 
-  private constructor(session: EnvironmentSession, { input, output, version, onFault }: StdioToolServerOptions) {
+  private constructor(session: EnvironmentSession, { tools, input, output, version, onFault }: StdioToolServerOptions) {
     super()
     this.#session = session
     this.#transport = new WatchedTransport(input, output)
     // Asked for a server once or, by clients that first ask what there is, twice. The session is the same.
-    this.#handle = serveStdio(() => mcpServer(session, version), { transport: this.#transport, onerror: onFault })
+    this.#handle = serveStdio(() => mcpServer(tools, session, version), {
+      transport: this.#transport,
+      onerror: onFault,
+    })
   }
 
   /** Sets the environment up first: a client that is answered at all can call. */
   static async open(options: StdioToolServerOptions): Promise<StdioToolServer> {
-    const session = await EnvironmentSession.open(options.tools, { id: 'stdio', signal: options.signal })
+    const session = await options.tools.session({ id: 'stdio', signal: options.signal })
     return new StdioToolServer(session, options)
   }
 

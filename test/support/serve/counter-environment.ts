@@ -1,6 +1,6 @@
 import { z } from 'zod'
 import { defineEnvironment, environmentOf } from '../../../src/env/index.ts'
-import { ServedTools } from '../../../src/serve/mcp/environment-session.ts'
+import { ServedTools } from '../../../src/serve/mcp/served-tools.ts'
 
 export interface CounterLog {
   readonly setUp: string[]

@@ -1,7 +1,7 @@
 import { MillraceError } from '../../../errors/index.ts'
 import { jsonOrText, lostNumber, nearestNames, pathText } from '../../../kit/index.ts'
 import { type ContentPart, isJsonObject, type Json, validate } from '../../../schema/index.ts'
-import { EnvironmentSession, ServedTools } from '../../../serve/index.ts'
+import { ServedTools } from '../../../serve/index.ts'
 import { describeParameters, type JsonSchema, jsonSchemaOf, jsonSchemaParameters } from '../../../tools/index.ts'
 import { usageError } from '../../command-line/flag-value.ts'
 import { type ExitCode, exitCodes } from '../../terminal/exit-codes.ts'
@@ -89,8 +89,8 @@ function ownTools(
     inputSchema: jsonSchemaOf(parameters),
     call: async (given) => {
       await using served = await ServedTools.open(environment, { task, env: io.env, signal })
-      await using session = await EnvironmentSession.open(served, { id: 'call', signal })
-      const { message, record } = await session.call({ id: 'call', name, arguments: given, signal })
+      await using session = await served.session({ id: 'call', signal })
+      const { message, record } = await session.call({ id: 'call', name, arguments: JSON.stringify(given), signal })
       return { content: message.content, isError: record.status !== 'ok' }
     },
   }))

@@ -3,21 +3,22 @@ import { z } from 'zod'
 import { describe, expect, it } from 'vitest'
 import failing from '../../../test/fixtures/failing.ts'
 import { counter } from '../../../test/support/serve/counter-environment.ts'
-import { EnvironmentSession, ServedTools } from './environment-session.ts'
+import type { EnvironmentSession } from '../../rollout/index.ts'
+import { ServedTools } from './served-tools.ts'
 import { HttpToolServer } from './http-tool-server.ts'
 
 const signal = new AbortController().signal
 
 const call = (session: EnvironmentSession, name: string, given = {}, until = signal) =>
-  session.call({ id: '1', name, arguments: given, signal: until })
+  session.call({ id: '1', name, arguments: JSON.stringify(given), signal: until })
 
 const contentOf = async (result: ReturnType<typeof call>) => (await result).message.content
 
 describe('EnvironmentSession', () => {
   it('has its own state, and tears it down once', async () => {
     const { tools, log } = await counter()
-    const one = await EnvironmentSession.open(tools, { id: 'one', signal })
-    const other = await EnvironmentSession.open(tools, { id: 'other', signal })
+    const one = await tools.session({ id: 'one', signal })
+    const other = await tools.session({ id: 'other', signal })
     expect(await contentOf(call(one, 'add', { by: 1 }))).toBe('11')
     expect(await contentOf(call(one, 'add', { by: 1 }))).toBe('12')
     expect(await contentOf(call(other, 'add', { by: 5 }))).toBe('15')
@@ -30,7 +31,7 @@ describe('EnvironmentSession', () => {
 
   it('tears down after a failed setup', async () => {
     const { tools, log } = await counter({ setup: () => Promise.reject(new Error('no disk')) })
-    await expect(EnvironmentSession.open(tools, { id: 'one', signal })).rejects.toMatchObject({ code: 'setup_failed' })
+    await expect(tools.session({ id: 'one', signal })).rejects.toMatchObject({ code: 'setup_failed' })
     expect(log.tornDown).toEqual([undefined])
   })
 
@@ -38,12 +39,12 @@ describe('EnvironmentSession', () => {
     const loaded = environmentOf(failing, {})
     const at = String.raw`at test/fixtures/failing\.ts:\d+`
     const noSetup = await ServedTools.open(loaded, { task: 0, env: {} })
-    await expect(EnvironmentSession.open(noSetup, { id: 'one', signal })).rejects.toMatchObject({
+    await expect(noSetup.session({ id: 'one', signal })).rejects.toMatchObject({
       code: 'setup_failed',
       rawMessage: expect.stringMatching(`^setup threw Error ${at}: no room$`),
     })
     const noTeardown = await ServedTools.open(loaded, { task: 6, env: {} })
-    const session = await EnvironmentSession.open(noTeardown, { id: 'two', signal })
+    const session = await noTeardown.session({ id: 'two', signal })
     await expect(session.close()).rejects.toMatchObject({
       code: 'teardown_failed',
       rawMessage: expect.stringMatching(`^teardown threw Error ${at}: no broom$`),
@@ -54,7 +55,7 @@ describe('EnvironmentSession', () => {
     const { promise, resolve } = Promise.withResolvers<void>()
     const { tools, log } = await counter({ setup: () => promise })
     const given = new AbortController()
-    const opening = EnvironmentSession.open(tools, { id: 'one', signal: given.signal })
+    const opening = tools.session({ id: 'one', signal: given.signal })
     given.abort(new Error('gone'))
     await expect(opening).rejects.toThrow('gone')
     // It may never come to anything.
@@ -65,7 +66,7 @@ describe('EnvironmentSession', () => {
 
   it('runs an exclusive tool alone, in the order of the calls', async () => {
     const { tools, log, release } = await counter()
-    await using session = await EnvironmentSession.open(tools, { id: 'one', signal })
+    await using session = await tools.session({ id: 'one', signal })
     const calls = ['wait', 'wait', 'wait_alone', 'wait'].map((name) => call(session, name))
     await expect.poll(() => log.events).toEqual(['wait starts', 'wait starts'])
     release()
@@ -79,7 +80,7 @@ describe('EnvironmentSession', () => {
 
   it('continues after an exclusive call was cancelled while it waited', async () => {
     const { tools, log, release } = await counter()
-    await using session = await EnvironmentSession.open(tools, { id: 'one', signal })
+    await using session = await tools.session({ id: 'one', signal })
     const first = call(session, 'wait')
     const given = new AbortController()
     const cancelled = call(session, 'wait_alone', {}, given.signal)
@@ -94,7 +95,7 @@ describe('EnvironmentSession', () => {
 
   it('refuses calls over the queue limit, and aborts the others when it closes', async () => {
     const { tools, log } = await counter()
-    const session = await EnvironmentSession.open(tools, { id: 'one', signal })
+    const session = await tools.session({ id: 'one', signal })
     const calls = Array.from({ length: 129 }, () => call(session, 'wait').catch((error: unknown) => error))
     expect(await calls[128]).toMatchObject({ code: 'overloaded' })
     await expect.poll(() => log.events).toHaveLength(64)
@@ -122,7 +123,7 @@ describe('EnvironmentSession', () => {
       reward: () => 0,
     })
     await using near = await ServedTools.open(environmentOf(environment, {}), { env: {} })
-    const session = await EnvironmentSession.open(near, { id: 'one', signal })
+    const session = await near.session({ id: 'one', signal })
     expect(await contentOf(call(session, 'ask', { by: 1 }))).toBe('11')
     expect(await contentOf(call(session, 'ask', { by: 1 }))).toBe('12')
     await session.close()
@@ -131,7 +132,7 @@ describe('EnvironmentSession', () => {
 
   it('has no model for child rollouts', async () => {
     const { tools } = await counter()
-    await using session = await EnvironmentSession.open(tools, { id: 'one', signal })
+    await using session = await tools.session({ id: 'one', signal })
     expect(await contentOf(call(session, 'delegate'))).toContain('a child rollout needs a model')
   })
 })
@@ -143,6 +144,7 @@ describe('ServedTools', () => {
 
   it('uses the given task', async () => {
     expect((await ServedTools.open(environment(tools, [7, 8]), { task: 1, env: {} })).task).toEqual({
+      index: 1,
       id: '1',
       data: 8,
     })
