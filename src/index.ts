@@ -1,6 +1,14 @@
 export { z } from 'zod'
-export { nonExecuting, plan, refine, singleTurn, toolLoop, userSimulator } from './agents/index.ts'
-export type { AgentName, NamedAgent, PlanOptions, RefineOptions, UserSimulatorOptions } from './agents/index.ts'
+export { nonExecuting, parallel, plan, reflect, refine, singleTurn, toolLoop, userSimulator } from './agents/index.ts'
+export type {
+  AgentName,
+  NamedAgent,
+  ParallelOptions,
+  PlanOptions,
+  ReflectOptions,
+  RefineOptions,
+  UserSimulatorOptions,
+} from './agents/index.ts'
 export {
   commandReward,
   csv,

@@ -7,7 +7,9 @@ export {
   namedAgentSchema,
 } from './named-agents.ts'
 export { nonExecuting } from './non-executing.ts'
+export { parallel, type ParallelOptions } from './parallel.ts'
 export { plan, type PlanOptions } from './plan.ts'
+export { reflect, type ReflectOptions } from './reflect.ts'
 export { refine, type RefineOptions } from './refine.ts'
 export { singleTurn } from './single-turn.ts'
 export { toolLoop } from './tool-loop.ts'

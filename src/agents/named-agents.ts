@@ -3,8 +3,11 @@ import type { Agent } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
 import { nearestName } from '../kit/index.ts'
 import { closedObject, describeIssues, type Json, jsonSchema, safeParse } from '../schema/index.ts'
+import { choices } from './choose.ts'
 import { nonExecuting } from './non-executing.ts'
+import { parallel } from './parallel.ts'
 import { plan } from './plan.ts'
+import { reflect } from './reflect.ts'
 import { refine } from './refine.ts'
 import { singleTurn } from './single-turn.ts'
 import { toolLoop } from './tool-loop.ts'
@@ -23,6 +26,7 @@ interface Entry {
 
 const count = z.int().exactOptional()
 const text = z.string().exactOptional()
+const names = z.array(z.string()).exactOptional()
 const another = z.union([z.string(), z.looseObject({ name: z.string() })]).exactOptional()
 
 /** Each agent with a schema of the options that can be written down. What their values may be, the agent itself checks. */
@@ -32,6 +36,15 @@ const namedAgents = {
   nonExecuting: named({}, nonExecuting),
   plan: named({ maxCalls: count }, plan),
   refine: named({ turns: count, agent: another }, ({ agent, ...rest }) => refine({ ...rest, ...agentOf(agent) })),
+  reflect: named(
+    { turns: count, agent: another, critic: another, model: text, instructions: text, tools: names },
+    ({ agent, critic, ...rest }) =>
+      reflect({ ...rest, ...agentOf(agent), ...(critic !== undefined && { critic: agentNamed(critic) }) }),
+  ),
+  parallel: named(
+    { attempts: count, choose: z.enum(choices).exactOptional(), agent: another, model: text },
+    ({ agent, ...rest }) => parallel({ ...rest, ...agentOf(agent) }),
+  ),
   userSimulator: named(
     { model: text, persona: text, personaField: text, turns: count, stop: text, agent: another },
     ({ agent, ...rest }) => userSimulator({ ...rest, ...agentOf(agent) }),

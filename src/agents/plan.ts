@@ -11,7 +11,8 @@ import {
   readPlan,
   withResults,
 } from './plan-text.ts'
-import { aside, requireWhole, withoutThoughts, withRequest } from './replies.ts'
+import { aside } from './children.ts'
+import { requireWhole, withoutThoughts, withRequest } from './replies.ts'
 
 export interface PlanOptions {
   /** How many calls a plan may have; 20 if not given. */

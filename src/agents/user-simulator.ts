@@ -1,11 +1,11 @@
-import { z } from 'zod'
 import type { Agent, AgentContext } from '../env/index.ts'
-import { checkOptions, mustBe, wholeNumber } from '../env/index.ts'
+import { checkOptions, wholeNumber } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
 import { isJsonObject, type Message, textOf } from '../schema/index.ts'
-import { aside, withoutThoughts } from './replies.ts'
+import { aside } from './children.ts'
+import { withoutThoughts } from './replies.ts'
 import { toolLoop } from './tool-loop.ts'
-import { agentSchema, watching } from './watching.ts'
+import { agentSchema, textSchema, watching } from './watching.ts'
 
 export interface UserSimulatorOptions {
   /** The model that plays the user; the run's model if not given. */
@@ -22,14 +22,12 @@ export interface UserSimulatorOptions {
   readonly agent?: Agent
 }
 
-const text = (expected: string) => z.string(mustBe(expected)).min(1, mustBe(expected)).optional()
-
 const optionShape = {
-  model: text('the name of a model'),
-  persona: text('a text'),
-  personaField: text('the name of a field'),
+  model: textSchema('the name of a model').optional(),
+  persona: textSchema('a text').optional(),
+  personaField: textSchema('the name of a field').optional(),
   turns: wholeNumber(1).optional(),
-  stop: text('a word'),
+  stop: textSchema('a word').optional(),
   agent: agentSchema.optional(),
 }
 

@@ -5,6 +5,11 @@ import type { Agent, AgentContext } from '../env/index.ts'
 /** An option that is an agent. */
 export const agentSchema = z.custom<Agent>(isFunction, mustBe('an agent, such as toolLoop()'))
 
+/** An option that is a text. */
+export function textSchema(expected: string): z.ZodType<string> {
+  return z.string(mustBe(expected)).min(1, mustBe(expected))
+}
+
 /** The same context, which notices that the environment ends the rollout: then the agent that has another at work must end, too. */
 export function watching(context: AgentContext): { readonly context: AgentContext; readonly hasEnded: () => boolean } {
   let hasEnded = false

@@ -1,4 +1,14 @@
-import { defineEnvironment, evaluate, plan, singleTurn, userSimulator, z, type Agent } from 'millrace'
+import {
+  defineEnvironment,
+  evaluate,
+  parallel,
+  plan,
+  reflect,
+  singleTurn,
+  userSimulator,
+  z,
+  type Agent,
+} from 'millrace'
 import { temporaryRuns } from 'millrace/testing'
 import { expect, test } from 'vitest'
 import arithmetic from '../../examples/arithmetic/environment.ts'
@@ -34,6 +44,10 @@ test.each([
   ['singleTurn', sums(singleTurn())],
   ['plan', sums(plan())],
   ['userSimulator', asked],
+  ['reflect', sums(reflect())],
+  ['parallel by vote', sums(parallel())],
+  ['parallel by a model that selects', sums(parallel({ attempts: 2, choose: 'select' }))],
+  ['parallel by a model that merges', sums(parallel({ attempts: 2, choose: 'merge' }))],
 ])('a skilled model solves arithmetic with %s, and a weaker one less of it', async (_, environment) => {
   const [skilled, weaker] = await Promise.all([play(environment, 1), play(environment, 0.7)])
   expect(skilled.mean).toBe(1)

@@ -350,6 +350,8 @@ function partsOf(
 function withSystemText(prompt: readonly Message[], text: string): readonly Message[] {
   const [first, ...rest] = prompt
   if (first?.role !== 'system') return [{ role: 'system', content: text }, ...prompt]
+  // A child may start from the conversation of its parent.
+  if (textOf(first).includes(text)) return prompt
   const content =
     typeof first.content === 'string'
       ? `${first.content}\n\n${text}`

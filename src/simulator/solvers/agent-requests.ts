@@ -1,6 +1,6 @@
 import { isJsonObject, type Json, type Message, textOf, type ToolDefinition } from '../../schema/index.ts'
 import { jsonOrText } from '../../kit/index.ts'
-import type { Solver, SolverContext } from './solver.ts'
+import type { Solver, SolverContext, SolverReply } from './solver.ts'
 
 // What the built-in agents ask of a model beside the task itself: see src/agents.
 
@@ -42,6 +42,58 @@ export const user: Solver = {
     if (!hasSpoken) return { text: persona === '' ? 'I need help.' : persona }
     return { text: context.isRight ? `Thank you. ${stop}` : 'Are you sure?' }
   },
+}
+
+/** Answers the request itself, and objects to an answer that differs from its own. */
+export const critic: Solver = {
+  name: 'critic',
+  solve(context, solveOther) {
+    if (!context.system.startsWith('You review the work of an assistant.')) return undefined
+    const own = ownAnswer(context, solveOther)
+    if (isSame(own, tagged(context.question, 'answer')[0] ?? '')) return { text: 'APPROVED' }
+    return { text: 'The answer is wrong: work it out again, step by step.' }
+  },
+}
+
+/** Answers the request itself, and takes the first answer that is the same; if none is, one by chance. */
+export const selector: Solver = {
+  name: 'selector',
+  solve(context, solveOther) {
+    if (!context.system.startsWith('You choose the best of several answers')) return undefined
+    const own = ownAnswer(context, solveOther)
+    const answers = tagged(context.question, 'answer')
+    const found = answers.findIndex((answer) => isSame(own, answer))
+    const chance = Math.floor(context.draw('selection') * answers.length)
+    return { text: `I would give the same answer.\nBest: ${(found === -1 ? chance : found) + 1}` }
+  },
+}
+
+/** Answers the request itself: its own answer is as good as what it could make of the others. */
+export const merger: Solver = {
+  name: 'merger',
+  solve(context, solveOther) {
+    if (!context.system.startsWith('You merge several answers')) return undefined
+    return { text: ownAnswer(context, solveOther) }
+  },
+}
+
+function ownAnswer(context: SolverContext, solveOther: (context: SolverContext) => SolverReply): string {
+  const conversation = tagged(context.question, 'conversation')[0] ?? ''
+  const messages = [...conversation.matchAll(/^<(system|user)>\n([\s\S]*?)\n<\/\1>$/gm)].map(
+    ([, role, content = '']): Message => ({ role: role === 'system' ? 'system' : 'user', content }),
+  )
+  return solveOther(context.with({ messages, tools: [] })).text ?? ''
+}
+
+function tagged(text: string, tag: string): string[] {
+  const pattern = new RegExp(`^<${tag}\\b[^>\\n]*>\\n([\\s\\S]*?)\\n</${tag}>$`, 'gm')
+  return Array.from(text.matchAll(pattern), ([, inside = '']) => inside)
+}
+
+/** By the last number if the solver's own answer has one: the same number is said in many ways. */
+function isSame(own: string, other: string): boolean {
+  const [number, theirs] = [own, other].map((text) => text.match(/-?\d+(?:\.\d+)?/g)?.at(-1))
+  return number === undefined ? own.trim() === other.trim() : Number(number) === Number(theirs)
 }
 
 const doubt = /\b(?:again|revise|improve|wrong|mistake|incorrect|sure|reconsider)\b/i

@@ -1,4 +1,4 @@
-import { planner, questionsIn, user } from './agent-requests.ts'
+import { critic, merger, planner, questionsIn, selector, user } from './agent-requests.ts'
 import { arithmetic, wordProblem } from './arithmetic.ts'
 import { delegate, guessNumber, notebook } from './tool-games.ts'
 import { facts, generic, pick } from './short-answers.ts'
@@ -11,6 +11,9 @@ const solvers: readonly Solver[] = [
   judge,
   planner,
   user,
+  critic,
+  selector,
+  merger,
   shell,
   guessNumber,
   delegate,

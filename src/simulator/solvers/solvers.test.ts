@@ -329,6 +329,24 @@ describe('what the built-in agents ask for', () => {
     expect(answer([user(request.replace(described, ''))])).toBe('[]')
   })
 
+  test.each([
+    ['The answer is 5.', 'APPROVED'],
+    ['It is 5, not 6', 'The answer is wrong: work it out again, step by step.'],
+  ])('a critic answers the request itself and compares: %s', (given, said) => {
+    const conversation = '<conversation>\n<user>\nWhat is 2 + 3?\n</user>\n</conversation>'
+    const role: Message = { role: 'system', content: 'You review the work of an assistant.' }
+    expect(answer([role, user(`${conversation}\n<answer>\n${given}\n</answer>`)])).toBe(said)
+  })
+
+  test('a selector and a merger answer the request themselves', () => {
+    const request =
+      '<conversation>\n<system>\nEnd with #### and the number.\n</system>\n<user>\nWhat is 2 + 3?\n</user>\n</conversation>'
+    const given = user(`${request}\n<answer number="1">\n#### 6\n</answer>\n<answer number="2">\n#### 5\n</answer>`)
+    const selecting: Message = { role: 'system', content: 'You choose the best of several answers.' }
+    expect(answer([selecting, given])).toContain('Best: 2')
+    expect(answer([{ role: 'system', content: 'You merge several answers.' }, given])).toBe('#### 5')
+  })
+
   test('a user says what the persona wants and leaves with the first answer, unless in doubt', () => {
     const role: Message = {
       role: 'system',
