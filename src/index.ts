@@ -1,12 +1,24 @@
 export { z } from 'zod'
-export { nonExecuting, parallel, plan, reflect, refine, singleTurn, toolLoop, userSimulator } from './agents/index.ts'
+export {
+  nonExecuting,
+  orchestrate,
+  parallel,
+  plan,
+  reflect,
+  refine,
+  singleTurn,
+  toolLoop,
+  userSimulator,
+} from './agents/index.ts'
 export type {
   AgentName,
   NamedAgent,
+  OrchestrateOptions,
   ParallelOptions,
   PlanOptions,
   ReflectOptions,
   RefineOptions,
+  SubAgent,
   UserSimulatorOptions,
 } from './agents/index.ts'
 export {

@@ -7,6 +7,7 @@ export {
   namedAgentSchema,
 } from './named-agents.ts'
 export { nonExecuting } from './non-executing.ts'
+export { orchestrate, type OrchestrateOptions, type SubAgent } from './orchestrate.ts'
 export { parallel, type ParallelOptions } from './parallel.ts'
 export { plan, type PlanOptions } from './plan.ts'
 export { reflect, type ReflectOptions } from './reflect.ts'

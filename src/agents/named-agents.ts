@@ -5,6 +5,7 @@ import { nearestName } from '../kit/index.ts'
 import { closedObject, describeIssues, type Json, jsonSchema, safeParse } from '../schema/index.ts'
 import { choices } from './choose.ts'
 import { nonExecuting } from './non-executing.ts'
+import { orchestrate } from './orchestrate.ts'
 import { parallel } from './parallel.ts'
 import { plan } from './plan.ts'
 import { reflect } from './reflect.ts'
@@ -28,6 +29,14 @@ const count = z.int().exactOptional()
 const text = z.string().exactOptional()
 const names = z.array(z.string()).exactOptional()
 const another = z.union([z.string(), z.looseObject({ name: z.string() })]).exactOptional()
+const subAgent = closedObject({
+  description: z.string(),
+  instructions: text,
+  model: text,
+  tools: names,
+  agent: another,
+  share: z.number().exactOptional(),
+})
 
 /** Each agent with a schema of the options that can be written down. What their values may be, the agent itself checks. */
 const namedAgents = {
@@ -44,6 +53,13 @@ const namedAgents = {
   parallel: named(
     { attempts: count, choose: z.enum(choices).exactOptional(), agent: another, model: text },
     ({ agent, ...rest }) => parallel({ ...rest, ...agentOf(agent) }),
+  ),
+  orchestrate: named(
+    { agents: z.record(z.string(), subAgent), tools: names, agent: another, atOnce: count, maxDepth: count },
+    ({ agents, agent, ...rest }) => {
+      const made = Object.entries(agents).map(([name, { agent: own, ...sub }]) => [name, { ...sub, ...agentOf(own) }])
+      return orchestrate({ ...rest, ...agentOf(agent), agents: Object.fromEntries(made) })
+    },
   ),
   userSimulator: named(
     { model: text, persona: text, personaField: text, turns: count, stop: text, agent: another },

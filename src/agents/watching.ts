@@ -18,9 +18,18 @@ export function watching(context: AgentContext): { readonly context: AgentContex
     if (changes?.end) hasEnded = true
     return changes
   }
-  // A proxy, because most fields of a context are getters.
-  const watched = new Proxy(context, {
-    get: (target, key) => (key === 'update' ? update : (Reflect.get(target, key) as unknown)),
+  return { context: changed(context, { update }), hasEnded: () => hasEnded }
+}
+
+/** The same context with other tools, which its turns declare. */
+export function withTools(context: AgentContext, tools: AgentContext['tools']): AgentContext {
+  const turn: AgentContext['turn'] = (options) => context.turn({ tools: tools.definitions, ...options })
+  return changed(context, { tools, turn })
+}
+
+/** A proxy, because most fields of a context are getters. */
+function changed(context: AgentContext, changes: Partial<AgentContext>): AgentContext {
+  return new Proxy(context, {
+    get: (target, key) => Reflect.get(key in changes ? changes : target, key) as unknown,
   })
-  return { context: watched, hasEnded: () => hasEnded }
 }

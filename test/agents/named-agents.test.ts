@@ -7,7 +7,10 @@ import { page, tableRows } from '../support/pages.ts'
 import { openRun, scripted } from '../support/replay/stored-runs.ts'
 
 test('every agent can be made by its name, and is on the page of agents', async () => {
-  for (const name of agentNames) expect(agentNamed(name), name).toBeTypeOf('function')
+  const needed: Partial<Record<string, object>> = {
+    orchestrate: { agents: { reader: { description: 'Reads.', agent: 'plan' } } },
+  }
+  for (const name of agentNames) expect(agentNamed({ name, ...needed[name] }), name).toBeTypeOf('function')
   const listed = tableRows(await page('docs/agents.md'), 'The agents').map(([name]) => name)
   expect(new Set(listed)).toEqual(new Set(agentNames))
 })
@@ -22,6 +25,7 @@ test.each<[string | NamedAgent, string]>([
   ],
   [{ name: 'refine', turns: 'two' }, 'agent refine: turns: expected number'],
   [{ name: 'refine', agent: 'plann' }, 'there is no agent named "plann"; did you mean plan?'],
+  [{ name: 'orchestrate', agents: { reader: { tools: [] } } }, 'agent orchestrate: agents.reader.description: '],
   [{ name: 'toolLoop', turns: 2 }, 'agent toolLoop: `turns` is not known'],
 ])('%j is refused', (named, message) => {
   expect(() => agentNamed(named)).toThrow(message)

@@ -94,6 +94,8 @@ export type Agent = (context: AgentContext) => Promise<void>
 
 export interface AgentContext {
   readonly task: unknown
+  /** How many agents stand above this one: 0 for that of the rollout, 1 for its children. */
+  readonly depth: number
   /** The conversation so far; `append` is the only way to add to it. */
   readonly messages: readonly Message[]
   readonly append: (...messages: readonly Message[]) => void

@@ -112,6 +112,13 @@ export class AgentCalls implements AgentTools {
     for (const atWork of this.#atWork) this.#end(atWork)
   }
 
+  /** `box` with tools of the agent's own. Refuses, with `agent_failed`, where nothing would tell the model of them. */
+  extended(box: RolloutTools['box'], tools: Parameters<AgentTools['with']>[0]): RolloutTools['box'] {
+    if (this.style === nativeCalls) return box.with(tools)
+    const advice = 'leave out the tool format'
+    throw new MillraceError('agent_failed', `tools of an agent's own are declared as the APIs have it: ${advice}`)
+  }
+
   /** Only the named tools of `box`. An agent that may call tools whose long outputs are kept must be able to read those. */
   picked(box: RolloutTools['box'], names: readonly string[]): RolloutTools['box'] {
     return pickedTools(box, names, this.#host.liveRollout)
@@ -243,7 +250,7 @@ class ToolView implements AgentTools {
 
   readonly call: AgentTools['call'] = (calls) => this.#calls.make(calls, this.#box)
 
-  readonly with: AgentTools['with'] = (tools) => new ToolView(this.#calls, this.#box.with(tools))
+  readonly with: AgentTools['with'] = (tools) => new ToolView(this.#calls, this.#calls.extended(this.#box, tools))
 
   readonly only: AgentTools['only'] = (names) => new ToolView(this.#calls, this.#calls.picked(this.#box, names))
 }

@@ -129,6 +129,11 @@ export class AgentRun implements AgentContext, ContextHost, CallsHost, TimeHost,
     return this.#options.model.name
   }
 
+  get depth(): number {
+    const { parent } = this.#options
+    return parent ? parent.depth + 1 : 0
+  }
+
   get task(): unknown {
     return this.liveRollout.task
   }

@@ -1,5 +1,6 @@
 import { critic, merger, planner, questionsIn, selector, user } from './agent-requests.ts'
 import { arithmetic, wordProblem } from './arithmetic.ts'
+import { librarian, orchestrator } from './research.ts'
 import { delegate, guessNumber, notebook } from './tool-games.ts'
 import { facts, generic, pick } from './short-answers.ts'
 import { judge } from './judge.ts'
@@ -17,6 +18,8 @@ const solvers: readonly Solver[] = [
   shell,
   guessNumber,
   delegate,
+  orchestrator,
+  librarian,
   notebook,
   pick,
   facts,

@@ -235,6 +235,70 @@ describe('delegating', () => {
   })
 })
 
+describe('research', () => {
+  const string = { type: 'string' }
+  const reader = tool('reader', { task: string })
+  const clerk = tool('clerk', { task: string })
+  const question =
+    'Ask:\n- reader: How many in 1900?\n- `clerk`: How many in 1950?\nThen subtract the first from the second.'
+
+  test('hands each line that names a tool to it, repeats failed ones, and combines the numbers', () => {
+    const tools = [reader, clerk]
+    expect(ask(question, { tools }).calls).toEqual([
+      { name: 'reader', arguments: { task: 'How many in 1900?' } },
+      { name: 'clerk', arguments: { task: 'How many in 1950?' } },
+    ])
+    const once = [
+      ...exchange('reader', { task: 'How many in 1900?' }, 'They were 1,200.'),
+      ...exchange('clerk', { task: 'How many in 1950?' }, 'Error: the agent clerk ended as max_turns'),
+    ]
+    expect(ask(question, { tools, history: once }).calls).toEqual([
+      { name: 'clerk', arguments: { task: 'How many in 1950?' } },
+    ])
+    const twice = [...once, ...exchange('clerk', { task: 'How many in 1950?' }, 'Answer: 2000')]
+    expect(ask(question, { tools, history: twice }).text).toBe('The answer is 800.')
+    const sum = question.replace('subtract the first from the second', 'add them up')
+    expect(ask(sum, { tools, history: twice }).text).toBe('The answer is 3200.')
+    expect(ask(question, { tools, history: twice, skill: 0 }).text).not.toContain('800')
+  })
+
+  const search = tool('search', { query: string, page: { type: 'integer' } }, ['query'])
+  const read = tool('read_page', { id: string })
+  const asked = 'Search for "Arden", read what you find, and add up: how many lived there in 1900?'
+
+  test('reads all pages that a search lists, ten at once, and adds up what they say of the year', () => {
+    const tools = [search, read]
+    let history: Message[] = []
+    const calls = () => ask(asked, { tools, history }).calls?.map((call) => call.arguments)
+    expect(calls()).toEqual([{ query: 'Arden' }])
+    const list = (from: number): string => Array.from({ length: 6 }, (_, i) => `- t-${from + i}: A town`).join('\n')
+    history = exchange('search', { query: 'Arden' }, `Page 1 of 2\n${list(0)}`)
+    expect(calls()).toEqual([{ query: 'Arden', page: 2 }])
+    history = [...history, ...exchange('search', { query: 'Arden', page: 2 }, `Page 2 of 2\n${list(6)}`)]
+    expect(calls()).toEqual(Array.from({ length: 10 }, (_, i) => ({ id: `t-${i}` })))
+    for (let i = 0; i < 12; i += 1) {
+      const said = i === 3 ? 'Error: no such page' : 'It has a mill of 1734. In 1900: 1,000. In 1950: 7.'
+      history.push(...exchange('read_page', { id: `t-${i}` }, said))
+    }
+    expect(calls()).toEqual([{ id: 't-3' }])
+    history.push(...exchange('read_page', { id: 't-3' }, 'It had 5 in 1900: 4.'))
+    expect(ask(asked, { tools, history }).text).toBe('The answer is 11004.')
+  })
+
+  test('gives up a page, or a search, that fails three times', () => {
+    const failed = Array<Message[]>(3)
+      .fill(exchange('read_page', { id: 't-1' }, 'Error: gone'))
+      .flat()
+    const history = [...exchange('search', { query: 'Arden' }, '- t-1: A town\n- t-2: Another'), ...failed]
+    const both = [...history, ...exchange('read_page', { id: 't-2' }, 'In 1900 there were 12.')]
+    expect(ask(asked, { tools: [search, read], history: both }).text).toBe('The answer is 12.')
+    const down = Array<Message[]>(3)
+      .fill(exchange('search', { query: 'Arden' }, 'Error: down'))
+      .flat()
+    expect(ask(asked, { tools: [search, read], history: down }).text).toContain('Error: down')
+  })
+})
+
 test('facts are recalled, or without skill confused with similar facts', () => {
   expect(ask('What is the capital of Norway?').text).toBe('The answer is Oslo.')
   expect(ask('What is the capital of Norway?', { skill: 0 }).text).not.toContain('Oslo')

@@ -44,6 +44,7 @@ const noAgentContext: AgentContext = {
   append: notToBeUsed,
   turn: notToBeUsed,
   task: {},
+  depth: 0,
   tools: { definitions: [], call: notToBeUsed, with: notToBeUsed, only: notToBeUsed },
   update: notToBeUsed,
   verify: notToBeUsed,
