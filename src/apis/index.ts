@@ -16,7 +16,7 @@ export {
   type ServerDialect,
   type ServerSentEvent,
 } from './server-side.ts'
-export { type OutputItem, outputItems } from './responses/write-reply.ts'
+export { type OutputItem, outputItems, repeatedFields, responseFields } from './responses/write-reply.ts'
 export { responsesServer } from './responses/write-stream.ts'
 export { argumentsKey, changedInput, changesOf, inputOf, sameArguments } from './tool-input.ts'
 export type {

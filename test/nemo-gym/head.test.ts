@@ -4,7 +4,7 @@ import { aggregateMetricsReply } from '../../src/serve/compat/nemo-gym/aggregate
 import { RolloutServer, ServedAgents } from '../../src/serve/index.ts'
 import { echo, TestServer } from '../support/serve/test-server.ts'
 
-const nemoGym = true
+const nemoGym = { failures: 'class' } as const
 
 async function head(url: string): Promise<Record<string, unknown>> {
   const response = await fetch(`${url}/global_config_dict_yaml`)

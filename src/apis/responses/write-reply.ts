@@ -1,5 +1,12 @@
 import type { BackendReply } from '../backend.ts'
-import { type FinishReason, isJsonObject, type ItemKind, type ToolCall, type Usage } from '../../schema/index.ts'
+import {
+  type FinishReason,
+  isJsonObject,
+  type ItemKind,
+  type JsonObject,
+  type ToolCall,
+  type Usage,
+} from '../../schema/index.ts'
 import type { ItemOrigin, ReplyHead } from '../server-side.ts'
 import { freeformInput } from '../tool-input.ts'
 import type { ClientTool } from './tool-names.ts'
@@ -16,9 +23,17 @@ export function isTruncated(finishReason: FinishReason): boolean {
 
 /** The response object, which repeats fields of the request. Without a reply, it is that of a response that has only begun. */
 export function responseDocument(
-  { id, model, createdAt, request: { body } }: ReplyHead,
+  head: ReplyHead,
   output: readonly OutputItem[],
   reply?: BackendReply,
+): Record<string, unknown> {
+  return { ...responseFields(head, reply), output, ...repeatedFields(head.request.body) }
+}
+
+/** What a response says of itself, beside its output. */
+export function responseFields(
+  { id, model, createdAt }: Pick<ReplyHead, 'id' | 'model' | 'createdAt'>,
+  reply?: Pick<BackendReply, 'finishReason' | 'usage'>,
 ): Record<string, unknown> {
   const cutReason = reply && cutReasons[reply.finishReason]
   return {
@@ -31,11 +46,17 @@ export function responseDocument(
     background: false,
     error: null,
     incomplete_details: cutReason ? { reason: cutReason } : null,
+    model,
+    usage: reply ? responseUsage(reply.usage) : null,
+  }
+}
+
+/** The fields of a request that its response repeats. */
+export function repeatedFields(body: JsonObject): Record<string, unknown> {
+  return {
     instructions: body['instructions'] ?? null,
     max_output_tokens: body['max_output_tokens'] ?? null,
     metadata: body['metadata'] ?? {},
-    model,
-    output,
     parallel_tool_calls: body['parallel_tool_calls'] ?? true,
     previous_response_id: body['previous_response_id'] ?? null,
     reasoning: { effort: null, summary: null, ...(isJsonObject(body['reasoning']) && body['reasoning']) },
@@ -46,7 +67,6 @@ export function responseDocument(
     tools: body['tools'] ?? [],
     top_p: body['top_p'] ?? null,
     truncation: body['truncation'] ?? 'disabled',
-    usage: reply ? responseUsage(reply.usage) : null,
   }
 }
 

@@ -3,6 +3,7 @@ import { MillraceError } from '../../errors/index.ts'
 import { RecentWaits, Resource, ThreadPool, workerUrl } from '../../kit/index.ts'
 import type { GroupOptions, RowCounts } from '../../rows/index.ts'
 import type { DecodedBody, RecordForm } from './rollout-json.ts'
+import type { RunRow } from '../compat/nemo-gym/run-row.ts'
 import type { RolloutHead } from '../rollouts/reply-schemas.ts'
 
 export interface CodecStatus {
@@ -18,11 +19,12 @@ export interface CodecStatus {
 }
 
 export type CodecJob =
-  | { readonly kind: 'encode'; readonly rollout: string; readonly form: RecordForm }
+  | { readonly kind: 'encode'; readonly rollout: string; readonly form: RecordForm | 'items' }
   | ({ readonly kind: 'rows' } & GroupOptions)
   | { readonly kind: 'heads'; readonly rollouts: readonly string[] }
   | { readonly kind: 'decode'; readonly body: readonly Uint8Array[] }
   | { readonly kind: 'aggregate'; readonly body: readonly Uint8Array[] }
+  | { readonly kind: 'row'; readonly body: readonly Uint8Array[] }
 
 export type CodecOutput = Uint8Array<ArrayBuffer> | readonly string[]
 
@@ -30,7 +32,7 @@ export interface DecodedHead extends Omit<DecodedBody, 'tasks'> {
   readonly hasTasks: boolean
 }
 
-export type CodecAnswer = undefined | readonly RolloutHead[] | DecodedHead | RowCounts
+export type CodecAnswer = undefined | readonly RolloutHead[] | DecodedHead | RowCounts | RunRow
 
 /** A thread works on its jobs in turns, a chunk each. Each job holds its rollout in memory as long as its client reads. */
 const jobsPerThread = 64
@@ -85,8 +87,8 @@ export class CodecPool extends Resource {
     }
   }
 
-  /** An ended rollout as JSON, in chunks. Asking for the next chunk says that the last one was taken. */
-  async *encode(rollout: string, form: RecordForm): AsyncGenerator<Uint8Array<ArrayBuffer>, void, void> {
+  /** An ended rollout as JSON, in chunks; `items`: as a list of NeMo Gym's items. Asking for the next chunk says that the last one was taken. */
+  async *encode(rollout: string, form: RecordForm | 'items'): AsyncGenerator<Uint8Array<ArrayBuffer>, void, void> {
     yield* this.#chunks({ kind: 'encode', rollout, form })
   }
 
@@ -124,6 +126,11 @@ export class CodecPool extends Resource {
     for (; !next.done; next = await outputs.next()) for (const text of next.value as readonly string[]) tasks.push(text)
     const { hasTasks, ...rest } = next.value as DecodedHead
     return { ...rest, ...(hasTasks && { tasks }) }
+  }
+
+  /** A row of NeMo Gym. The memory of the body goes to the thread. */
+  async row(body: readonly Uint8Array[]): Promise<RunRow> {
+    return (await this.#threads.run({ kind: 'row', body }, { transfer: ownMemory(body) })) as RunRow
   }
 
   /** NeMo Gym's metrics of the verify responses in this body, whose memory goes to the thread. */

@@ -20,6 +20,10 @@ async function run(job: CodecJob, outputs: JobOutputs<CodecOutput>): Promise<Cod
   if (job.kind === 'decode') return await decode(job.body, outputs)
   if (job.kind === 'heads') return await heads(job.rollouts)
   if (job.kind === 'aggregate') return await aggregate(job.body, outputs)
+  if (job.kind === 'row') {
+    const { decodeRow } = await import('../compat/nemo-gym/run-row.ts')
+    return decodeRow(Buffer.concat(job.body))
+  }
   const chunks =
     job.kind === 'rows' ? rowChunks(groupRows(reader, job), 'binary') : rolloutChunks(reader, job.rollout, job.form)
   let next = await chunks.next()

@@ -1,4 +1,5 @@
 import { MillraceError } from '../../errors/index.ts'
+import { storedItemPieces } from '../../nemo-gym/index.ts'
 import { nodeAndChildPieces, type RunReader } from '../../store/index.ts'
 import { parseJson } from '../http/body.ts'
 
@@ -73,16 +74,21 @@ export type ReplyForm = (typeof replyForms)[number]
 
 const targetBytes = 256 * 1024
 
-/** One rollout as JSON from the run's database, in chunks that own their buffers, so that they can change threads. */
-export function* rolloutChunks(
+/** One rollout as JSON from the run's database. */
+export function rolloutChunks(
   reader: RunReader,
   id: string,
-  form: RecordForm,
+  form: RecordForm | 'items',
 ): Generator<Uint8Array<ArrayBuffer>, void, void> {
+  return chunksOf(form === 'items' ? storedItemPieces(reader, id) : rolloutPieces(reader, id, form))
+}
+
+/** Pieces as chunks that own their buffers, so that they can change threads. */
+function* chunksOf(pieces: Iterable<string>): Generator<Uint8Array<ArrayBuffer>, void, void> {
   const encoder = new TextEncoder()
   let waiting: string[] = []
   let characters = 0
-  for (const piece of rolloutPieces(reader, id, form)) {
+  for (const piece of pieces) {
     waiting.push(piece)
     characters += piece.length
     if (characters < targetBytes) continue

@@ -7,7 +7,7 @@ import type { GroupOptions } from '../../rows/index.ts'
 import { closedObject, outcomeNames } from '../../schema/index.ts'
 import { maxJsonDepth, type RecordForm } from '../codec/rollout-json.ts'
 import { gymRoutes } from '../compat/nemo-gym/gym-routes.ts'
-import { refuseOnGymWire } from '../compat/nemo-gym/wire-scope.ts'
+import { type GymOptions, refuseOnGymWire } from '../compat/nemo-gym/wire-scope.ts'
 import { BodyIntake, jsonBody } from '../http/body.ts'
 import { refuse, replyWithError } from '../http/errors.ts'
 import { namedSchemas } from '../http/openapi.ts'
@@ -36,7 +36,7 @@ export interface RolloutServerOptions {
   /** Asked for as a bearer token by everything but `/health` and `/ready`. */
   readonly accessKey?: string
   /** The agents also speak NeMo Gym's protocol. */
-  readonly nemoGym?: boolean
+  readonly nemoGym?: GymOptions
   readonly onFault?: (error: MillraceError) => void
 }
 
@@ -84,7 +84,7 @@ export class RolloutServer extends HttpServer {
       requestRoutes(app, { base, agents, intake })
       workerRoutes(app, { base, agents, intake })
     }
-    if (nemoGym) gymRoutes(app, { agents, intake, onFault })
+    if (nemoGym) gymRoutes(app, { ...nemoGym, agents, intake, onFault })
   }
 
   static async open(options: RolloutServerOptions): Promise<RolloutServer> {

@@ -162,7 +162,7 @@ async function* rowFrames(
 }
 
 /** Leaves the results when the client goes, also while the next one is awaited. */
-function leaveWhenGone(response: ServerResponse, results: Submission['results']): Disposable {
+export function leaveWhenGone(response: ServerResponse, results: Submission['results']): Disposable {
   const leave = (): void => void results.return()
   // It may have gone while its request was being accepted.
   if (response.destroyed) leave()

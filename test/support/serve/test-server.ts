@@ -3,7 +3,7 @@ import type { Readable } from 'node:stream'
 import { defineEnvironment, textOf, z, type Environment, type Message } from 'millrace'
 import { ScriptedBackend, temporaryRuns, type Script } from 'millrace/testing'
 import { Agent, request, type Dispatcher } from 'undici'
-import { RolloutServer, RolloutService, type ServiceOptions } from '../../../src/serve/index.ts'
+import { type GymOptions, RolloutServer, RolloutService, type ServiceOptions } from '../../../src/serve/index.ts'
 
 /** One turn: the model is shown a word. */
 export const wordEnvironment = defineEnvironment({
@@ -44,7 +44,7 @@ export class TestServer implements AsyncDisposable {
     options: Partial<ServiceOptions> & {
       readonly environment?: Environment
       readonly accessKey?: string
-      readonly nemoGym?: boolean
+      readonly nemoGym?: GymOptions
     } = {},
   ): Promise<TestServer> {
     const { accessKey, nemoGym, ...more } = options
@@ -66,7 +66,7 @@ export class TestServer implements AsyncDisposable {
         service,
         port: 0,
         ...(accessKey !== undefined && { accessKey }),
-        nemoGym: nemoGym === true,
+        ...(nemoGym && { nemoGym }),
       }),
     )
     return new TestServer({ service, httpServer, backend }, ends.move())

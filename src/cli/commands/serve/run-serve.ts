@@ -50,7 +50,7 @@ export async function runServe(invocation: Invocation<ServeFlags>, io: CommandIo
       port,
       host,
       ...(accessKey !== undefined && { accessKey }),
-      ...(flags['nemo-gym'] && { nemoGym: true }),
+      ...(flags['nemo-gym'] && { nemoGym: { failures: flags['nemo-gym-failures'] ?? 'class' } }),
       onFault: (error) => logger.lines.error({ err: error }, 'a request failed'),
     })
     const runs = agents.entries.map(([, { info }]) => info)

@@ -1,26 +1,155 @@
 import type { FastifyInstance, FastifyReply } from 'fastify'
+import { MillraceError, ownFaults } from '../../../errors/index.ts'
 import { peekFirst } from '../../../kit/index.ts'
-import { jsonType, sendStream } from '../../rollouts/send-rollouts.ts'
+import type { RolloutRecord } from '../../../schema/index.ts'
+import type { BodyIntake } from '../../http/body.ts'
+import { JsonText } from '../../requests/request-body.ts'
+import type { Submission } from '../../requests/request-intake.ts'
+import type { RolloutService } from '../../rollouts/rollout-service.ts'
+import { jsonType, leaveWhenGone, sendStream } from '../../rollouts/send-rollouts.ts'
+import type { ServedAgents } from '../../rollouts/served-agents.ts'
 import { aggregateMetricsReply } from './aggregate-metrics.ts'
+import { type EpisodeResponse, failedReply, failureOf, type RunFailure, runReply } from './run-reply.ts'
+import { decodeRow, type RunRow } from './run-row.ts'
+import { refusal } from './wire-errors.ts'
+import type { UndeliveredRuns, WaitingClient } from './undelivered-runs.ts'
 import type { GymAgent } from './wire-scope.ts'
 
-/** A larger body is counted on a thread: this much takes about a millisecond. */
-const maxInlineBytes = 16 * 1024
+/** What is larger is read on a thread: so much takes about a millisecond. */
+const maxInlineMetrics = 16 * 1024
+const maxInlineRow = 64 * 1024
 
 /** What NeMo Gym asks of an agent. */
-export function agentRoutes(scope: FastifyInstance, { base, name, agents, intake, cookies }: GymAgent): void {
+export function agentRoutes(scope: FastifyInstance, parts: GymAgent): void {
+  const { base, name, agents, intake, cookies, failures, runs } = parts
   const { codec } = agents.get(name)
   const config = { gymCookies: cookies }
   scope.post(`${base}/aggregate_metrics`, { config }, async (request, reply) => {
     using body = await intake.read(request.raw)
-    if (body.length <= maxInlineBytes) return await sendJson(reply, aggregateMetricsReply(body.bytes))
+    if (body.length <= maxInlineMetrics) return await sendJson(reply, aggregateMetricsReply(body.bytes))
     // Before the reply begins: a body that does not fit is refused with its own status.
     await using chunks = await peekFirst(codec.aggregate(body.parts))
     reply.hijack()
     return await sendStream(reply.raw, { 'content-type': jsonType }, chunks)
   })
+
+  scope.post(`${base}/run`, { config }, async (request, reply) => {
+    const row = await readBody(intake, request.raw, codec)
+    try {
+      const service = base === '' ? agentFor(row, agents) : agents.get(name)
+      return await run(reply, row, { service, failures, runs })
+    } catch (error) {
+      if (failures === 'status' || reply.raw.headersSent) throw refusedRow(error)
+      return await sendJson(reply, failedReply(row, failureBefore(error)))
+    }
+  })
 }
 
-async function sendJson(reply: FastifyReply, text: string): Promise<FastifyReply> {
-  return await reply.type('application/json').send(text)
+async function readBody(
+  intake: BodyIntake,
+  request: Parameters<BodyIntake['read']>[0],
+  codec: RolloutService['codec'],
+): Promise<RunRow> {
+  using body = await intake.read(request)
+  return body.length <= maxInlineRow ? decodeRow(body.bytes) : await codec.row(body.parts)
+}
+
+/** The agent that a row names. Where there is only one, a configuration may call it as it likes. */
+function agentFor({ agent }: RunRow, agents: ServedAgents): RolloutService {
+  return agents.names.length === 1 ? agents.get() : agents.get(agent)
+}
+
+type RunParts = Pick<GymAgent, 'failures' | 'runs'> & { readonly service: RolloutService }
+
+async function run(reply: FastifyReply, row: RunRow, { service, failures, runs }: RunParts): Promise<void> {
+  if (row.problem) throw MillraceError.fromWire(row.problem)
+  const waiting = row.key === undefined ? undefined : watchDelivery(reply, runs, `${service.info.name}/${row.key}`)
+  const { results } = await submit(row, waiting?.requestId, service)
+  using _leaving = leaveWhenGone(reply.raw, results)
+  try {
+    const next = await results.next()
+    if (next.done) return void reply.hijack()
+    const record = next.value.record ?? recordOf(next.value.id, service)
+    const failure = failures === 'status' ? failureOf(record) : undefined
+    if (failure) throw MillraceError.fromWire(failure.error)
+    await sendEpisode(reply, runReply(row, record, service))
+  } finally {
+    results.release()
+  }
+}
+
+/** The row is forgotten before its rollout is cancelled, so that nobody joins one that is about to end. */
+function watchDelivery(reply: FastifyReply, runs: UndeliveredRuns, key: string): WaitingClient {
+  const waiting = runs.wait(key)
+  const { raw } = reply
+  raw.once('close', () => (raw.writableFinished ? waiting.delivered() : waiting.left()))
+  return waiting
+}
+
+/** The task is what the dataset says of it. An environment that takes whole rows gets these. */
+async function submit(row: RunRow, requestId: string | undefined, service: RolloutService): Promise<Submission> {
+  const asked = {
+    attempts: 1,
+    sampling: row.sampling,
+    ...(row.messages.length > 0 && { messages: row.messages }),
+    ...(requestId !== undefined && { requestId }),
+  }
+  try {
+    return await service.submit({ ...asked, tasks: [new JsonText(row.own)] })
+  } catch (error) {
+    if (!(error instanceof MillraceError) || error.code !== 'task_invalid') throw error
+    return await service.submit({ ...asked, tasks: [new JsonText(row.whole)] }).catch(() => {
+      throw error
+    })
+  }
+}
+
+/** It has ended, though it is no longer at hand. */
+function recordOf(id: string, service: RolloutService): RolloutRecord {
+  const record = service.record(id)
+  if (record) return record
+  throw new MillraceError('internal', `rollout ${id} has ended and is not in the store; please report this`)
+}
+
+/** As NeMo Gym says of a row that its verifier does not take. */
+function refusedRow(error: unknown): unknown {
+  const isMisfit = error instanceof MillraceError && error.code === 'task_invalid'
+  return isMisfit ? refusal({ type: 'value_error', loc: ['body'], msg: error.rawMessage, input: null }) : error
+}
+
+/** A server that is full or about to end has done nothing for the row: it is not held against it. */
+const passing: ReadonlySet<string> = new Set(['overloaded', 'closed'])
+
+function failureBefore(thrown: unknown): RunFailure {
+  const error = MillraceError.from(thrown, 'internal')
+  const { code, rawMessage } = error
+  const message = ownFaults[code] ?? rawMessage
+  const isForNobody = passing.has(code)
+  return {
+    kind: code === 'usage' ? 'task_invalid' : code,
+    error: { code, message },
+    isTerminal: code === 'usage' || code === 'task_invalid',
+    isForNobody,
+  }
+}
+
+async function sendJson(reply: FastifyReply, text: string): Promise<void> {
+  await reply.type('application/json').send(text)
+}
+
+async function sendEpisode(reply: FastifyReply, { before, items, after }: EpisodeResponse): Promise<void> {
+  if (typeof items === 'string') return await sendJson(reply, before + items + after)
+  await using chunks = await peekFirst(items)
+  reply.hijack()
+  await sendStream(reply.raw, { 'content-type': jsonType }, around(before, chunks, after))
+}
+
+async function* around(
+  before: string,
+  chunks: AsyncIterable<Uint8Array>,
+  after: string,
+): AsyncGenerator<string | Uint8Array, void, void> {
+  yield before
+  yield* chunks
+  yield after
 }

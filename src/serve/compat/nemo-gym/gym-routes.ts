@@ -4,9 +4,10 @@ import type { BodyIntake } from '../../http/body.ts'
 import type { ServedAgents } from '../../rollouts/served-agents.ts'
 import { agentRoutes } from './agent-routes.ts'
 import { SessionCookies } from './session-cookie.ts'
-import { type GymAgent, useGymWire } from './wire-scope.ts'
+import { UndeliveredRuns } from './undelivered-runs.ts'
+import { type GymAgent, type GymOptions, useGymWire } from './wire-scope.ts'
 
-interface GymParts {
+interface GymParts extends GymOptions {
   readonly agents: ServedAgents
   readonly intake: BodyIntake
   /** Told of every reply with a status from 500 on. */
@@ -16,6 +17,7 @@ interface GymParts {
 /** NeMo Gym's protocol: one head, and a scope with cookies of its own for each agent. Paths without an agent are the first one's. */
 export function gymRoutes(app: FastifyInstance, { onFault, ...parts }: GymParts): void {
   headRoutes(app, parts.agents)
+  const runs = new UndeliveredRuns(parts.agents.get().bounds.abandonGraceMs)
   for (const [index, name] of parts.agents.names.entries()) {
     const cookies = new SessionCookies('Millrace', name)
     const bases: GymAgent['base'][] = [`/agents/${name}`]
@@ -23,7 +25,7 @@ export function gymRoutes(app: FastifyInstance, { onFault, ...parts }: GymParts)
     for (const base of bases) {
       app.register((scope, _options, done) => {
         useGymWire(scope, cookies, { onFault })
-        agentRoutes(scope, { ...parts, base, name, cookies })
+        agentRoutes(scope, { ...parts, base, name, cookies, runs })
         done()
       })
     }

@@ -4,6 +4,7 @@ import type { BodyIntake } from '../../http/body.ts'
 import type { UnknownRoute } from '../../http/routes.ts'
 import type { ServedAgents } from '../../rollouts/served-agents.ts'
 import type { CookieSession, SessionCookies } from './session-cookie.ts'
+import type { UndeliveredRuns } from './undelivered-runs.ts'
 import { errorReply, methodNotAllowedReply, type WireReply } from './wire-errors.ts'
 
 declare module 'fastify' {
@@ -13,8 +14,13 @@ declare module 'fastify' {
   }
 }
 
+export interface GymOptions {
+  /** How a failed rollout, or a row that does not fit, is answered: with status 200 and its kind, or with an HTTP error. */
+  readonly failures: 'class' | 'status'
+}
+
 /** What the routes of one agent in such a scope need. */
-export interface GymAgent {
+export interface GymAgent extends GymOptions {
   /** What their paths begin with. */
   readonly base: '' | `/agents/${string}`
   /** The agent of the paths; of bare paths, which stand for all agents, the first one. */
@@ -22,6 +28,7 @@ export interface GymAgent {
   readonly agents: ServedAgents
   readonly intake: BodyIntake
   readonly cookies: SessionCookies
+  readonly runs: UndeliveredRuns
 }
 
 const sessions = new WeakMap<FastifyRequest['raw'], CookieSession>()

@@ -1,0 +1,53 @@
+import { randomUUID } from 'node:crypto'
+import { timerMs } from '../../../kit/index.ts'
+
+/** Somebody who waits for the result of a row. One of the two must be called in the end. */
+export interface WaitingClient {
+  /** The request to make of the service: the same for everybody who waits for this row. */
+  readonly requestId: string
+  delivered(): void
+  left(): void
+}
+
+interface UndeliveredRun {
+  readonly requestId: string
+  waiting: number
+  timer?: NodeJS.Timeout
+}
+
+/**
+ * The rows that were asked for and whose results nobody has got yet, by their keys: a client whose connection broke asks again, and
+ * joins the rollout that runs or gets its result. After a delivery the same row is a new one. There are as many as clients wait, and
+ * those whose last client has left for less than the grace.
+ */
+export class UndeliveredRuns {
+  readonly #runs = new Map<string, UndeliveredRun>()
+  readonly #graceMs: number
+
+  constructor(graceMs: number) {
+    this.#graceMs = graceMs
+  }
+
+  get size(): number {
+    return this.#runs.size
+  }
+
+  wait(key: string): WaitingClient {
+    const run = this.#runs.get(key) ?? { requestId: `nemo-gym.${randomUUID()}`, waiting: 0 }
+    this.#runs.set(key, run)
+    clearTimeout(run.timer)
+    run.waiting += 1
+    return { requestId: run.requestId, delivered: () => this.#forget(key, run), left: () => this.#leave(key, run) }
+  }
+
+  #leave(key: string, run: UndeliveredRun): void {
+    run.waiting -= 1
+    if (run.waiting > 0) return
+    run.timer = setTimeout(() => this.#forget(key, run), timerMs(this.#graceMs)).unref()
+  }
+
+  #forget(key: string, run: UndeliveredRun): void {
+    clearTimeout(run.timer)
+    if (this.#runs.get(key) === run) this.#runs.delete(key)
+  }
+}

@@ -1,0 +1,207 @@
+import { defineEnvironment, z } from 'millrace'
+import { expect, test } from 'vitest'
+import { echo, HeldAnswers, TestServer } from '../support/serve/test-server.ts'
+
+const nemoGym = { failures: 'class' } as const
+const big = '9007199254740993'
+
+function row(word: string, more: object = {}): object {
+  return { responses_create_params: { input: word }, word, agent_ref: { name: 'words' }, ...more }
+}
+
+const placed = (word: string, rollout = 0): object => row(word, { _ng_task_index: 0, _ng_rollout_index: rollout })
+
+test('a row gets its parameters, the response, the reward, and its own fields back', async () => {
+  await using server = await TestServer.start(echo, { nemoGym })
+  const { status, headers, body } = await server.send('POST', '/run', placed('pear'))
+  expect(status).toBe(200)
+  expect(headers['set-cookie']).toContain('Millrace___words=')
+  expect(body).toMatchObject({
+    responses_create_params: { input: 'pear', parallel_tool_calls: true, tool_choice: 'auto', tools: [], user: null },
+    response: {
+      object: 'response',
+      status: 'completed',
+      model: 'scripted',
+      output: [{ type: 'message', role: 'assistant', content: [{ type: 'output_text', text: 'you said pear' }] }],
+      parallel_tool_calls: true,
+      tool_choice: 'auto',
+      tools: [],
+      usage: { input_tokens: expect.any(Number), input_tokens_details: {}, output_tokens_details: {} },
+    },
+    reward: 1,
+    outcome: 'completed',
+    word: 'pear',
+  })
+  expect(body).not.toHaveProperty('_ng_task_index')
+  expect(Object.keys(body['responses_create_params'] as object)).toHaveLength(23)
+})
+
+test('numbers that a double cannot hold come back as they were sent', async () => {
+  await using server = await TestServer.start(echo, { nemoGym })
+  const text = `{"responses_create_params":{"input":"pear","metadata":{"n":"${big}"},"temperature":1.0},"word":"pear","seed":${big},"ratio":1.0}`
+  for (const padding of ['', `,"padding":"${'x'.repeat(100_000)}"`]) {
+    const response = await fetch(`${server.httpServer.url}/run`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: `${text.slice(0, -1)}${padding}}`,
+    })
+    const reply = await response.text()
+    expect(reply).toContain(`"seed":${big},"ratio":1.0`)
+    expect(reply).toContain('"temperature":1.0')
+    expect(reply).toContain('"reward":1.0')
+  }
+})
+
+test('sampling and the messages of a row reach the model, and without an input the prompt of the environment does', async () => {
+  await using server = await TestServer.start(echo, { nemoGym })
+  const input = [
+    { role: 'system', content: 'Be brief.' },
+    { role: 'user', content: 'a pear' },
+  ]
+  const metadata = { extra_body: '{"seed": 2}' }
+  await server.send('POST', '/run', { responses_create_params: { input, temperature: 0.5, metadata }, word: 'pear' })
+  await server.send('POST', '/run', { responses_create_params: { input: [] }, word: 'plum' })
+  const [first, second] = server.backend.requests
+  expect(first).toMatchObject({ messages: input, sampling: { temperature: 0.5, extra: { seed: 2 } } })
+  expect(second).toMatchObject({ messages: [{ role: 'user', content: 'plum' }] })
+})
+
+test('an environment may take the whole row as its task', async () => {
+  const environment = defineEnvironment({
+    name: 'rows',
+    task: z.object({ responses_create_params: z.object({ input: z.string() }), expected: z.string() }),
+    tasks: () => [],
+    prompt: () => 'never',
+    reward: ({ task, answer }) => answer === task.expected,
+  })
+  await using server = await TestServer.start(echo, { nemoGym, environment })
+  const asked = { responses_create_params: { input: 'hello' }, expected: 'you said hello' }
+  expect((await server.send('POST', '/run', asked)).body).toMatchObject({ reward: 1 })
+})
+
+const misfits = [
+  ['no parameters', { word: 'pear' }, 'missing', ['body', 'responses_create_params']],
+  [
+    'an unknown parameter',
+    row('pear', { responses_create_params: { input: 'pear', foo: 1 } }),
+    'extra_forbidden',
+    ['body', 'responses_create_params', 'foo'],
+  ],
+  ['no task', { responses_create_params: { input: 'pear' }, x: 1 }, 'value_error', ['body']],
+] as const
+
+test.each(misfits)('a row with %s is answered as a failure for ever', async (_what, wrong) => {
+  await using server = await TestServer.start(echo, { nemoGym })
+  const { status, body } = await server.send('POST', '/run', wrong)
+  expect(status).toBe(200)
+  expect(body).toMatchObject({
+    _ng_failure_class: 'task_invalid',
+    _ng_failure_terminal: true,
+    error: { message: expect.any(String) },
+  })
+  expect(body).not.toHaveProperty('reward')
+  expect(server.backend.requests).toHaveLength(0)
+})
+
+test.each(misfits)('a row with %s is refused with 422 if failures have a status', async (_what, wrong, type, loc) => {
+  await using server = await TestServer.start(echo, { nemoGym: { failures: 'status' } })
+  const { status, body } = await server.send('POST', '/run', wrong)
+  expect(status).toBe(422)
+  expect(body).toMatchObject({ detail: [{ type, loc }] })
+})
+
+test('what is no row is refused whatever failures have', async () => {
+  await using server = await TestServer.start(echo, { nemoGym })
+  for (const wrong of ['{', '[]', '']) {
+    const response = await fetch(`${server.httpServer.url}/run`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: wrong,
+    })
+    expect(response.status).toBe(422)
+    expect(response.headers.get('set-cookie')).toContain('Millrace___words=')
+  }
+})
+
+test('a rollout that failed has a class and no reward, or a status', async () => {
+  const fail = (): never => {
+    throw new Error('no model today')
+  }
+  for (const failures of ['class', 'status'] as const) {
+    await using server = await TestServer.start(fail, { nemoGym: { failures }, retries: 0 })
+    const { status, body } = await server.send('POST', '/run', placed('pear'))
+    if (failures === 'status') {
+      expect(status).toBe(500)
+      expect(body).toContain('no model today')
+    } else {
+      expect(body).toMatchObject({
+        _ng_failure_class: 'model_error',
+        error: { message: expect.any(String) },
+        word: 'pear',
+      })
+      expect(body).not.toHaveProperty('reward')
+      expect(body).not.toHaveProperty('_ng_failure_terminal')
+    }
+  }
+})
+
+test('a full server says so for a row that it did not run, so that a collector asks again', async () => {
+  const answers = new HeldAnswers()
+  await using server = await TestServer.start(answers.script, {
+    nemoGym,
+    concurrency: 1,
+    bounds: { maxQueuedRollouts: 1 },
+  })
+  const first = server.send('POST', '/run', row('a'))
+  await expect.poll(() => server.service.status().running).toBe(1)
+  const second = server.send('POST', '/run', row('b'))
+  await expect.poll(() => server.service.status().queued).toBe(1)
+  const { body } = await server.send('POST', '/run', row('c'))
+  expect(body).toMatchObject({ _ng_failure_class: 'overloaded', _ng_no_persist: true })
+  answers.release('a', 'b')
+  await Promise.all([first, second])
+})
+
+test('the same row at the same place joins its rollout, and is a new one after its result was delivered', async () => {
+  const answers = new HeldAnswers()
+  await using server = await TestServer.start(answers.script, { nemoGym })
+  const first = server.send('POST', '/run', placed('pear'))
+  await expect.poll(() => answers.asked.has('pear')).toBe(true)
+  const again = server.send('POST', '/run', placed('pear'))
+  const other = server.send('POST', '/run', placed('pear', 1))
+  const unplaced = server.send('POST', '/run', row('pear'))
+  await expect.poll(() => server.backend.requests.length).toBe(3)
+  answers.release('pear')
+  const replies = await Promise.all([first, again, other, unplaced])
+  const idOf = ({ body }: { body: Record<string, unknown> }): unknown => (body['response'] as { id: string }).id
+  const [a, b, c, d] = replies.map(idOf)
+  expect(b).toBe(a)
+  expect(new Set([a, c, d]).size).toBe(3)
+  expect(idOf(await server.send('POST', '/run', placed('pear')))).not.toBe(a)
+  expect(server.backend.requests).toHaveLength(4)
+})
+
+test('a client that comes back in the grace finds its rollout, and one that does not has it cancelled', async () => {
+  const answers = new HeldAnswers()
+  await using server = await TestServer.start(answers.script, { nemoGym, bounds: { abandonGraceMs: 300 } })
+  const leave = async (word: string): Promise<void> => {
+    const client = new AbortController()
+    const gone = fetch(`${server.httpServer.url}/run`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify(placed(word)),
+      signal: client.signal,
+    })
+    await expect.poll(() => answers.asked.has(word)).toBe(true)
+    client.abort()
+    await expect(gone).rejects.toThrow()
+  }
+  await leave('pear')
+  const back = server.send('POST', '/run', placed('pear'))
+  await leave('plum')
+  await expect.poll(() => answers.aborted.has('plum')).toBe(true)
+  expect(answers.aborted.has('pear')).toBe(false)
+  answers.release('pear')
+  expect((await back).body).toMatchObject({ reward: 1 })
+  expect(server.backend.requests).toHaveLength(2)
+})
