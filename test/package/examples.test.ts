@@ -18,6 +18,7 @@ const examples = {
   // Every score is a process of its own.
   'jsonl-questions': { attempts: 1, limit: 20, components: ['correct', 'hasAnswer'] },
   'judged-answers': { attempts: 4, limit: 18, components: ['agrees', 'words'] },
+  research: { attempts: 2, limit: 12, components: ['reward'] },
   // Every rollout has a process of its own.
   'tool-servers': { attempts: 1, limit: 12, components: ['correct', 'noted'] },
 } as const
