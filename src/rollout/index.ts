@@ -24,7 +24,7 @@ export {
   type Recording,
   VerdictReader,
 } from './recording/recording.ts'
-export { type BlockedLoop, loopBlockedEvent, loopLag, recordBlocked } from './reward/blocked-loops.ts'
+export { BlockedRewards, type BlockedLoop, loopBlockedEvent, loopLag, recordBlocked } from './reward/blocked-loops.ts'
 export { callsIn, callStyleOf, recalledChildEvent, unresumableCall } from './agent/agent-calls.ts'
 export { contextEvent } from './agent/context-copy.ts'
 export {
@@ -43,9 +43,12 @@ export {
   EnvironmentSession,
   type SessionHost,
   type SessionScore,
+  type SessionScoring,
 } from './environment/environment-session.ts'
+export { outputsOf } from './environment/run-rollout.ts'
 export { ModelSet } from './environment/model-set.ts'
 export { recordWithoutRun } from './result/record.ts'
+export { offloadedRewardModule, RewardPool } from './reward/reward-pool.ts'
 export { scoreGroupInTime } from './reward/score.ts'
 export { StoredScorer } from './reward/stored-scorer.ts'
 export { addUsage, Tally, ToolFaults } from './agent/budget.ts'

@@ -3,7 +3,7 @@ import { scoreRollout } from '../../env/index.ts'
 import { MillraceError } from '../../errors/index.ts'
 import { AbortScope, ArraySet, hash32, Resource, Semaphore, type StopClock, withAbort } from '../../kit/index.ts'
 import type { AssistantMessage, Limits, Message, Outcome, ToolDefinition } from '../../schema/index.ts'
-import type { ToolOutputs, ToolResult } from '../../tools/index.ts'
+import { shortenResults, type ToolOutputs, type ToolResult } from '../../tools/index.ts'
 import { type ContextHost, LiveContext } from '../agent/live-context.ts'
 import type { RewardPool } from '../reward/reward-pool.ts'
 import { RewardTime, scoreOnThread } from '../reward/reward-time.ts'
@@ -113,7 +113,9 @@ export class EnvironmentSession extends Resource {
       const call = { id, type: 'function', function: { name, arguments: given } } as const
       const isExclusive = box.planned(call).tool?.exclusive === true
       const run = (): Promise<ToolResult[]> => box.call([call], { context: this.#context, signal: scope.signal })
-      const [result] = await this.#order.run(run, { isExclusive, signal: scope.signal })
+      const results = await this.#order.run(run, { isExclusive, signal: scope.signal })
+      const { outputs } = this.#live
+      const [result] = outputs ? await shortenResults(results, outputs) : results
       if (!result) throw new MillraceError('internal', `${name} returned no result`)
       return result
     } finally {

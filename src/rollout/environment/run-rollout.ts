@@ -107,7 +107,10 @@ function agentRunOf(
   })
 }
 
-function outputsOf({ id, recording }: RolloutJob, { environment, settings }: RunServices): ToolOutputs | undefined {
+export function outputsOf(
+  { id, recording }: Pick<RolloutJob, 'id' | 'recording'>,
+  { environment, settings }: Pick<RunServices, 'environment' | 'settings'>,
+): ToolOutputs | undefined {
   const { toolOutput } = environment
   if (!toolOutput?.spill) return undefined
   if (settings.outputsFolder === undefined) {

@@ -20,6 +20,7 @@ import {
   type ServiceState,
   type ServiceStatus,
 } from './service-parts.ts'
+import { ServedSessions } from './served-sessions.ts'
 import type { Readiness } from '../http/status-routes.ts'
 import { KnownRequests } from '../requests/known-requests.ts'
 import { RequestIntake, type Submission } from '../requests/request-intake.ts'
@@ -53,6 +54,7 @@ export class RolloutService extends Resource {
   readonly #onResult: NonNullable<ServiceOptions['onSettled']>
   readonly #failure = new AbortController()
   readonly #outcomes: Partial<Record<Outcome, number>> = {}
+  #sessions: ServedSessions | undefined
   #state: ServiceState = 'open'
   /** What ran when it was drained has ended by itself. */
   #hasDrained = false
@@ -95,6 +97,11 @@ export class RolloutService extends Resource {
 
   get environment(): Environment {
     return this.#parts.resolved.loaded.environment
+  }
+
+  /** The environment for agents that run somewhere else. Made when it is asked for first. */
+  get sessions(): ServedSessions {
+    return (this.#sessions ??= new ServedSessions(this.#parts))
   }
 
   /** Whether rollouts have the tokens that rows are made of. */
@@ -232,6 +239,7 @@ export class RolloutService extends Resource {
     if (this.#state !== 'failed') this.#state = 'closed'
     const reason = new MillraceError('closed', 'the server is closing; ask again with the same request id')
     this.#due.stop(reason)
+    await this.#sessions?.close(reason)
     await this.#work
     await closeServiceParts(this.#parts, end)
   }

@@ -41,6 +41,7 @@ export interface ServiceParts {
   readonly keepChanges: () => void
   readonly telemetry: Telemetry
   readonly executor: Executor
+  readonly backends: ServiceOptions['backends']
   readonly codec: CodecPool
   readonly lag: LoopLag
 }
@@ -66,7 +67,19 @@ export async function openServiceParts(
   const info = { ...taken, notices: [...taken.notices, ...silent] }
   const keepChanges = recordCodeChanges(store, changedCode)
   const lag = started.use(new LoopLag())
-  return { bounds, resolved, info, seed, store, keepChanges, telemetry, executor, codec, lag }
+  return {
+    bounds,
+    resolved,
+    info,
+    seed,
+    store,
+    keepChanges,
+    telemetry,
+    executor,
+    codec,
+    lag,
+    backends: options.backends,
+  }
 }
 
 /** From the last to the first; `end` is how this launch of the run ended. */
@@ -195,6 +208,8 @@ export const serviceOptionsSchema = closedObject({
     maxBodiesBytes: amount,
     maxRememberedRequests: amount,
     abandonGraceMs: amount,
+    maxSessions: amount,
+    sessionIdleMs: amount,
   } satisfies Record<keyof ServeBounds, unknown>).optional(),
   onSettled: z.custom((given) => typeof given === 'function', 'expected a function').optional(),
 } satisfies Record<keyof ServiceOptions, unknown>)
@@ -213,6 +228,10 @@ export interface ServeBounds {
   readonly maxRememberedRequests: number
   /** How long a request with an id of the client's own goes on after its last client has gone. */
   readonly abandonGraceMs: number
+  /** Of agents that run somewhere else: each has a state, whatever `setup` makes of that. */
+  readonly maxSessions: number
+  /** A session that nobody uses for this long is torn down. A model may think for long between two calls. */
+  readonly sessionIdleMs: number
 }
 
 const mebibyte = 1024 * 1024
@@ -226,6 +245,8 @@ const defaultBounds: ServeBounds = {
   maxBodiesBytes: 256 * mebibyte,
   maxRememberedRequests: 100_000,
   abandonGraceMs: 15_000,
+  maxSessions: 4_096,
+  sessionIdleMs: 60 * 60_000,
 }
 
 export type ServiceState = 'open' | 'draining' | 'failed' | 'closed'

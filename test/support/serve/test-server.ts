@@ -1,6 +1,6 @@
 import { createInterface } from 'node:readline'
 import type { Readable } from 'node:stream'
-import { defineEnvironment, textOf, z, type Environment, type Message } from 'millrace'
+import { defineEnvironment, textOf, z, type Message } from 'millrace'
 import { ScriptedBackend, temporaryRuns, type Script } from 'millrace/testing'
 import { Agent, request, type Dispatcher } from 'undici'
 import { type GymOptions, RolloutServer, RolloutService, type ServiceOptions } from '../../../src/serve/index.ts'
@@ -42,7 +42,6 @@ export class TestServer implements AsyncDisposable {
   static async start(
     script: Script,
     options: Partial<ServiceOptions> & {
-      readonly environment?: Environment
       readonly accessKey?: string
       readonly nemoGym?: GymOptions
     } = {},

@@ -42,7 +42,9 @@ const serveFlags = {
     ),
   }),
   ...flagGroup('NeMo Gym', {
-    'nemo-gym': flag.switch('The environments are also agents of NeMo Gym 0.4.0, with its head at the same address.'),
+    'nemo-gym': flag.switch(
+      'The environments are also agents and resources servers of NeMo Gym 0.4.0, with its head at the same address.',
+    ),
     'nemo-gym-failures': flag.choice(
       ['class', 'status'],
       'How a rollout that failed, or a row that does not fit, is answered: with 200 and _ng_failure_class, so that its collector goes on, or with an HTTP error.',

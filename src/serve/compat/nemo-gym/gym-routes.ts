@@ -3,6 +3,7 @@ import type { MillraceError } from '../../../errors/index.ts'
 import type { BodyIntake } from '../../http/body.ts'
 import type { ServedAgents } from '../../rollouts/served-agents.ts'
 import { agentRoutes } from './agent-routes.ts'
+import { resourceRoutes } from './resource-routes.ts'
 import { SessionCookies } from './session-cookie.ts'
 import { UndeliveredRuns } from './undelivered-runs.ts'
 import { type GymAgent, type GymOptions, useGymWire } from './wire-scope.ts'
@@ -25,7 +26,9 @@ export function gymRoutes(app: FastifyInstance, { onFault, ...parts }: GymParts)
     for (const base of bases) {
       app.register((scope, _options, done) => {
         useGymWire(scope, cookies, { onFault })
-        agentRoutes(scope, { ...parts, base, name, cookies, runs })
+        const agent = { ...parts, base, name, cookies, runs }
+        agentRoutes(scope, agent)
+        resourceRoutes(scope, agent)
         done()
       })
     }

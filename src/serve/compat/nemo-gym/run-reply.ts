@@ -42,7 +42,7 @@ function inlineItems(record: RolloutRecord, episode: string, { capturesTokens }:
 export function runReply(row: RunRow, record: RolloutRecord, service: RolloutService): EpisodeResponse {
   const { before, items, after } = episodeResponse(record, row.repeated, service)
   const failure = failureOf(record)
-  const result = failure ? failureFields(failure) : resultFields(record, row)
+  const result = failure ? failureFields(failure) : resultFields(record, row.ownNames)
   return {
     before: `{"responses_create_params":${row.params},"response":${before}`,
     items,
@@ -59,7 +59,11 @@ function ownPart({ own }: RunRow): string {
   return own === '{}' ? '' : `,${own.slice(1, -1)}`
 }
 
-function resultFields({ reward, rewards, metrics, outcome }: RolloutRecord, { ownNames }: RunRow): string {
+/** The fields of a result, without braces. Those that the row has itself are left out. */
+export function resultFields(
+  { reward, rewards, metrics, outcome }: Pick<RolloutRecord, 'reward' | 'rewards' | 'metrics' | 'outcome'>,
+  ownNames: readonly string[],
+): string {
   const components = Object.entries(rewards).map(([name, { score }]) => [name, score])
   const own = new Set([...ownNames, 'outcome', 'reward_components'])
   const counted = Object.entries(metrics).filter(([name]) => !own.has(name))

@@ -1,6 +1,7 @@
 import { MillraceError, ownFaults } from '../../../errors/index.ts'
-import { isJsonObject } from '../../../kit/index.ts'
+import { depthProblem, isJsonObject, type Json, type JsonObject } from '../../../kit/index.ts'
 import { describeIssue, type ValidationIssue } from '../../../schema/index.ts'
+import { maxJsonDepth } from '../../codec/rollout-json.ts'
 import { statusOfError } from '../../http/errors.ts'
 import { parsePython } from './python-numbers.ts'
 
@@ -25,13 +26,25 @@ const required = { type: 'missing', msg: 'Field required' } as const
 
 /** A field that the body does not have, or the body itself. */
 export function missing(loc: Refused['loc'], input: unknown = null): MillraceError {
-  return refusal({ ...required, loc, input })
+  const { type, msg } = required
+  return refusal({ type, loc, msg, input })
 }
 
 /** The object in a body, with numbers that `JSON.parse` would change kept as their text (`exactSource` has it). Throws a 422. */
 export function objectBody(body: Uint8Array): Fields {
+  return requireObject(body, parsePython)
+}
+
+/** The same with numbers as JavaScript has them, which is faster by far. */
+export function plainBody(body: Uint8Array): JsonObject {
+  const tooDeep = depthProblem(body, maxJsonDepth)
+  if (tooDeep !== undefined) throw new MillraceError('usage', tooDeep)
+  return requireObject(body, (bytes) => JSON.parse(new TextDecoder().decode(bytes)) as Json)
+}
+
+function requireObject<Value>(body: Uint8Array, parse: (body: Uint8Array) => Value): Value & JsonObject {
   if (body.length === 0) throw missing(['body'])
-  const parsed = jsonBody(body)
+  const parsed = parsedBody(body, parse)
   if (isJsonObject(parsed)) return parsed
   throw refusal({
     type: 'model_attributes_type',
@@ -41,10 +54,9 @@ export function objectBody(body: Uint8Array): Fields {
   })
 }
 
-/** The value of a body. Throws a 422 if it is not JSON. */
-export function jsonBody(body: Uint8Array): unknown {
+function parsedBody<Value>(body: Uint8Array, parse: (body: Uint8Array) => Value): Value {
   try {
-    return parsePython(body)
+    return parse(body)
   } catch (error) {
     const { rawMessage } = MillraceError.from(error, 'usage')
     const [, position = '0'] = /position (\d+)/.exec(rawMessage) ?? []

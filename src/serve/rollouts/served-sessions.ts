@@ -1,0 +1,159 @@
+import { MillraceError } from '../../errors/index.ts'
+import { AbortScope, IdleResources, Resource, Semaphore } from '../../kit/index.ts'
+import {
+  askJudge,
+  BlockedRewards,
+  type Conversation,
+  EnvironmentSession,
+  ModelSet,
+  offloadedRewardModule,
+  outputsOf,
+  RewardPool,
+  type RolloutTerms,
+  type SessionScore,
+  type SessionScoring,
+  Toolkit,
+} from '../../rollout/index.ts'
+import type { ToolResult } from '../../tools/index.ts'
+import type { ServiceParts } from './service-parts.ts'
+
+type SessionParts = Pick<ServiceParts, 'resolved' | 'store' | 'backends' | 'bounds'>
+
+interface SessionCall {
+  readonly name: string
+  readonly arguments: string
+  readonly signal: AbortSignal
+}
+
+/** Nothing of a session is part of the run: its agent is somewhere else. */
+const noJournal = { append: () => {} }
+
+/** An environment for agents that run somewhere else: they have it set up, call its tools, and have a conversation scored. */
+export class ServedSessions extends Resource {
+  readonly #parts: SessionParts
+  readonly #toolkit: Toolkit
+  readonly #sessions: IdleResources<EnvironmentSession>
+  readonly #judgePermits: Semaphore
+  readonly #blocked: BlockedRewards
+  #calls = 0
+  /** Made with the first reward. */
+  #rewardPool: RewardPool | undefined
+  /** Made with the first question of a judge. */
+  #models: ModelSet | undefined
+
+  constructor(parts: SessionParts) {
+    super()
+    const { resolved, store, bounds } = parts
+    const { environment, options } = resolved.loaded
+    this.#parts = parts
+    this.#toolkit = new Toolkit(environment, options, noJournal)
+    this.#judgePermits = new Semaphore(resolved.settings.judgeConcurrency)
+    this.#blocked = new BlockedRewards(environment.name, store.journal)
+    this.#sessions = new IdleResources({
+      max: bounds.maxSessions,
+      idleMs: bounds.sessionIdleMs,
+      // What a teardown throws is nobody's answer; the score stands.
+      onFault: () => {},
+    })
+  }
+
+  /** How many are open or being opened. */
+  get size(): number {
+    return this.#sessions.size
+  }
+
+  /** Sets the environment up for a task, in place of the session that has this id. Throws `overloaded` if there are too many. */
+  async open(id: string, task: RolloutTerms['task'], signal: AbortSignal): Promise<void> {
+    const { loaded, settings } = this.#parts.resolved
+    const { environment } = loaded
+    const { wallTimeoutMs } = settings.limits
+    const late = (): MillraceError =>
+      new MillraceError('setup_failed', `setup took longer than the ${wallTimeoutMs} ms of limits.wallTimeoutMs`)
+    using scope = new AbortScope(signal, wallTimeoutMs, late)
+    const outputs = outputsOf({ id }, { environment, settings })
+    const host = { ...loaded, lease: this.#toolkit.lease.bind(this.#toolkit) }
+    const make = (until: AbortSignal) => EnvironmentSession.open(host, { id, task, outputs, signal: until })
+    await this.#sessions.open(id, make, scope.signal)
+  }
+
+  /** One call of a tool. What the tool does wrong is a result, and the session goes on. */
+  async call(id: string, call: SessionCall): Promise<ToolResult> {
+    this.#calls += 1
+    const called = this.#sessions.use(id, (session) => session.call({ id: `call_${this.#calls}`, ...call }))
+    if (!called) throw this.#unknown()
+    return await called
+  }
+
+  /** Scores a conversation and ends its session. If the score fails the session stays, so that it can be asked for again. */
+  async score(id: string, conversation: Conversation, signal: AbortSignal): Promise<SessionScore> {
+    const scored = this.#sessions.use(id, async (session) => await session.score(conversation, this.#scoring(signal)))
+    if (!scored) throw this.#unknown()
+    const score = await scored
+    await this.#sessions.end(id)
+    return score
+  }
+
+  has(id: string): boolean {
+    return this.#sessions.has(id)
+  }
+
+  async end(id: string): Promise<void> {
+    await this.#sessions.end(id)
+  }
+
+  protected async onClose(): Promise<void> {
+    await using parts = new AsyncDisposableStack()
+    parts.use(this.#models)
+    parts.use(this.#rewardPool)
+    parts.use(this.#toolkit)
+    parts.use(this.#sessions)
+  }
+
+  #scoring(signal: AbortSignal): SessionScoring {
+    const { settings, loaded } = this.#parts.resolved
+    const { environment, specifier, rawOptions } = loaded
+    const module = offloadedRewardModule(
+      environment,
+      specifier === undefined ? undefined : { specifier, options: rawOptions },
+    )
+    if (module) this.#rewardPool ??= new RewardPool(module)
+    return {
+      limits: settings.limits,
+      rewardPool: this.#rewardPool,
+      onBlocked: this.#blocked.note,
+      askJudge: (request, clock, until) =>
+        askJudge(request, {
+          services: {
+            settings,
+            judgePermits: this.#judgePermits,
+            journal: noJournal,
+            model: (name) => this.#model(name),
+          },
+          rollout: 'session',
+          attempt: 1,
+          tally: { addJudgeCall: () => {} },
+          clock,
+          trace: undefined,
+          verdicts: undefined,
+          signal: until,
+        }),
+      signal,
+    }
+  }
+
+  #model(name: string): ReturnType<ModelSet['get']> {
+    const { resolved, backends } = this.#parts
+    const { config, env } = resolved
+    const given = backends && { backends }
+    this.#models ??= new ModelSet({ configs: config.models, env, onLimitChange: () => {}, ...given })
+    return this.#models.get(name)
+  }
+
+  #unknown(): MillraceError {
+    const idleSeconds = Math.round(this.#parts.bounds.sessionIdleMs / 1_000)
+    return new MillraceError(
+      'usage',
+      `no environment is set up for this session: POST /seed_session first, and send the cookie of each reply with the next request; a session ends with /verify, or after ${idleSeconds} s without a request`,
+    )
+  }
+}

@@ -1,0 +1,247 @@
+import { existsSync } from 'node:fs'
+import { join } from 'node:path'
+import { defineEnvironment, z } from 'millrace'
+import { expect, test } from 'vitest'
+import type { ServiceOptions } from '../../src/serve/index.ts'
+import { echo, TestServer } from '../support/serve/test-server.ts'
+import { temporaryFolder } from '../support/tools/temporary-folder.ts'
+
+const log = { setUp: 0, tornDown: [] as (number | undefined)[] }
+
+const counter = defineEnvironment({
+  name: 'counter',
+  task: z.object({ initial_count: z.number(), expected_count: z.number(), id: z.unknown().optional() }),
+  tasks: () => [],
+  setup: ({ task }) => {
+    log.setUp += 1
+    if (task.initial_count < 0) throw new Error('no such count')
+    return { count: task.initial_count }
+  },
+  teardown: ({ state }) => {
+    log.tornDown.push(state?.count)
+  },
+  prompt: () => 'Count.',
+  tools: {
+    increment_counter: {
+      parameters: z.object({ count: z.number() }),
+      run: ({ count }, { state, metric }) => {
+        state.count += count
+        metric('increments', 1)
+        return { success: true }
+      },
+    },
+    fail: {
+      parameters: z.object({}),
+      run: () => {
+        throw new Error('it is broken')
+      },
+    },
+    hang: {
+      parameters: z.object({}),
+      run: (_, { signal }) =>
+        new Promise((_resolve, reject) => signal.addEventListener('abort', () => reject(signal.reason))),
+    },
+  },
+  reward: {
+    right: ({ state, task }) => state.count === task.expected_count,
+    said: { weight: 0, score: ({ answer, messages }) => Number(answer === 'Done.') * messages.length },
+  },
+})
+
+function startServer(options: Partial<ServiceOptions> = {}) {
+  return TestServer.start(echo, { environment: counter, nemoGym: { failures: 'class' }, ...options })
+}
+
+/** What an agent of NeMo Gym does: it sends the cookies of the last reply, and no others. */
+class GymClient {
+  readonly #url: string
+  #cookie: string | undefined
+
+  constructor(server: TestServer, base = '') {
+    this.#url = `${server.httpServer.url}${base}`
+  }
+
+  async post(path: string, body?: unknown, signal?: AbortSignal) {
+    const response = await fetch(`${this.#url}${path}`, {
+      method: 'POST',
+      headers: {
+        ...(body !== undefined && { 'content-type': 'application/json' }),
+        ...(this.#cookie !== undefined && { cookie: this.#cookie }),
+      },
+      ...(body !== undefined && { body: typeof body === 'string' ? body : JSON.stringify(body) }),
+      ...(signal && { signal }),
+    })
+    const text = await response.text()
+    const cookie = response.headers.get('set-cookie')
+    expect(cookie).toContain('Millrace___')
+    this.#cookie = cookie?.split(';', 1)[0]
+    return { status: response.status, text, type: response.headers.get('content-type') }
+  }
+
+  async json(path: string, body?: unknown): Promise<Record<string, unknown>> {
+    const { text } = await this.post(path, body)
+    return JSON.parse(text) as Record<string, unknown>
+  }
+}
+
+const params = { input: [{ role: 'user', content: 'Count to 5.' }], tools: [] }
+const row = { responses_create_params: params, initial_count: 2, expected_count: 5, agent_ref: { name: 'a' } }
+
+function counted(called = true) {
+  const calls = [
+    {
+      type: 'function_call',
+      id: 'fc_1',
+      call_id: 'c1',
+      name: 'increment_counter',
+      arguments: '{"count":3}',
+      status: null,
+    },
+    { type: 'function_call_output', id: null, call_id: 'c1', output: '{"success":true}', status: null },
+  ]
+  const text = { type: 'output_text', text: 'Done.', annotations: [], logprobs: null }
+  const message = { type: 'message', id: 'msg_1', role: 'assistant', status: 'completed', content: [text] }
+  return { id: 'resp_1', object: 'response', incomplete_details: null, output: [...(called ? calls : []), message] }
+}
+
+test('a session is seeded, its tools are called, and its conversation is scored with its state', async () => {
+  await using server = await startServer()
+  const client = new GymClient(server)
+  expect(await client.post('/seed_session', row)).toMatchObject({ status: 200, text: '{}' })
+  expect(await client.post('/increment_counter', { count: 3 })).toEqual({
+    status: 200,
+    text: '{"success":true}',
+    type: 'application/json; charset=utf-8',
+  })
+  expect(await client.json('/verify', { ...row, response: counted() })).toEqual({
+    ...row,
+    response: counted(),
+    reward: 1,
+    outcome: 'completed',
+    said: 4,
+    increments: 1,
+  })
+})
+
+test('sessions do not share their state', async () => {
+  await using server = await startServer()
+  const [one, other] = [new GymClient(server), new GymClient(server, '/agents/counter')]
+  for (const client of [one, other]) await client.post('/seed_session', row)
+  await one.post('/increment_counter', { count: 3 })
+  expect(await other.json('/verify', { ...row, response: counted() })).toMatchObject({ reward: 0 })
+  expect(await one.json('/verify', { ...row, response: counted() })).toMatchObject({ reward: 1 })
+})
+
+test('whatever a tool does wrong is the body of a reply, and the session goes on', async () => {
+  await using server = await startServer()
+  const client = new GymClient(server)
+  await client.post('/seed_session', row)
+  const failed = await client.post('/fail', {})
+  expect([failed.status, JSON.parse(failed.text)]).toEqual([500, expect.stringContaining('it is broken')])
+  expect(await client.post('/nothing', {})).toMatchObject({ status: 404, text: '{"detail":"Not Found"}' })
+  const wrong = await client.post('/increment_counter', { count: 'x' })
+  expect([wrong.status, wrong.text]).toEqual([422, expect.stringContaining('"type":"value_error","loc":["body"]')])
+  expect((await client.post('/increment_counter', '{')).status).toBe(422)
+  // A tool that takes nothing may be sent nothing.
+  expect((await client.post('/fail')).status).toBe(500)
+  // A client is sent on to the path without the slash.
+  expect((await client.post('/increment_counter/', { count: 3 })).text).toBe('{"success":true}')
+  expect(await client.json('/verify', { ...row, response: counted() })).toMatchObject({ reward: 1 })
+})
+
+test('integers beyond 2^53 come back as they were sent, and reach no tool as other numbers', async () => {
+  await using server = await startServer()
+  const client = new GymClient(server)
+  const big = '9007199254740993'
+  const text = `{"id":${big},${JSON.stringify({ ...row, response: counted() }).slice(1)}`
+  await client.post('/seed_session', text)
+  const called = await client.post('/increment_counter', `{"count":${big}}`)
+  expect([called.status, called.text]).toEqual([422, expect.stringContaining(big)])
+  await client.post('/increment_counter', { count: 3 })
+  const verified = await client.post('/verify', text)
+  expect(verified.text.startsWith(`${text.slice(0, -1)},"reward":1.0,`)).toBe(true)
+})
+
+test('a session that was not seeded has no tools, and is verified from its row if no reward reads the state', async () => {
+  await using server = await startServer()
+  const client = new GymClient(server)
+  const called = await client.post('/increment_counter', { count: 1 })
+  expect([called.status, called.text]).toEqual([400, expect.stringContaining('POST /seed_session first')])
+  const verified = await client.post('/verify', { ...row, response: counted() })
+  expect([verified.status, verified.text]).toEqual([409, expect.stringContaining('reads the state')])
+  // Without calls the state is the one after setup.
+  const asked = { ...row, initial_count: 5, response: counted(false) }
+  expect(await client.json('/verify', asked)).toMatchObject({ reward: 1, said: 2 })
+})
+
+test.each([
+  ['/seed_session', undefined, 422, '"type":"missing","loc":["body"]'],
+  ['/seed_session', '{', 422, 'json_invalid'],
+  ['/seed_session', { ...row, initial_count: 'x' }, 422, 'initial_count'],
+  ['/seed_session', { ...row, initial_count: -1 }, 500, 'no such count'],
+  ['/verify', row, 422, '"loc":["body","response"]'],
+  ['/verify', { ...row, response: { output: [{ type: 'message', role: 'robot' }] } }, 422, 'role'],
+])('%s refuses what it cannot use, and sets the cookie', async (path, body, status, text) => {
+  await using server = await startServer()
+  const refused = await new GymClient(server).post(path, body)
+  expect([refused.status, refused.text]).toEqual([status, expect.stringContaining(text)])
+})
+
+test('nothing is left of sessions that ended, were abandoned or never used', async () => {
+  log.setUp = 0
+  log.tornDown.length = 0
+  await using server = await startServer({ bounds: { maxSessions: 60 } })
+  const { sessions } = server.service
+  const clients = Array.from({ length: 60 }, () => new GymClient(server))
+  for (let round = 0; round < 3; round += 1) {
+    await Promise.all(clients.map((client) => client.post('/seed_session', row)))
+    expect(sessions.size).toBe(60)
+    expect((await new GymClient(server).post('/seed_session', row)).status).toBe(429)
+    await Promise.all(
+      clients.map(async (client) => {
+        await client.post('/increment_counter', { count: 3 })
+        expect(await client.json('/verify', { ...row, response: counted() })).toMatchObject({ reward: 1 })
+      }),
+    )
+    expect(sessions.size).toBe(0)
+  }
+  expect([log.setUp, log.tornDown.length]).toEqual([180, 180])
+  // A second seed takes the place of the first, and the server ends what nobody has verified.
+  const last = new GymClient(server)
+  await last.post('/seed_session', row)
+  await last.post('/seed_session', row)
+  expect([sessions.size, log.tornDown.length]).toEqual([1, 181])
+  await server.service.close()
+  expect([sessions.size, log.tornDown.length]).toEqual([0, 182])
+})
+
+test('a session that nobody uses is torn down, and a call that its client leaves is stopped', async () => {
+  await using server = await startServer({ bounds: { sessionIdleMs: 1 } })
+  const { sessions } = server.service
+  const client = new GymClient(server)
+  await client.post('/seed_session', row)
+  await expect.poll(() => sessions.size).toBe(0)
+  expect((await client.post('/increment_counter', { count: 1 })).status).toBe(400)
+  const leaving = new AbortController()
+  await sessions.open('kept', { index: 0, id: '0', data: row }, leaving.signal)
+  const called = sessions.call('kept', { name: 'hang', arguments: '{}', signal: leaving.signal })
+  leaving.abort(new Error('gone'))
+  await expect(called).rejects.toThrow('gone')
+})
+
+test('a reward on another thread does not hold up other sessions', async () => {
+  await using folder = await temporaryFolder()
+  const mark = join(folder.path, 'mark')
+  const environment = join(import.meta.dirname, '..', 'fixtures', 'offloaded.ts')
+  await using server = await TestServer.start(echo, { environment, nemoGym: { failures: 'class' } })
+  const asked = { responses_create_params: params, response: counted(false) }
+  const spinning = new GymClient(server).post('/verify', { ...asked, how: 'spin', mark })
+  let hasEnded = false
+  void spinning.then(() => (hasEnded = true))
+  await expect.poll(() => existsSync(mark)).toBe(true)
+  const client = new GymClient(server)
+  for (let round = 0; round < 20; round += 1) await client.post('/seed_session', { ...asked, how: 'score' })
+  expect(hasEnded).toBe(false)
+  const { status, text } = await spinning
+  expect([status, text]).toEqual([500, expect.stringContaining('took longer than its 3000 ms')])
+})
