@@ -14,6 +14,7 @@ export const layers = [
   'simulator',
   'tools',
   'env',
+  'endpoint',
   'store',
   'rows',
   'agents',

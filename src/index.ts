@@ -1,5 +1,6 @@
 export { z } from 'zod'
 export {
+  external,
   nonExecuting,
   orchestrate,
   parallel,
@@ -12,6 +13,7 @@ export {
 } from './agents/index.ts'
 export type {
   AgentName,
+  ExternalOptions,
   NamedAgent,
   OrchestrateOptions,
   ParallelOptions,
@@ -171,9 +173,9 @@ export type {
 } from './schema/index.ts'
 export { exportRows } from './rows/index.ts'
 export type { ExportRowsOptions } from './rows/index.ts'
+export type { ClientReply } from './endpoint/index.ts'
 export type {
   Caller,
-  ClientReply,
   Gateway,
   GatewayStatus,
   InteractionCall,

@@ -6,6 +6,7 @@ export {
   namedAgentOf,
   namedAgentSchema,
 } from './named-agents.ts'
+export { external, type ExternalOptions } from './external.ts'
 export { nonExecuting } from './non-executing.ts'
 export { orchestrate, type OrchestrateOptions, type SubAgent } from './orchestrate.ts'
 export { parallel, type ParallelOptions } from './parallel.ts'

@@ -4,6 +4,7 @@ import { MillraceError } from '../errors/index.ts'
 import { nearestName } from '../kit/index.ts'
 import { closedObject, describeIssues, type Json, jsonSchema, safeParse } from '../schema/index.ts'
 import { choices } from './choose.ts'
+import { external, externalShape } from './external.ts'
 import { nonExecuting } from './non-executing.ts'
 import { orchestrate } from './orchestrate.ts'
 import { parallel } from './parallel.ts'
@@ -61,6 +62,7 @@ const namedAgents = {
       return orchestrate({ ...rest, ...agentOf(agent), agents: Object.fromEntries(made) })
     },
   ),
+  external: named(externalShape, external),
   userSimulator: named(
     { model: text, persona: text, personaField: text, turns: count, stop: text, agent: another },
     ({ agent, ...rest }) => userSimulator({ ...rest, ...agentOf(agent) }),

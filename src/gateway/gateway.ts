@@ -13,7 +13,7 @@ import {
   type ModelOffer,
 } from './models.ts'
 import { choicesOf, JoinedChoices } from './requests/choices.ts'
-import type { ClientReply } from './requests/client-reply.ts'
+import type { ClientReply } from '../endpoint/index.ts'
 import { type InteractionCall, membersWithChoices } from './requests/incoming-request.ts'
 import { Requests } from './requests/requests.ts'
 import { OpenSessions } from './sessions/open-sessions.ts'

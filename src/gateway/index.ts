@@ -7,7 +7,7 @@ export {
   refuseSharedKeys,
 } from './gateway.ts'
 export type { Caller } from './sessions/session-memory.ts'
-export { type ClientReply, clientClosedStatus } from './requests/client-reply.ts'
+export { clientClosedStatus } from './requests/client-reply.ts'
 
 export {
   type GatewayEvent,

@@ -1,4 +1,5 @@
 export { ProcessGuard } from './process-guard.ts'
 export { groupMemoryBytes, signal } from './process-tree.ts'
 export { Program } from './program.ts'
+export { TailBuffer } from './tail-buffer.ts'
 export { resumeSpawned, spawnSuspended, startRefusal } from './suspended-spawn.ts'

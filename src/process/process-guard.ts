@@ -49,7 +49,7 @@ export class ProcessGuard {
 
   /** A new folder for the program with this tag. Its owner removes it; if we end before that, the shell does. */
   async makeFolder(tag: string): Promise<string> {
-    const folder = join(tmpdir(), `millrace-${tag}`)
+    const folder = join(tmpdir(), `millrace-${tag.slice(0, -1)}`)
     await mkdir(folder, { mode: 0o700 })
     return folder
   }

@@ -8,6 +8,7 @@ import { openRun, scripted } from '../support/replay/stored-runs.ts'
 
 test('every agent can be made by its name, and is on the page of agents', async () => {
   const needed: Partial<Record<string, object>> = {
+    external: { command: 'true' },
     orchestrate: { agents: { reader: { description: 'Reads.', agent: 'plan' } } },
   }
   for (const name of agentNames) expect(agentNamed({ name, ...needed[name] }), name).toBeTypeOf('function')

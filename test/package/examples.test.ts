@@ -14,6 +14,8 @@ const examples = {
   arithmetic: { attempts: 2, limit: 50, components: ['correct', 'usedTool'] },
   delegate: { attempts: 2, limit: 20, components: ['reward'] },
   'diverse-primes': { attempts: 4, limit: 25, components: ['prime', 'distinct'] },
+  // Every rollout is a process of its own.
+  external: { attempts: 1, limit: 20, components: ['correct', 'usedTool'] },
   'guess-number': { attempts: 2, limit: 50, components: ['guesses', 'reward'] },
   // Every score is a process of its own.
   'jsonl-questions': { attempts: 1, limit: 20, components: ['correct', 'hasAnswer'] },

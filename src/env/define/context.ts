@@ -9,6 +9,7 @@ import type {
   ToolDefinition,
   Usage,
 } from '../../schema/index.ts'
+import type { ResponseFormat } from '../../apis/index.ts'
 import type { ServerCalls, Tool } from '../../tools/index.ts'
 import type { ParsedToolCall } from '../../tool-formats/index.ts'
 
@@ -90,12 +91,20 @@ export interface JudgeRequest {
  * The loop that turns a task into an answer. It returns when the agent is done; whatever it throws becomes the outcome:
  * a spent budget as that limit's outcome, a failed model call as `model_error`, its own exception as `agent_error`.
  */
-export type Agent = (context: AgentContext) => Promise<void>
+export interface Agent {
+  (context: AgentContext): Promise<void>
+  /** It opens the conversation itself, with what it appends, in place of the prompt. */
+  readonly opensConversation?: true
+}
 
 export interface AgentContext {
   readonly task: unknown
   /** How many agents stand above this one: 0 for that of the rollout, 1 for its children. */
   readonly depth: number
+  /** What the environment asks. The conversation begins with it, unless the agent opens that itself. */
+  readonly prompt: readonly Message[]
+  /** The name of the model that `turn` asks. */
+  readonly model: string
   /** The conversation so far; `append` is the only way to add to it. */
   readonly messages: readonly Message[]
   readonly append: (...messages: readonly Message[]) => void
@@ -114,6 +123,8 @@ export interface AgentContext {
   readonly child: RolloutContext<unknown, unknown, unknown>['child']
   readonly budget: Budget
   readonly signal: AbortSignal
+  /** Keeps what is being opened until the agent has ended, however it ends. It is closed before the rollout goes on. */
+  readonly use: <Kept extends AsyncDisposable>(opening: Promise<Kept>) => Promise<Kept>
 }
 
 /** What the environment's reward says of a conversation that is not over. */
@@ -130,6 +141,9 @@ export interface TurnOptions {
   readonly tools?: readonly ToolDefinition[]
   readonly toolChoice?: 'auto' | 'none' | 'required' | { readonly name: string }
   readonly sampling?: Sampling
+  readonly responseFormat?: ResponseFormat
+  /** Whether the reply may call several tools; the backend's own habit if not given. */
+  readonly parallelToolCalls?: boolean
 }
 
 export interface Turn {
@@ -137,6 +151,7 @@ export interface Turn {
   readonly finishReason: FinishReason
   /** The tool calls of the reply: native ones, or those written in its text, as the environment's format says. */
   readonly calls: readonly ParsedToolCall[]
+  readonly usage: Usage
 }
 
 export interface AgentTools {

@@ -1,7 +1,7 @@
 import { maxChoices } from '../../apis/index.ts'
 import { sseEvent } from '../../kit/index.ts'
 import type { JsonObject } from '../../schema/index.ts'
-import type { ClientReply } from './client-reply.ts'
+import type { ClientReply } from '../../endpoint/index.ts'
 import type { InteractionCall } from './incoming-request.ts'
 import { upstreamBody } from './upstream-request.ts'
 

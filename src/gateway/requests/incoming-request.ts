@@ -5,7 +5,6 @@ import {
   type DialectRequest,
   generateServer,
   messagesServer,
-  parseBody,
   type ReplyMemory,
   responsesServer,
   type ServerDialect,
@@ -25,7 +24,7 @@ import type { Caller } from '../sessions/session-memory.ts'
 import type { GatewayModel, GatewayModels, HostedTools } from '../models.ts'
 import type { ContinuedBody, LastBody } from '../sessions/last-body.ts'
 import type { KnownPrefix } from '../sessions/session-tree.ts'
-import type { ClientReply } from './client-reply.ts'
+import { type ClientReply, parsedMembers } from '../../endpoint/index.ts'
 
 export interface Choice {
   readonly index: number
@@ -142,18 +141,6 @@ export class IncomingRequest {
 }
 
 const maxNames = 16
-
-export function parsedMembers(api: ClientApi, text: string): JsonObject {
-  let body: Json
-  try {
-    body = parseBody(api, text)
-  } catch (error) {
-    const why = error instanceof Error ? error.message : String(error)
-    throw new MillraceError('model_rejected', `the body is not JSON: ${why}`, { data: { status: 400 }, cause: error })
-  }
-  if (isJsonObject(body)) return body
-  throw new MillraceError('model_rejected', 'the body must be a JSON object', { data: { status: 400 } })
-}
 
 /** Whether a client's body can be passed on to the model. */
 export function speaks({ api, isExact }: Pick<GatewayModel, 'api' | 'isExact'>, clientApi: ClientApi): boolean {

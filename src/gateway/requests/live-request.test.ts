@@ -7,7 +7,8 @@ import type { GatewayModel } from '../models.ts'
 import { clientClosedStatus } from './client-reply.ts'
 import { LiveRequest } from './live-request.ts'
 import { UpstreamRequest } from './upstream-request.ts'
-import { IncomingRequest, parsedMembers } from './incoming-request.ts'
+import { parsedMembers } from '../../endpoint/index.ts'
+import { IncomingRequest } from './incoming-request.ts'
 
 const waitRules = { beatMs: 1000, end: undefined }
 

@@ -8,27 +8,29 @@ import {
   type ReplyHead,
   type ReplySink,
 } from '../../apis/index.ts'
-import { MillraceError } from '../../errors/index.ts'
-import type { InvalidReply, CallHooks, CompleteReply, ModelReply } from '../../inference/index.ts'
-import { AbortSource, timerMs } from '../../kit/index.ts'
-import type { ItemIds } from '../../schema/index.ts'
-import type { ReplyRecording } from './reply-recording.ts'
-import { clientGone } from '../errors.ts'
 import {
   type ClientReply,
-  type ClientStream,
   type ErrorDelivery,
-  clientClosedStatus,
-  type RequestEnd,
-  itemIdsIn,
+  Heartbeat,
   noHeaders,
-  PassedStream,
-  replyIdIn,
-  sendBeat,
   sendError,
   sendReply,
   sendRest,
   sendWhole,
+} from '../../endpoint/index.ts'
+import { MillraceError } from '../../errors/index.ts'
+import type { InvalidReply, CallHooks, CompleteReply, ModelReply } from '../../inference/index.ts'
+import { AbortSource } from '../../kit/index.ts'
+import type { ItemIds } from '../../schema/index.ts'
+import type { ReplyRecording } from './reply-recording.ts'
+import { clientGone } from '../errors.ts'
+import {
+  type ClientStream,
+  clientClosedStatus,
+  type RequestEnd,
+  itemIdsIn,
+  PassedStream,
+  replyIdIn,
   TranslatedStream,
 } from './client-reply.ts'
 import type { RunningRequest } from '../sessions/session-memory.ts'
@@ -365,28 +367,5 @@ export class LiveRequest extends LiveCall implements ReplySink, RunningRequest {
 
   #head(id: string, request: DialectRequest): ReplyHead {
     return { id, model: request.model, createdAt: this.#createdAt, request }
-  }
-}
-
-/** A comment in the syntax of server-sent events, which clients skip. */
-const beat = ': on its way\n\n'
-
-/** Sends a comment every so often while a stream's events are yet to come: many clients give up without a byte for long. */
-class Heartbeat {
-  readonly #timer: NodeJS.Timeout
-  /** Whether the client has been promised a stream: an error can then no longer be sent as a status. */
-  isPromised = false
-
-  /** `isUndecided`: whether the reply may still be refused with a status. */
-  constructor(client: ClientReply, everyMs: number, isUndecided: () => boolean) {
-    this.#timer = setInterval(() => {
-      if (client.isGone || (!this.isPromised && isUndecided())) return
-      this.isPromised = true
-      sendBeat(client, beat)
-    }, timerMs(everyMs))
-  }
-
-  stop(): void {
-    clearInterval(this.#timer)
   }
 }

@@ -16,7 +16,6 @@ import {
 import { gatewayEvents, type InteractionOutcome } from '../events.ts'
 import { type Caller, limitReached, OpenSession, type SessionMemory } from '../sessions/session-memory.ts'
 import type { GatewayModel, GatewayModels, HostedTools } from '../models.ts'
-import { callsIn } from '../sessions/message-key.ts'
 import type { OpenSessions } from '../sessions/open-sessions.ts'
 import {
   conversationTo,
@@ -41,7 +40,8 @@ import {
 import { ReplyTokens } from '../sessions/reply-tokens.ts'
 import type { SessionBounds } from '../sessions/session-options.ts'
 import type { KnownPrefix, Match, TreeNode } from '../sessions/session-tree.ts'
-import { type ClientReply, clientClosedStatus, type RequestEnd, sendError } from './client-reply.ts'
+import { callsIn, type ClientReply, sendError } from '../../endpoint/index.ts'
+import { clientClosedStatus, type RequestEnd } from './client-reply.ts'
 import { type LiveCall, LiveCount, LiveRequest, type WaitRules } from './live-request.ts'
 import { ReplyRecording } from './reply-recording.ts'
 import { UpstreamRequest, type UpstreamRequestParts } from './upstream-request.ts'

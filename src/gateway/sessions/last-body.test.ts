@@ -2,7 +2,7 @@ import { describe, expect, test } from 'vitest'
 import { chatServer, type DialectRequest } from '../../apis/index.ts'
 import { seededRandom } from '../../kit/index.ts'
 import { BodyMemoryBudget, LastBody, type ContinuedBody } from './last-body.ts'
-import { parsedMembers } from '../requests/incoming-request.ts'
+import { parsedMembers } from '../../endpoint/index.ts'
 
 const plenty = 1_000_000
 

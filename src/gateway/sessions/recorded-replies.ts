@@ -20,7 +20,8 @@ import {
   type MessageNode,
 } from '../../schema/index.ts'
 import type { Journal, SessionReader } from '../../store/index.ts'
-import { type ClientReply, clientClosedStatus, type RequestEnd, sendReply } from '../requests/client-reply.ts'
+import { type ClientReply, sendReply } from '../../endpoint/index.ts'
+import { clientClosedStatus, type RequestEnd } from '../requests/client-reply.ts'
 import type { SessionMemory } from './session-memory.ts'
 import { replyIn, type SessionTree } from './session-tree.ts'
 

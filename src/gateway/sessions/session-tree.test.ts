@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest'
 import { seededRandom } from '../../kit/index.ts'
 import type { AssistantMessage, CallRecord, ContentPart, Message, MessageNode } from '../../schema/index.ts'
-import { canonicalForm, looseCanonicalForm } from './message-key.ts'
+import { canonicalForm, looseCanonicalForm } from '../../endpoint/message-key.ts'
 import { SessionTree, type TreeNode } from './session-tree.ts'
 
 const call: CallRecord = {

@@ -2,7 +2,7 @@ import { crc32 } from 'node:zlib'
 import { chainHash, type Recorder } from '../../inference/index.ts'
 import type { AssistantMessage, CallRecord, Message, MessageNode, ToolCall } from '../../schema/index.ts'
 import { bytesOf } from '../../kit/index.ts'
-import { MessageKey, withRecordedArguments } from './message-key.ts'
+import { MessageKey, withRecordedArguments } from '../../endpoint/index.ts'
 
 export type ReplyFacts = Pick<MessageNode, 'call'> & { readonly lacksTokens: boolean }
 

@@ -79,6 +79,7 @@ export class AgentRun implements AgentContext, ContextHost, CallsHost, TimeHost,
   readonly requests = new PendingRequests()
   readonly trace: object | undefined
   turns = 0
+  prompt: readonly Message[] = []
   /** Set while the reward runs: the reward's clock, which stands still while a question to a judge waits in a queue. */
   rewardClock: StopClock | undefined
   readonly #options: AgentRunOptions
@@ -87,6 +88,8 @@ export class AgentRun implements AgentContext, ContextHost, CallsHost, TimeHost,
   /** The turns and verifications that were asked for and are not answered yet; an agent may ask for several at once. */
   readonly #underWay = new Set<Promise<unknown>>()
   #verifier: Verifier | undefined
+  readonly #kept: Promise<AsyncDisposable>[] = []
+  #isOver = false
   readonly #policyMemory = new Map<string, unknown>()
   #promptTokens: number | undefined
   /** How many messages the conversation was opened with; later ones are of the agent's making. */
@@ -171,8 +174,7 @@ export class AgentRun implements AgentContext, ContextHost, CallsHost, TimeHost,
 
   async #work(agent: Agent, prompt: readonly Message[]): Promise<AgentEnd> {
     try {
-      this.append(...this.tools.style.opening(prompt, this.#options.toolBox))
-      this.#openingLength = this.messages.length
+      this.#openWith(agent, prompt)
       await withAbort(Promise.try(agent, this), this.signal)
     } catch (thrown) {
       // An abort's reason explains more than whatever the agent's code made of it.
@@ -183,10 +185,36 @@ export class AgentRun implements AgentContext, ContextHost, CallsHost, TimeHost,
       return endedBy(error)
     } finally {
       this.abandon()
+      await this.#closeKept()
     }
     // A resumed agent may have ended by an error that the recording's answers do not raise again.
     const end = this.isResumed ? this.#recorded?.end : undefined
     return end ? endedBy(MillraceError.fromWire(end)) : completed
+  }
+
+  #openWith({ opensConversation }: Agent, prompt: readonly Message[]): void {
+    this.prompt = prompt
+    if (opensConversation && this.services.settings.toolFormat) {
+      const message = 'the agent asks for tools of its own, which a tool format cannot describe: leave out toolFormat'
+      throw new MillraceError('env_invalid', message)
+    }
+    if (!opensConversation) this.append(...this.tools.style.opening(prompt, this.#options.toolBox))
+    this.#openingLength = opensConversation ? 0 : this.messages.length
+  }
+
+  readonly use = async <Kept extends AsyncDisposable>(opening: Promise<Kept>): Promise<Kept> => {
+    this.#kept.push(opening)
+    if (this.#isOver) await this.#closeKept()
+    return await opening
+  }
+
+  /** In the reverse order. What could not be opened needs no closing; what cannot be closed must not cost the rest its end. */
+  async #closeKept(): Promise<void> {
+    this.#isOver = true
+    for (const opening of this.#kept.splice(0).toReversed()) {
+      const kept = await opening.catch(() => undefined)
+      await Promise.try(() => kept?.[Symbol.asyncDispose]()).catch(() => {})
+    }
   }
 
   /** Gives up whatever the agent has asked for, stops its clocks and lets go of its parent's signal. */
@@ -250,7 +278,7 @@ export class AgentRun implements AgentContext, ContextHost, CallsHost, TimeHost,
     const copy = this.#contextCopy
     const messages =
       copy && (await this.time.spentIn('contextPolicy', () => copy.next(this.#contextView(), this.turns)))
-    const { toolChoice } = options
+    const { toolChoice, responseFormat, parallelToolCalls } = options
     const reply = await this.session.turn(
       {
         tools: this.tools.style.declared(options.tools ?? this.tools.definitions),
@@ -258,6 +286,8 @@ export class AgentRun implements AgentContext, ContextHost, CallsHost, TimeHost,
         captureTokens: this.services.settings.captureTokens,
         ...(messages && { messages }),
         ...(toolChoice && { toolChoice }),
+        ...(responseFormat && { responseFormat }),
+        ...(parallelToolCalls !== undefined && { parallelToolCalls }),
         ...(this.trace && { trace: this.trace }),
       },
       this.time,
@@ -279,7 +309,7 @@ export class AgentRun implements AgentContext, ContextHost, CallsHost, TimeHost,
     this.tally.addCall(call, replayed)
     this.budget.charge(call.usage, call.cost)
     if (replayed) this.budget.carryWorkingTime(call.ms)
-    return { message, finishReason: call.finishReason, calls }
+    return { message, finishReason: call.finishReason, calls, usage: call.usage }
   }
 
   #samplingFor({ sampling }: TurnOptions): Sampling {

@@ -5,20 +5,20 @@ import { setImmediate } from 'node:timers/promises'
 import { promisify } from 'node:util'
 import { expect, test } from 'vitest'
 import { activeResources, leftSince } from '../../../test/support/kit/active-resources.ts'
-import { GatewayReply } from './model-routes.ts'
+import { HttpReply } from '../../endpoint/index.ts'
 
 interface Asked {
-  readonly reply: GatewayReply
+  readonly reply: HttpReply
   readonly client: ClientRequest
 }
 
 /** A server whose replies the test writes by hand. */
 async function replyServer(options: { api?: 'chat' | 'messages'; maxStallMs?: number } = {}) {
   const { api = 'chat', maxStallMs = 60_000 } = options
-  const replies: GatewayReply[] = []
+  const replies: HttpReply[] = []
   const sockets: Socket[] = []
   const server = createServer((_request, response) => {
-    replies.push(new GatewayReply(response, { api, requestId: 'req_1', maxStallMs }))
+    replies.push(new HttpReply(response, { api, requestId: 'req_1', maxStallMs }))
   })
     .on('connection', (socket) => sockets.push(socket))
     .listen(0, '127.0.0.1')
@@ -34,7 +34,7 @@ async function replyServer(options: { api?: 'chat' | 'messages'; maxStallMs?: nu
       client.end()
       const count = replies.length
       await expect.poll(() => replies.length).toBe(count + 1)
-      return { client, reply: replies[count] as GatewayReply }
+      return { client, reply: replies[count] as HttpReply }
     },
     connections: () => promisify(server.getConnections.bind(server))(),
     async [Symbol.asyncDispose]() {
@@ -235,15 +235,15 @@ test('a half-closed client still gets the earlier output', async () => {
 })
 
 test.each([
-  ['in the middle of a stream', (reply: GatewayReply) => reply.write(moreThanBuffers, nothing)],
+  ['in the middle of a stream', (reply: HttpReply) => reply.write(moreThanBuffers, nothing)],
   [
     'at the end of a stream',
-    (reply: GatewayReply) => {
+    (reply: HttpReply) => {
       reply.write(moreThanBuffers, nothing)
       reply.endStream()
     },
   ],
-  ['with a whole reply', (reply: GatewayReply) => reply.whole(200, {}, moreThanBuffers)],
+  ['with a whole reply', (reply: HttpReply) => reply.whole(200, {}, moreThanBuffers)],
 ])('a client that stops reading %s is disconnected, and leaves no timer', async (where, write) => {
   const before = activeResources()
   {

@@ -28,7 +28,12 @@ export function contextView(
         const result = childResult(answers.shift() ?? 'no more answers')
         const turn: AgentContext['turn'] = async () => {
           turns += 1
-          return { message: { role: 'assistant', content: result.answer }, finishReason, calls: [] }
+          return {
+            message: { role: 'assistant', content: result.answer },
+            finishReason,
+            calls: [],
+            usage: emptyUsage(),
+          }
         }
         await request.agent?.({ ...noAgentContext, turn })
         return result
@@ -40,6 +45,9 @@ export function contextView(
 
 /** A context that children do not use: they only answer. */
 const noAgentContext: AgentContext = {
+  prompt: [],
+  model: 'scripted',
+  use: notToBeUsed,
   messages: [],
   append: notToBeUsed,
   turn: notToBeUsed,

@@ -1,4 +1,4 @@
-import type { ClientReply } from '../../../src/gateway/requests/client-reply.ts'
+import type { ClientReply } from '../../../src/endpoint/index.ts'
 
 /** A client that keeps what it is sent. It goes away, or takes no more for a while, when a test says so. */
 export class RecordingClient implements ClientReply {

@@ -1,4 +1,4 @@
-import type { ClientReply } from '../../../../src/gateway/index.ts'
+import type { ClientReply } from '../../../../src/endpoint/index.ts'
 import type { ApiName } from '../../../../src/schema/index.ts'
 import type { Chance } from './fuzz.ts'
 import { checkError, checkStream, readEvents, readObject } from '../stream-events.ts'

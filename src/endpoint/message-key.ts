@@ -1,5 +1,5 @@
 import { hash } from 'node:crypto'
-import { changedInput, changesOf, inputOf, sameArguments } from '../../apis/index.ts'
+import { changedInput, changesOf, inputOf, sameArguments } from '../apis/index.ts'
 import {
   type AssistantMessage,
   type ContentPart,
@@ -10,7 +10,7 @@ import {
   type Message,
   type OtherPart,
   type ToolCall,
-} from '../../schema/index.ts'
+} from '../schema/index.ts'
 
 /** Fields of a Responses item that the server sets about it, and that many clients leave out. */
 const itemNames: ReadonlySet<string> = new Set(['id', 'status', 'created_by'])

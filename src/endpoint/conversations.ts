@@ -1,0 +1,242 @@
+import { hash } from 'node:crypto'
+import type { DialectRequest } from '../apis/index.ts'
+import type { AgentContext, Turn } from '../env/index.ts'
+import { MillraceError } from '../errors/index.ts'
+import type { Message } from '../schema/index.ts'
+import { MessageKey } from './message-key.ts'
+
+/** More than any program needs. One that makes a new conversation with each request would fill the memory. */
+const maxConversations = 1_000
+
+/** A request that was read, and its body, by which a repetition is known. */
+export interface EndpointRequest {
+  readonly request: DialectRequest
+  readonly body: Buffer
+}
+
+/**
+ * The conversations of one program. The first request for the rollout's model opens the rollout's own conversation, if nothing
+ * is in it yet. A request whose messages begin with all of a conversation continues it. Any other one, of a sub-agent or with a
+ * history that was written anew, begins a child.
+ */
+export class Conversations implements AsyncDisposable {
+  readonly #context: AgentContext
+  readonly #models: Readonly<Record<string, string>>
+  readonly #all: Conversation[] = []
+  readonly #closing = Promise.withResolvers<void>()
+  readonly #children: Promise<unknown>[] = []
+  readonly #fatal = Promise.withResolvers<never>()
+  /** The rollout's own conversation, once the program has opened it. */
+  main: Conversation | undefined
+
+  constructor(context: AgentContext, models: Readonly<Record<string, string>>) {
+    this.#context = context
+    this.#models = models
+    // The agent may have ended before it looks.
+    this.#fatal.promise.catch(() => {})
+  }
+
+  /** The names that a client may choose among. It may use any other name, too: that is the rollout's model. */
+  get modelNames(): readonly string[] {
+    return [this.#context.model, ...Object.keys(this.#models)]
+  }
+
+  /** Rejects when the rollout cannot go on, whatever the program does: a limit is used up, or the run is stopped. */
+  get fatal(): Promise<never> {
+    return this.#fatal.promise
+  }
+
+  /** Why the last request of the rollout's own conversation got no reply; undefined if it got one. */
+  get lastError(): MillraceError | undefined {
+    return (this.main ?? this.#all.at(-1))?.lastError
+  }
+
+  async answer({ request, body }: EndpointRequest): Promise<Turn> {
+    const { model } = request
+    const digest = hash('sha256', body, 'base64url')
+    const repeated = this.#all.find((each) => each.isRepetition(digest))
+    try {
+      if (repeated) return await repeated.repeat()
+      const keys = request.messages.map((message) => new MessageKey(message))
+      const known = this.#all.filter((each) => each.model === model && each.isContinuedBy(keys))
+      const longest = known.reduce<Conversation | undefined>(
+        (best, each) => (best && best.length >= each.length ? best : each),
+        undefined,
+      )
+      return await (longest ?? this.#open(request)).turn(request, digest)
+    } catch (thrown) {
+      const error = MillraceError.from(thrown, 'agent_failed')
+      if (!isForClient(error)) this.#fatal.reject(error)
+      throw error
+    }
+  }
+
+  #open({ model, messages }: DialectRequest): Conversation {
+    if (this.#all.length >= maxConversations) {
+      const message = `a rollout has at most ${maxConversations} conversations: continue one of them`
+      throw new MillraceError('usage', message, { data: { status: 400 } })
+    }
+    const isMain = model === this.#context.model && this.#context.messages.length === 0
+    const conversation = new Conversation(
+      model,
+      isMain ? Promise.resolve(this.#context) : this.#startChild(model, messages),
+    )
+    if (isMain) {
+      this.#context.append(...messages)
+      this.main = conversation
+    }
+    conversation.note(messages)
+    this.#all.push(conversation)
+    return conversation
+  }
+
+  /** A child that lives until the program has ended, and does what the program's requests say. */
+  #startChild(name: string, prompt: readonly Message[]): Promise<AgentContext> {
+    const opened = Promise.withResolvers<AgentContext>()
+    const model = this.#models[name]
+    const ended = this.#context.child({
+      prompt,
+      tools: [],
+      ...(model !== undefined && { model }),
+      agent: async (own) => {
+        opened.resolve(own)
+        await this.#closing.promise
+        const error = this.#all.find(({ isOf }) => isOf(own))?.lastError
+        if (error) throw error
+      },
+    })
+    this.#children.push(ended)
+    // Whoever asked hears of it; a child that could not begin has no context.
+    ended.then(
+      ({ outcome }) => opened.reject(new MillraceError('cancelled', `the conversation has ended: ${outcome}`)),
+      (thrown: unknown) => opened.reject(thrown),
+    )
+    return opened.promise
+  }
+
+  /** No request follows. Resolves when all that was said is recorded. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#closing.resolve()
+    await Promise.allSettled(this.#children)
+  }
+}
+
+/** Whether the program is told, and may try again or give up. After any other error nothing can be asked any more. */
+function isForClient({ code }: MillraceError): boolean {
+  return code.startsWith('model_') || code === 'context_length' || code === 'usage'
+}
+
+interface Answered {
+  readonly digest: string
+  readonly turn: Promise<Turn>
+}
+
+class Conversation {
+  /** The model as the program calls it. */
+  readonly model: string
+  lastError: MillraceError | undefined
+  readonly #context: Promise<AgentContext>
+  readonly #known: KnownMessage[] = []
+  #own: AgentContext | undefined
+  #last: Answered | undefined
+  #isBusy = false
+
+  constructor(model: string, context: Promise<AgentContext>) {
+    this.model = model
+    this.#context = context
+    context.catch(() => {})
+  }
+
+  get length(): number {
+    return this.#known.length
+  }
+
+  readonly isOf = (context: AgentContext): boolean => this.#own === context
+
+  isRepetition(digest: string): boolean {
+    return this.#last?.digest === digest
+  }
+
+  async repeat(): Promise<Turn> {
+    if (!this.#last) throw new MillraceError('internal', 'there is no reply to repeat')
+    return await this.#last.turn
+  }
+
+  /** While a reply is under way, nothing continues the conversation: what comes meanwhile was said without knowing it. */
+  isContinuedBy(keys: readonly MessageKey[]): boolean {
+    if (this.#isBusy || keys.length < this.#known.length) return false
+    return this.#known.every((known, index) => known.isSaidBy(keys[index]))
+  }
+
+  note(messages: readonly Message[]): void {
+    for (const message of messages) this.#known.push(new KnownMessage(message))
+  }
+
+  turn(request: DialectRequest, digest: string): Promise<Turn> {
+    const turn = this.#take(request)
+    this.#last = { digest, turn }
+    return turn
+  }
+
+  async #take({
+    messages,
+    tools,
+    toolChoice,
+    responseFormat,
+    parallelToolCalls,
+    sampling,
+  }: DialectRequest): Promise<Turn> {
+    this.#isBusy = true
+    try {
+      const fresh = messages.slice(this.#known.length)
+      this.note(fresh)
+      const context = await this.#context
+      this.#own = context
+      context.append(...fresh)
+      const turn = await context.turn({
+        tools,
+        sampling,
+        ...(toolChoice !== undefined && { toolChoice }),
+        ...(responseFormat && { responseFormat }),
+        ...(parallelToolCalls !== undefined && { parallelToolCalls }),
+      })
+      this.note([turn.message])
+      this.lastError = undefined
+      return turn
+    } catch (thrown) {
+      // A request that failed is asked again when it is repeated.
+      this.#last = undefined
+      this.lastError = MillraceError.from(thrown, 'agent_failed')
+      throw thrown
+    } finally {
+      this.#isBusy = false
+    }
+  }
+}
+
+/** A recorded message, as clients may send it back: some spell tool calls anew, and Claude Code changes them. */
+class KnownMessage {
+  readonly #key: MessageKey
+  #changed: ReadonlySet<string> | undefined
+
+  constructor(message: Message) {
+    this.#key = keyOf(message)
+  }
+
+  isSaidBy(sent: MessageKey | undefined): boolean {
+    if (!sent) return false
+    const key = keyOf(sent.message)
+    if (key.digest === this.#key.digest) return true
+    const { looseDigest } = key
+    if (looseDigest === undefined) return false
+    if (looseDigest === this.#key.looseDigest) return true
+    return (this.#changed ??= new Set(this.#key.changedDigests())).has(looseDigest)
+  }
+}
+
+/** Parts that only the model's API can say do not count: the program may not have been sent them. */
+function keyOf(message: Message): MessageKey {
+  if (message.role !== 'assistant' || !message.others) return new MessageKey(message)
+  const { others: _others, ...rest } = message
+  return new MessageKey(rest)
+}
