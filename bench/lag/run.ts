@@ -111,7 +111,7 @@ async function measure(each: Case, say: (line: string) => void): Promise<Record<
   for (let round = 0; round < each.rounds; round += 1) {
     for (const kind of kinds) {
       const input: LagInput = { kind, url, concurrency: each.concurrency, turns: each.turns }
-      const heap = kind === 'naive' ? [`--max-old-space-size=${naiveHeapMb}`] : []
+      const heap = kind === 'naive' ? { nodeArguments: [`--max-old-space-size=${naiveHeapMb}`] } : {}
       await using child = new BenchChild(new URL('./subject.ts', import.meta.url), input, heap)
       const result = await child.answer<LagFigures>()
       results[kind].push(result)

@@ -33,7 +33,9 @@ async function measureWaiting({ isQuick, say }: Parameters<Benchmark>[0]): Promi
     await using backend = new BenchChild(new URL('../shared/backend.ts', import.meta.url), { 'faults.hang': 1 })
     const { url } = await backend.answer<{ url: string }>()
     const input: WaitingInput = { url, rollouts }
-    await using child = new BenchChild(new URL('./waiting-subject.ts', import.meta.url), input, ['--expose-gc'])
+    await using child = new BenchChild(new URL('./waiting-subject.ts', import.meta.url), input, {
+      nodeArguments: ['--expose-gc'],
+    })
     const figures = await child.answer<WaitingFigures>()
     measured.push(figures)
     const { connected, heapKb, residentMb, peakMb } = figures

@@ -8,15 +8,23 @@ export class BenchChild implements AsyncDisposable {
   readonly #process: ChildProcess
   readonly #lines: AsyncIterator<string>
 
-  constructor(file: URL, input: unknown, nodeArguments: readonly string[] = []) {
-    this.#process = spawn(
-      process.execPath,
-      ['--no-warnings', ...nodeArguments, fileURLToPath(file), JSON.stringify(input)],
-      { stdio: ['ignore', 'pipe', 'inherit'] },
-    )
+  /** With `maxDescriptors`, a shell lowers or raises the limit on open files first. */
+  constructor(
+    file: URL,
+    input: unknown,
+    { nodeArguments = [], maxDescriptors }: { nodeArguments?: readonly string[]; maxDescriptors?: number } = {},
+  ) {
+    const words = ['--no-warnings', ...nodeArguments, fileURLToPath(file), JSON.stringify(input)]
+    const limited = ['-c', `ulimit -n ${maxDescriptors}; exec "$0" "$@"`, process.execPath, ...words]
+    const [program, all] = maxDescriptors === undefined ? [process.execPath, words] : ['sh', limited]
+    this.#process = spawn(program, all, { stdio: ['ignore', 'pipe', 'inherit'] })
     const { stdout } = this.#process
     if (!stdout) throw new Error('the child has no stdout')
     this.#lines = createInterface({ input: stdout })[Symbol.asyncIterator]()
+  }
+
+  get pid(): number {
+    return this.#process.pid ?? 0
   }
 
   async answer<Answer>(): Promise<Answer> {
