@@ -79,7 +79,7 @@ export default defineConfig({
       rules: { 'no-console': 'off', 'typescript/no-base-to-string': 'error' },
     },
     {
-      files: ['*.config.ts', 'examples/**', 'test/fixtures/**', 'bench/**/*environment.ts'],
+      files: ['*.config.ts', 'examples/**', 'test/fixtures/**', '{bench,scripts}/**/*environment.ts'],
       rules: { 'import/no-default-export': 'off' },
     },
     {

@@ -12,11 +12,11 @@ export interface Counts {
 
 export const installMs = 15 * 60_000
 
-/** Installs packages of PyPI into a virtual environment in this folder. Returns its Python. */
-export async function installPython(folder: string, requirements: string): Promise<string> {
+/** Installs packages of PyPI into a virtual environment in this folder. Returns its Python. `base` is the Python that makes it. */
+export async function installPython(folder: string, requirements: string, base = 'python3'): Promise<string> {
   const venv = join(folder, 'venv')
   await mkdir(folder, { recursive: true })
-  const made = await runProgram('python3', ['-m', 'venv', venv], { timeoutMs: installMs })
+  const made = await runProgram(base, ['-m', 'venv', venv], { timeoutMs: installMs })
   check(made, 'there is no python3 with venv here; install it (python3, python3-venv)')
   const python = join(venv, 'bin', 'python')
   const pip = ['-m', 'pip', 'install', '--quiet', '--disable-pip-version-check', '-r', requirements]

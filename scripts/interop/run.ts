@@ -10,11 +10,20 @@ import { clients } from './clients.ts'
 import { engines } from './engines/engines.ts'
 import { parquet } from './parquet.ts'
 import { type Counts, type Part, say, sumOf } from './part.ts'
+import { nemoGym } from './nemo-gym/nemo-gym.ts'
 import { python } from './python.ts'
 import { tokenizers } from './tokenizers/tokenizers.ts'
 import { train } from './train.ts'
 
-const parts: Readonly<Record<string, Part>> = { clients, parquet, python, tokenizers, train, engines }
+const parts: Readonly<Record<string, Part>> = {
+  clients,
+  parquet,
+  python,
+  tokenizers,
+  train,
+  engines,
+  'nemo-gym': nemoGym,
+}
 
 // What parts have started is ended when this process exits.
 for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.once(signal, () => process.exit(1))
