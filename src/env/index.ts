@@ -27,6 +27,7 @@ export {
   type Environment,
   type EnvironmentSpec,
   type TaskInput,
+  type TaskParts,
   type TaskRow,
   type TaskSource,
   type ToolOutputOptions,
@@ -47,7 +48,7 @@ export {
   type RewardFunction,
   type TimedContext,
 } from './rewards/reward.ts'
-export { jsonl } from './tasks/jsonl.ts'
+export { jsonl, jsonlAsWritten } from './tasks/jsonl.ts'
 export { judge, type JudgeOptions, type JudgeText } from './rewards/judge.ts'
 export { keepToolResults, type KeepToolResultsOptions } from './context/keep-tool-results.ts'
 export { loadEnvironment } from './load/load-environment.ts'

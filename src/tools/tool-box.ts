@@ -191,6 +191,8 @@ class PreparedTool<Context extends object> implements RepairTarget, DescribedToo
 
   /** Makes a call. Rejects only with errors that end the attempt, never because of the tool or its arguments. */
   async call(argumentsText: string, context: Context): Promise<ToolOutcome> {
+    const { tool } = this
+    if (tool.runWritten) return await this.#outcomeOf(() => tool.runWritten?.(argumentsText, context))
     const { value, problem } = readArguments(argumentsText)
     return value ? await this.callWith(value, context) : this.#badArguments(problem)
   }
@@ -200,8 +202,12 @@ class PreparedTool<Context extends object> implements RepairTarget, DescribedToo
     // Awaited only if it has to be: a tool that answers at once has run when this returns.
     const { value, problem } = checked instanceof Promise ? await checked : checked
     if (problem !== undefined) return this.#badArguments(problem)
+    return await this.#outcomeOf(() => this.tool.run(value, context))
+  }
+
+  async #outcomeOf(run: () => ReturnType<Tool['run']>): Promise<ToolOutcome> {
     try {
-      return this.#succeeded(await this.tool.run(value, context))
+      return this.#succeeded(await run())
     } catch (error) {
       return this.#failed(error)
     }

@@ -20,6 +20,8 @@ export interface Tool<Context = never, Parameters extends StandardSchema = Stand
   /** The tool server that the tool is on and its name there; undefined for the environment's own functions. */
   readonly origin?: { readonly server: string; readonly name: string }
   run(args: OutputOf<Parameters>, context: Context): ToolOutput | ToolAnswer | Promise<ToolOutput | ToolAnswer>
+  /** Called instead of `run`, with the arguments as the model wrote them: for a tool that passes them on to another program. */
+  runWritten?(args: string, context: Context): ToolOutput | ToolAnswer | Promise<ToolOutput | ToolAnswer>
 }
 
 /** A string or content parts are shown to the model as they are; anything else as JSON. */

@@ -42,6 +42,14 @@ export interface ToolOutputOptions {
   readonly spill?: boolean
 }
 
+/** What a task adds to its rollouts. */
+export interface TaskParts<Context> {
+  /** Tools beside those of the environment. */
+  readonly tools?: Readonly<Record<string, Tool<Context>>>
+  /** Sampling like that of the environment: the sampling of the run goes first. */
+  readonly sampling?: Sampling
+}
+
 export interface EnvironmentSpec<
   TaskSchema extends StandardSchema,
   OptionsSchema extends StandardSchema,
@@ -56,6 +64,11 @@ export interface EnvironmentSpec<
   tasks(options: NoInfer<OutputOf<OptionsSchema>>): TaskInput | Promise<TaskInput>
   /** A stable name for a task; if not given, its place in the source. */
   taskId?(task: NoInfer<OutputOf<TaskSchema>>): string | number
+  /** What a task brings along. Give the same `tools` object for the same tools: it is prepared once. */
+  forTask?(
+    task: NoInfer<OutputOf<TaskSchema>>,
+    options: NoInfer<OutputOf<OptionsSchema>>,
+  ): TaskParts<RolloutContext<NoInfer<OutputOf<TaskSchema>>, NoInfer<State>, NoInfer<OutputOf<OptionsSchema>>>>
   /** The conversation to start from: a user message, or several messages. */
   prompt(
     context: SetupContext<NoInfer<OutputOf<TaskSchema>>, NoInfer<OutputOf<OptionsSchema>>> & {

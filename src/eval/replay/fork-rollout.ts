@@ -81,15 +81,15 @@ export async function forkRollout(reader: RunReader, options: ForkOptions): Prom
   const loaded = await loadStoredEnvironment(config, options.environment, options.options)
   const kept = keptSessions(recording, options.turn)
   const { record } = recording
+  const { index } = record.task
+  const task = await knownTask({ reader, config, loaded, signal: options.signal }, index)
   if (!options.reusesTools) {
     const catalogues = new RecordedCatalogues(reader).of(record.id, record.attempt) ?? []
-    const box = toolsWithoutServers(loaded.environment, loaded.options, catalogues)
+    const box = toolsWithoutServers(loaded.environment, loaded.options, { catalogues, task: task.task })
     const conversations = kept.map(({ nodes }) => nodes)
     const call = unresumableCall(conversations, box, callStyleOf(config))
     if (call) throw unrepeatable(call, options.turn)
   }
-  const { index } = record.task
-  const task = await knownTask({ reader, config, loaded, signal: options.signal }, index)
   const { turn, system, prompt, reusesTools } = options
   // A fork of a fork begins with the same words, unless it has its own.
   const opening: PromptOverride = {

@@ -179,7 +179,7 @@ class Replayer extends Resource {
     const why = result.kind === 'ended' ? undefined : result.why
     const report = replayReport(recorded, { sessions, record: ended, why })
     if (report.verdict === 'identical') return report
-    return { ...report, hints: recalledToolHints(recorded, this.run) }
+    return { ...report, hints: recalledToolHints(recorded, task, this.run) }
   }
 
   /** A rollout that ran out of time may get stuck in the same place again, so it has the run's time limits. */
@@ -223,9 +223,13 @@ class Replayer extends Resource {
 }
 
 /** Names the environment's own tools that were answered from the recording, by the tool's name, not the one the model used. */
-function recalledToolHints({ sessions }: RecordedRollout, { loaded, config }: StoredTaskOptions): string[] {
+function recalledToolHints(
+  { sessions }: RecordedRollout,
+  { data: task }: RolloutJob['task'],
+  { loaded, config }: StoredTaskOptions,
+): string[] {
   const { environment, options } = loaded
-  const box = toolsWithoutServers(environment, options, [])
+  const box = toolsWithoutServers(environment, options, { task })
   const style = callStyleOf(config)
   const recalled = new Set<string>()
   for (const { nodes } of sessions) {

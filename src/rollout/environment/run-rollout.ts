@@ -102,7 +102,7 @@ function agentRunOf(
     model: services.model(settings.model),
     // The wall clock has run while the rollout waited for its tools.
     limits: { ...limits, wallTimeoutMs: Math.max(1, limits.wallTimeoutMs - toolsWaitMs) },
-    sampling: { ...settings.sampling, ...(sendSeed && { seed: job.seed }), ...job.sampling },
+    sampling: { ...tools.sampling, ...settings.sampling, ...(sendSeed && { seed: job.seed }), ...job.sampling },
     trace: traceOf(job, settings.run),
   })
 }

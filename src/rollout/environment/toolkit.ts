@@ -1,6 +1,7 @@
-import type { Environment, RolloutContext } from '../../env/index.ts'
+import type { Environment, RolloutContext, TaskParts } from '../../env/index.ts'
 import { MillraceError } from '../../errors/index.ts'
-import { Resource } from '../../kit/index.ts'
+import { Resource, thrownBy } from '../../kit/index.ts'
+import type { Sampling } from '../../schema/index.ts'
 import type { Journal } from '../../store/index.ts'
 import {
   createRepairer,
@@ -32,6 +33,8 @@ export interface RolloutTools {
   readonly box: ToolBox<ToolContext>
   readonly servers: ServerCalls
   readonly failures: readonly { readonly server: string; readonly error: MillraceError }[]
+  /** What the task says about sampling; the run's own goes first. */
+  readonly sampling?: Sampling
   /** Gives back what was leased for the rollout; left out if nothing was. */
   readonly release?: () => PromiseLike<void>
 }
@@ -63,7 +66,7 @@ export class Toolkit extends Resource {
     const servers = opensServers
       ? serverConfigsOf(environment, options, process.env)
       : declaredServers(environment, options).servers
-    this.#tools = new EnvironmentTools(environment, servers)
+    this.#tools = new EnvironmentTools(environment, options, servers)
     this.#own = { box: this.#tools.own, servers: noServers, failures: [] }
     if (!opensServers || Object.keys(servers).length === 0) return
     this.#servers = new ToolServers({ servers, onEvent: (event) => this.#onServerEvent(event) })
@@ -114,6 +117,16 @@ export class Toolkit extends Resource {
 
   /** Rejects with `tool_infra` if a required server cannot be opened, and with the signal's reason. */
   async lease(job: RolloutJob, signal: AbortSignal): Promise<RolloutTools> {
+    const tools = await this.#leaseShared(job, signal)
+    try {
+      return this.#tools.withTask(tools, job.task.data)
+    } catch (error) {
+      await tools.release?.()
+      throw error
+    }
+  }
+
+  async #leaseShared(job: RolloutJob, signal: AbortSignal): Promise<RolloutTools> {
     if (!this.#servers) return this.#withoutServers(job)
     const lease = await this.#servers.lease({ signal, onEvent: (event) => this.#onServerEvent(event, job) })
     const release = async (): Promise<void> => {
@@ -185,8 +198,11 @@ class EnvironmentTools {
   readonly #tools: Readonly<Record<string, Tool<ToolContext>>>
   readonly #configs: Readonly<Record<string, ServerConfig>>
   readonly #options: ToolBoxOptions
+  readonly #partsOf: (task: unknown) => TaskParts<ToolContext> | undefined
 
-  constructor({ tools, repair, toolOutput }: Environment, configs: Readonly<Record<string, ServerConfig>>) {
+  constructor(environment: Environment, options: unknown, configs: Readonly<Record<string, ServerConfig>>) {
+    const { tools, repair, toolOutput } = environment
+    this.#partsOf = (task) => environment.forTask?.(task, options)
     if (toolOutput?.spill && tools && Object.hasOwn(tools, readOutputToolName)) {
       throw new MillraceError(
         'env_invalid',
@@ -200,6 +216,22 @@ class EnvironmentTools {
       maxOutputChars: toolOutput?.spill ? maxKeptChars : toolOutput?.maxChars,
     }
     this.own = this.#boxWith({})
+  }
+
+  /** With what the task brings along. */
+  withTask<Tools extends Pick<RolloutTools, 'box'>>(
+    shared: Tools,
+    task: unknown,
+  ): Tools & Pick<RolloutTools, 'sampling'> {
+    let parts: TaskParts<ToolContext> | undefined
+    try {
+      parts = this.#partsOf(task)
+    } catch (error) {
+      throw thrownBy('forTask', error, 'setup_failed')
+    }
+    if (!parts) return shared
+    const { tools, sampling } = parts
+    return { ...shared, ...(tools && { box: shared.box.with(tools) }), ...(sampling && { sampling }) }
   }
 
   /** With the tools of servers that are open. Throws `config_invalid` if one has the name of the environment's own. */
@@ -248,11 +280,12 @@ class EnvironmentTools {
   }
 }
 
-/** The tools that rollouts of an environment had, to look at: their servers are not opened, and no tool can be called. */
+/** The tools that a rollout of an environment had, to look at: their servers are not opened, and no tool can be called. */
 export function toolsWithoutServers(
   environment: Environment,
   options: unknown,
-  catalogues: readonly ToolCatalogue[],
+  { catalogues = [], task }: { readonly catalogues?: readonly ToolCatalogue[]; readonly task: unknown },
 ): ToolBox<ToolContext> {
-  return new EnvironmentTools(environment, declaredServers(environment, options).servers).withRecorded(catalogues)
+  const tools = new EnvironmentTools(environment, options, declaredServers(environment, options).servers)
+  return tools.withTask({ box: tools.withRecorded(catalogues) }, task).box
 }
