@@ -66,6 +66,7 @@ export type {
   SetupContext,
   SummariseContextOptions,
   TaskInput,
+  TaskParts,
   TaskRow,
   TaskSource,
   ToolOutputOptions,
@@ -75,6 +76,8 @@ export type {
   UpdateContext,
   Verification,
 } from './env/index.ts'
+export { nemoGym } from './nemo-gym/index.ts'
+export type { NemoGymEnvironment, NemoGymOptions } from './nemo-gym/index.ts'
 export { MillraceError } from './errors/index.ts'
 export type { ErrorCode, WireError } from './errors/index.ts'
 export { evaluate, forkRollout, replayRollout, replayRun, rescoreRun, SummaryAccumulator } from './eval/index.ts'

@@ -2,3 +2,4 @@ export { type EpisodeItem, EpisodeItems, episodeItems, type EpisodeMessage, item
 export { agentOf, completeParams, hasPlace, ownFields, unknownParams } from './gym-row.ts'
 export { episodeName, episodeResponseId, recordItems, storedItemPieces } from './stored-episode.ts'
 export { type GymRequest, readRow } from './read-row.ts'
+export { nemoGym, type NemoGymEnvironment, type NemoGymOptions } from './nemo-gym.ts'

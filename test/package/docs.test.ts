@@ -188,7 +188,7 @@ function flagsIn(help: string): Set<string> {
 
 function flagsOf(words: string): string[] {
   const found = Array.from(words.matchAll(/(?<![\w-])(--[A-Za-z][\w.-]*|-[a-z](?= ))/g), ([, flag = '']) => flag)
-  return found.map((flag) => flag.replace(/^(--(?:env|sim|sampling|agent)\.).*/, '$1'))
+  return found.map((flag) => flag.replace(/^(--(?:env|sim|sampling|agent|nemo-gym)\.).*/, '$1'))
 }
 
 describe('the README', () => {

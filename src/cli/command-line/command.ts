@@ -5,6 +5,8 @@ import type { FlagTable, FlagValues, PrefixSpec } from './flags.ts'
 interface ArgumentSpec {
   readonly name: string
   readonly required: boolean
+  /** A flag that takes its place, if it is required. */
+  readonly unless?: string
   /** Of the last argument: there may be several. */
   readonly isList?: true
   readonly help: string

@@ -26,7 +26,9 @@ export function parseCommandLine<Flags extends FlagTable>(
   })
   const values: Record<string, unknown> = {}
   const prefixed: Record<string, Record<string, unknown>> = {}
-  const required = command.arguments.filter((argument) => argument.required).length
+  const requires = ({ required, unless }: Command['arguments'][number]): boolean =>
+    required && !tokens.some((token) => token.kind === 'option' && token.name === unless)
+  const required = command.arguments.filter(requires).length
   const positionals: string[] = []
   let optionalValue: Token | undefined
   for (const [index, token] of tokens.entries()) {
@@ -50,7 +52,7 @@ export function parseCommandLine<Flags extends FlagTable>(
     }
   }
   // With `--help`, the help is shown whatever else is wrong with the line.
-  if (values['help'] !== true) checkArguments(command, positionals)
+  if (values['help'] !== true) checkArguments(command, required, positionals)
   // The values follow the command's own table, so they have the command's types.
   return {
     arguments: positionals,
@@ -124,8 +126,8 @@ function unknownFlag(command: Command, table: FlagTable, rawName: string): Millr
   return usageError(`unknown flag ${rawName}${hint}`)
 }
 
-function checkArguments(command: Command, positionals: readonly string[]): void {
-  const missing = command.arguments.find((argument, index) => argument.required && index >= positionals.length)
+function checkArguments(command: Command, required: number, positionals: readonly string[]): void {
+  const missing = command.arguments.slice(0, required)[positionals.length]
   if (missing) {
     throw usageError(`millrace ${command.name} needs ${missing.help}; see millrace ${command.name} --help`)
   }

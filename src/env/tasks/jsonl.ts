@@ -1,6 +1,6 @@
 import { MillraceError } from '../../errors/index.ts'
 import type { TaskRow, TaskSource } from '../define/define-environment.ts'
-import { LineSplitter } from '../../kit/index.ts'
+import { hasInexactNumber, LineSplitter } from '../../kit/index.ts'
 import { FileSource } from './file-source.ts'
 
 /** The longest line; a longer one is a row that cannot be read. */
@@ -13,10 +13,29 @@ const byteOrderMark = '\u{feff}'
  * `jsonl(new URL('./questions.jsonl', import.meta.url))`.
  */
 export function jsonl(path: string | URL): TaskSource {
-  return new FileSource(path, readLines)
+  return new FileSource(path, (chunks, label) => readLines(chunks, label, JSON.parse))
 }
 
-async function* readLines(chunks: AsyncIterable<Buffer>, label: string): AsyncGenerator<TaskRow[], void, void> {
+/** Like `jsonl`, for rows that are sent on: one with a number that would not be written as it came is given as its text. */
+export function jsonlAsWritten(path: string | URL): TaskSource {
+  return new FileSource(path, (chunks, label) => readLines(chunks, label, exactValue))
+}
+
+/** A decimal that ends in a zero, or an exponent: `1.0` would be written as `1`, which is another type to a reader in Python. */
+const otherSpelling = /\d\.\d*0(?!\d)|\d[eE][-+]?\d/
+
+function exactValue(line: string): unknown {
+  const value: unknown = JSON.parse(line)
+  return hasInexactNumber(value) || otherSpelling.test(line) ? line : value
+}
+
+type ReadValue = (line: string) => unknown
+
+async function* readLines(
+  chunks: AsyncIterable<Buffer>,
+  label: string,
+  valueOf: ReadValue,
+): AsyncGenerator<TaskRow[], void, void> {
   const splitter = new LineSplitter(maxLineBytes)
   let lineNumber = 0
   let isFirst = true
@@ -26,7 +45,7 @@ async function* readLines(chunks: AsyncIterable<Buffer>, label: string): AsyncGe
       lineNumber += 1
       const text = lineNumber === 1 && line?.startsWith(byteOrderMark) ? line.slice(1) : line
       if (text?.trim() === '') continue
-      const row = rowOf(text, `${label} line ${lineNumber}`)
+      const row = rowOf(text, `${label} line ${lineNumber}`, valueOf)
       if (isFirst && 'problem' in row && beginsLongValue(text)) throw notLines(label)
       isFirst = false
       rows.push(row)
@@ -49,10 +68,10 @@ function notLines(label: string): MillraceError {
   )
 }
 
-function rowOf(line: string | undefined, at: string): TaskRow {
+function rowOf(line: string | undefined, at: string, valueOf: ReadValue): TaskRow {
   if (line === undefined) return { at, problem: `the line is longer than ${maxLineBytes / 1024 / 1024} MB` }
   try {
-    return { at, value: JSON.parse(line) }
+    return { at, value: valueOf(line) }
   } catch (error) {
     // The line is in `at`; Node's message counts it as the first.
     const { rawMessage } = MillraceError.from(error, 'internal')

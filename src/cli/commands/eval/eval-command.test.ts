@@ -8,7 +8,7 @@ import { FakeEvaluation, sampleRecord, sampleSummary } from '../../../../test/su
 import { fakeProcess } from '../../../../test/support/cli/fake-terminal.ts'
 import { openIo } from '../../terminal/io.ts'
 import { parseCommandLine } from '../../command-line/parse-command-line.ts'
-import { command as evalCommand, evalFlags } from './eval-command.ts'
+import { command as evalCommand } from './eval-command.ts'
 import { runEval } from './run-eval.ts'
 
 interface Options {
@@ -114,7 +114,7 @@ describe('millrace eval: options', () => {
       },
     })
     await runEval({ ...invocation, flags: watched }, openIo(fakeProcess()), () => new FakeEvaluation())
-    expect([...read].toSorted()).toEqual(Object.keys(evalFlags).toSorted())
+    expect([...read].toSorted()).toEqual(Object.keys(evalCommand.flags).toSorted())
   })
 
   it('count workers', async () => {

@@ -138,6 +138,24 @@ export const evalFlags = {
   }),
 } as const satisfies FlagTable
 
+/** Flags of `eval` alone: a server has one of the same name. */
+const gymFlags = flagGroup('NeMo Gym', {
+  'nemo-gym': flag.texts(
+    '<file.yaml|url>',
+    'Run the rows of --input with a resources server of NeMo Gym, in place of an environment: a configuration, or the address of its head server. May be repeated.',
+  ),
+  input: flag.text('<file.jsonl>', 'The rows for --nemo-gym.', { short: 'i' }),
+})
+
+const gymPrefix = {
+  value: '<option>=<value>',
+  group: 'NeMo Gym',
+  help: 'url: the address of the resources server, if the configuration has no port for it. agent: the agent of all rows. Anything else is a value of the configuration: <server>.resources_servers.<kind>.port=8000.',
+} as const satisfies PrefixSpec
+
+const ownFlags = { ...evalFlags, ...gymFlags } as const satisfies FlagTable
+export type EvalFlags = typeof ownFlags
+
 export const evalPrefixes = {
   sampling: {
     value: '<key>=<json>',
@@ -172,11 +190,12 @@ export const command = defineCommand({
     {
       name: 'environment',
       required: true,
+      unless: 'nemo-gym',
       help: 'an environment: a module (./environment.ts, a package) or the name of an example (arithmetic)',
     },
   ],
-  flags: evalFlags,
-  prefixes: evalPrefixes,
+  flags: ownFlags,
+  prefixes: { ...evalPrefixes, 'nemo-gym': gymPrefix },
   examples: {
     'millrace eval arithmetic -m sim -n 4 --limit 75 --sim.skill=0.8': 'the built-in simulator: no key, no GPU',
     'millrace eval ./environment.ts -m gpt-4.1-mini -n 8 -c 256 --max-cost 5':
@@ -185,6 +204,8 @@ export const command = defineCommand({
       'your own vLLM, with token ids and log-probabilities for training',
     'millrace eval ./environment.ts -m gpt-4.1-mini --run nightly --retry-failed':
       'run again what ended without a score in the run "nightly"',
+    'millrace eval --nemo-gym config.yaml -i data.jsonl --nemo-gym.url=http://127.0.0.1:8000 -m gpt-4.1-mini':
+      'rows of NeMo Gym with a resources server of its own (docs/nemo-gym.md)',
   },
   exitCodes: {
     ok: 'every rollout has ended and has a score, whatever the score is',

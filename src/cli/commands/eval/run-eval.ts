@@ -9,19 +9,19 @@ import { formatCount, formatDuration, formatQuantity, shellQuote, workerName } f
 import type { CommandIo } from '../../terminal/io.ts'
 import { exitNotice, Interrupts, UnhandledErrors } from '../../terminal/signals.ts'
 import { printableLine } from '../../terminal/text.ts'
-import type { evalFlags } from './eval-command.ts'
+import type { EvalFlags } from './eval-command.ts'
 import { type EvalOutput, JsonOutput, PlainOutput } from './eval-output.ts'
-import { optionsFromFlags } from './options-from-flags.ts'
+import { evalOptions } from './eval-options.ts'
 import { LiveOutput } from './live-output.ts'
 import { parkedCount, startupText } from './progress-lines.ts'
 
 export async function runEval(
-  invocation: Invocation<typeof evalFlags>,
+  invocation: Invocation<EvalFlags>,
   io: CommandIo,
   start: typeof evaluate = evaluate,
 ): Promise<ExitCode> {
   settleHeapForRollouts()
-  const evaluation = start(await optionsFromFlags(invocation, io))
+  const evaluation = start(await evalOptions(invocation, io))
   using output = openOutput(invocation.flags, io, evaluation)
   const howToGoOn =
     'Ended rollouts are kept, and the same command continues the run; with --workers only one rollout is lost.'

@@ -3,9 +3,9 @@ import { resolve } from 'node:path'
 import { pathToFileURL } from 'node:url'
 import { registerResolver } from '../../../env/index.ts'
 import { MillraceError } from '../../../errors/index.ts'
-import { interpolate, Redaction } from '../../../kit/index.ts'
+import { interpolate, parseYaml, Redaction } from '../../../kit/index.ts'
 import { parseGatewayConfig, type GatewayConfig, type GatewayConfigContext } from '../../../serve/index.ts'
-import { parseYaml, readInputFile } from '../../command-line/input-file.ts'
+import { readInputFile } from '../../command-line/input-file.ts'
 import type { CommandIo } from '../../terminal/io.ts'
 
 /**

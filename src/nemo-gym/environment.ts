@@ -1,0 +1,143 @@
+import { z } from 'zod'
+import { defineEnvironment, jsonlAsWritten, type RolloutContext } from '../env/index.ts'
+import { MillraceError } from '../errors/index.ts'
+import { nearestName } from '../kit/index.ts'
+import type { Message, ToolDefinition } from '../schema/index.ts'
+import { jsonSchemaParameters, type Tool, ToolAnswer } from '../tools/index.ts'
+import { type GymTask, gymTaskSchema, sentRow } from './gym-task.ts'
+import { ResourcesSession } from './resources-server.ts'
+import { readVerified, type Verified, verifiedNote, verifyBody } from './verify.ts'
+
+export const gymOptionsSchema = z.strictObject({
+  /** The JSONL file with the rows. */
+  input: z.string(),
+  /** The agents that rows may name, with the resources server of each. */
+  agents: z.record(z.string(), z.strictObject({ url: z.string(), maxSteps: z.int().min(1).exactOptional() })),
+  /** The agent of all rows, whatever they name. */
+  agent: z.string().exactOptional(),
+})
+
+type GymOptions = z.infer<typeof gymOptionsSchema>
+
+interface GymState {
+  readonly session: ResourcesSession
+  /** The row as the server is sent it. */
+  readonly row: string
+  verified?: Verified
+  /** How often the verifier has asked for a correction. */
+  corrections: number
+}
+
+type Context = RolloutContext<GymTask, GymState, GymOptions>
+
+/** Rows of NeMo Gym, with one of its resources servers as their tools, their state and their verifier. */
+export const environment = defineEnvironment({
+  name: 'nemo-gym',
+  options: gymOptionsSchema,
+  task: gymTaskSchema,
+  tasks: ({ input }) => jsonlAsWritten(input),
+  async setup({ task, options, rollout, signal }): Promise<GymState> {
+    const agent = agentFor(task, options)
+    const row = sentRow(task, { rollout: rollout.id, sample: rollout.sample, agent: agent.name })
+    const session = new ResourcesSession(agent.url)
+    try {
+      await session.seed(row, signal)
+    } catch (error) {
+      await session[Symbol.asyncDispose]()
+      throw error
+    }
+    return { session, row, corrections: 0 }
+  },
+  forTask: ({ request: { tools, sampling } }) => ({ sampling, ...(tools.length > 0 && { tools: serverTools(tools) }) }),
+  prompt: ({ task }) => task.request.messages,
+  update({ task, options, messages }) {
+    const { maxSteps } = agentFor(task, options)
+    if (maxSteps === undefined) return undefined
+    const steps = repliesIn(messages) - repliesIn(task.request.messages)
+    return steps >= maxSteps ? { end: true } : undefined
+  },
+  async reward(context) {
+    const { state, task, messages, outcome, rollout, signal } = context
+    const { session, row, corrections } = state
+    const episode = { rollout: rollout.id, messages, outcome, corrections }
+    const verified = readVerified(await session.verify(verifyBody(task, row, episode), signal), row)
+    state.verified = verified
+    for (const [name, value] of Object.entries(verified.metrics)) context.metric(name, value)
+    context.note(verifiedNote, verified.fields)
+    if (session.retries > 0) context.metric('nemo_gym_retries', session.retries)
+    return verified.reward
+  },
+  feedback({ state, reward }) {
+    const { needsCorrection = reward < 1, correctionPrompt } = state.verified ?? {}
+    if (!needsCorrection) return undefined
+    state.corrections += 1
+    return correctionPrompt ?? `The reward of this answer is ${reward}, so it is not right yet.`
+  },
+  async teardown({ state }) {
+    await state?.session[Symbol.asyncDispose]()
+  },
+})
+
+function agentFor(
+  task: GymTask,
+  { agents, agent: ofAll }: GymOptions,
+): GymOptions['agents'][string] & { readonly name: string } {
+  const known = Object.keys(agents)
+  const name = ofAll ?? task.agent ?? (known.length === 1 ? known[0] : undefined)
+  const agent = name === undefined ? undefined : agents[name]
+  if (name !== undefined && agent) return { ...agent, name }
+  const near = name === undefined ? undefined : nearestName(name, known)
+  const what = name === undefined ? 'the row names no agent (agent_ref)' : `the configuration has no agent ${name}`
+  const hint = near === undefined ? `its agents are ${known.join(', ')}` : `did you mean ${near}?`
+  throw new MillraceError(
+    'task_invalid',
+    `${what}; ${hint}. Or choose the agent of all rows with --nemo-gym.agent=<name> (agentName)`,
+  )
+}
+
+function repliesIn(messages: readonly Message[]): number {
+  return messages.reduce((count, { role }) => (role === 'assistant' ? count + 1 : count), 0)
+}
+
+/** Sets of tools by their JSON: rows of one dataset mostly have the same. */
+const toolSets = new Map<string, Readonly<Record<string, Tool<Context>>>>()
+const maxToolSets = 64
+
+function serverTools(definitions: readonly ToolDefinition[]): Readonly<Record<string, Tool<Context>>> {
+  const key = JSON.stringify(definitions)
+  const known = toolSets.get(key)
+  if (known) return known
+  if (toolSets.size === maxToolSets) toolSets.clear()
+  const tools = Object.fromEntries(definitions.map((each) => [each.function.name, serverTool(each)]))
+  toolSets.set(key, tools)
+  return tools
+}
+
+/** The server judges the arguments itself. Its sessions are not made for calls side by side. */
+function serverTool({ function: { name, description, parameters } }: ToolDefinition): Tool<Context> {
+  const call = (args: string, context: Context): Promise<ToolAnswer> => callTool(name, args, context)
+  const { jsonSchema } = jsonSchemaParameters(parameters)
+  const validate = (value: unknown): { readonly value: unknown } => ({ value })
+  return {
+    ...(description !== undefined && { description }),
+    parameters: Object.assign({ '~standard': { version: 1, vendor: 'millrace', validate } as const }, { jsonSchema }),
+    exclusive: true,
+    timeoutMs: Number.POSITIVE_INFINITY,
+    run: (args, context) => call(JSON.stringify(args), context),
+    runWritten: call,
+  }
+}
+
+async function callTool(name: string, written: string, { state, signal }: Context): Promise<ToolAnswer> {
+  const args = written.trim() === '' ? '{}' : written
+  let value: unknown
+  try {
+    value = JSON.parse(args)
+  } catch (error) {
+    const { rawMessage } = MillraceError.from(error, 'tool_failed')
+    return new ToolAnswer(JSON.stringify({ error: `Invalid tool call arguments: ${rawMessage}` }), { isError: true })
+  }
+  // As NeMo Gym's own client does: `null` is no body.
+  const { status, text } = await state.session.tool(name, value === null ? undefined : args, signal)
+  return status < 400 ? new ToolAnswer(text) : new ToolAnswer(text, { isError: true, detail: { status } })
+}

@@ -1,0 +1,122 @@
+import { resolve } from 'node:path'
+import { agentNamed, type AgentName, type NamedAgent, namedAgentOf } from '../agents/index.ts'
+import { MillraceError } from '../errors/index.ts'
+import type { Variables } from '../kit/index.ts'
+import type { JsonObject } from '../schema/index.ts'
+import { type ConfiguredAgent, readAgents } from './read-config.ts'
+import { requireServer } from './resources-server.ts'
+
+export interface NemoGymOptions {
+  /** Configurations of NeMo Gym, later ones over earlier ones; or the address of its head server, which has all of them. */
+  readonly config: string | readonly string[]
+  /** The JSONL file with the rows. */
+  readonly input: string
+  /** The address of the resources server, if the configuration has no port for it. */
+  readonly url?: string | undefined
+  /** The configured agent of all rows, whatever they name. */
+  readonly agentName?: string | undefined
+  /** The built-in agent that runs the rows, in place of the configured one. */
+  readonly agent?: AgentName | NamedAgent | undefined
+  /** Values over those of the configuration, as `{ server: { resources_servers: { kind: { port: 8000 } } } }`. */
+  readonly overrides?: JsonObject | undefined
+  /** Ask each resources server for an answer first. On by default. */
+  readonly preflight?: boolean | undefined
+  readonly cwd?: string | undefined
+  readonly env?: Variables | undefined
+  readonly signal?: AbortSignal | undefined
+}
+
+/** Options of `evaluate()` that make rows and a resources server of NeMo Gym its environment. */
+export interface NemoGymEnvironment {
+  readonly environment: string
+  readonly options: Readonly<Record<string, unknown>>
+  readonly agent?: NamedAgent
+}
+
+/** How the agents of NeMo Gym are run here. The simple agent is the tool loop, which needs no name. */
+const kinds: Readonly<Record<string, (agent: ConfiguredAgent) => NamedAgent | undefined>> = {
+  simple_agent: () => undefined,
+  non_executing_simple_agent: () => ({ name: 'nonExecuting' }),
+  proof_refinement_agent: ({ field }) => ({
+    name: 'refine',
+    turns: 1 + (wholeNumber(field('max_correction_turns')) ?? 0),
+  }),
+}
+
+/** Reads a configuration of NeMo Gym: `evaluate({ ...(await nemoGym({ config, input })), model })`. */
+export async function nemoGym(options: NemoGymOptions): Promise<NemoGymEnvironment> {
+  const { input, agentName, cwd = process.cwd(), env = process.env, overrides, preflight = true, signal } = options
+  const all = await readAgents({ configs: [options.config].flat(), overrides, cwd, env })
+  const agents = agentName === undefined ? all : new Map([[agentName, chosen(all, agentName)]])
+  const agent = options.agent === undefined ? agentOf(agents) : namedAgentOf(options.agent)
+  if (agent) agentNamed(agent)
+  const served = addresses(agents, options.url)
+  if (preflight) await Promise.all(Array.from(new Set(served.values()), (url) => requireServer(url, signal)))
+  return {
+    environment: new URL(import.meta.resolve('./environment.ts')).href,
+    options: {
+      input: resolve(cwd, input),
+      agents: Object.fromEntries(
+        Array.from(agents, ([name, { kind, field }]) => {
+          const maxSteps = kind === 'simple_agent' ? wholeNumber(field('max_steps')) : undefined
+          return [name, { url: served.get(name), ...(maxSteps !== undefined && { maxSteps }) }]
+        }),
+      ),
+      ...(agentName !== undefined && { agent: agentName }),
+    },
+    ...(agent && { agent }),
+  }
+}
+
+function chosen(agents: ReadonlyMap<string, ConfiguredAgent>, name: string): ConfiguredAgent {
+  const agent = agents.get(name)
+  if (agent) return agent
+  throw new MillraceError(
+    'config_invalid',
+    `the configuration has no agent ${name}; its agents are ${[...agents.keys()].join(', ')}`,
+  )
+}
+
+/** The agent that runs the rows: one for a whole run. */
+function agentOf(agents: ReadonlyMap<string, ConfiguredAgent>): NamedAgent | undefined {
+  const made = Array.from(agents, ([name, agent]) => {
+    const make = Object.hasOwn(kinds, agent.kind) ? kinds[agent.kind] : undefined
+    if (make) return make(agent)
+    throw new MillraceError(
+      'config_invalid',
+      `${name} is a ${agent.kind}, which Millrace does not know; it knows ${Object.keys(kinds).join(', ')}. ` +
+        'Run the rows with a built-in agent, as --agent plan (agent), or name another one with --nemo-gym.agent=<name> (agentName)',
+    )
+  })
+  const [first] = made
+  if (made.every((each) => JSON.stringify(each) === JSON.stringify(first))) return first
+  throw new MillraceError(
+    'config_invalid',
+    `a run has one kind of agent, and the configuration has several: name one with --nemo-gym.agent=<name> (agentName), of ${[...agents.keys()].join(', ')}`,
+  )
+}
+
+/** The address of each agent's resources server. */
+function addresses(agents: ReadonlyMap<string, ConfiguredAgent>, given: string | undefined): Map<string, string> {
+  const servers = new Set(Array.from(agents.values(), ({ server }) => server))
+  if (given !== undefined && servers.size > 1) {
+    throw new MillraceError(
+      'config_invalid',
+      `--nemo-gym.url (url) is the address of one resources server, and there are several: ${[...servers].join(', ')}; ` +
+        'name one agent with --nemo-gym.agent=<name> (agentName), or give each server its port as below resources_servers in its file',
+    )
+  }
+  return new Map(
+    Array.from(agents, ([name, { server, url }]) => {
+      const address = given ?? url
+      if (address !== undefined && URL.canParse(address) && /^https?:/.test(address)) return [name, address]
+      const why = address === undefined ? `the configuration has no port for` : `${address} is no address of`
+      const how = 'start it, and give its address as --nemo-gym.url=<address> (url)'
+      throw new MillraceError('config_invalid', `${why} the resources server ${server}: ${how}`)
+    }),
+  )
+}
+
+function wholeNumber(value: unknown): number | undefined {
+  return typeof value === 'number' && Number.isInteger(value) && value >= 1 ? value : undefined
+}

@@ -1,0 +1,201 @@
+import { writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { evaluate, nemoGym, type NemoGymOptions, type RolloutRecord } from 'millrace'
+import { calls, type Script, ScriptedBackend, temporaryRuns } from 'millrace/testing'
+import { expect, test } from 'vitest'
+import { CounterServer } from '../support/nemo-gym/counter-server.ts'
+import { scripted } from '../support/replay/stored-runs.ts'
+
+const increment = {
+  type: 'function',
+  name: 'increment_counter',
+  parameters: { type: 'object', properties: {} },
+  strict: true,
+}
+const broken = { ...increment, name: 'broken_tool' }
+
+/** A row as in NeMo Gym's example_session_state_mgmt. */
+function row(more: object = {}) {
+  const params = { input: [{ role: 'user', content: 'add 1 then add 2' }], tools: [increment, broken] }
+  return { responses_create_params: params, initial_count: 3, expected_count: 6, ...more }
+}
+
+/** A script that makes these calls one after the other, and then answers. */
+function callsInTurn(...turns: Parameters<typeof calls>[0][]): Script {
+  return ({ messages }) => {
+    const turn = turns[messages.filter(({ role }) => role === 'assistant').length]
+    return turn ? calls(turn) : 'Done.'
+  }
+}
+
+const addsUp = callsInTurn({ increment_counter: { count: 1 } }, { increment_counter: { count: 2 } })
+
+interface Launch {
+  readonly server: CounterServer
+  readonly lines: readonly (object | string)[]
+  readonly script?: Script
+  readonly attempts?: number
+  readonly agentFields?: object
+  readonly gym?: Partial<NemoGymOptions>
+}
+
+async function launch(root: string, { server, lines, script = addsUp, attempts = 1, agentFields, gym }: Launch) {
+  const [config, input] = [join(root, 'config.yaml'), join(root, 'data.jsonl')]
+  const servers = { counter: { host: '127.0.0.1', port: server.port, entrypoint: 'app.py', domain: 'agent' } }
+  const agent = { resources_server: { type: 'resources_servers', name: 'res' }, model_server: '???', ...agentFields }
+  const content = { res: { resources_servers: servers }, ag: { responses_api_agents: { simple_agent: agent } } }
+  await writeFile(config, JSON.stringify(content))
+  await writeFile(input, lines.map((line) => (typeof line === 'string' ? line : JSON.stringify(line))).join('\n'))
+  const backend = new ScriptedBackend(script)
+  const evaluation = evaluate({
+    ...(await nemoGym({ config, input, cwd: root, ...gym })),
+    model: scripted,
+    backends: { scripted: [backend] },
+    attempts,
+    run: { root: join(root, 'runs') },
+  })
+  return { evaluation, backend }
+}
+
+async function recordsOf(root: string, options: Launch): Promise<RolloutRecord[]> {
+  const { evaluation } = await launch(root, options)
+  const records = await Array.fromAsync(evaluation)
+  return records.toSorted((one, other) => one.task.index - other.task.index || one.sample - other.sample)
+}
+
+test('rows run with the tools, the state and the verifier of a resources server, a session each', async () => {
+  await using runs = await temporaryRuns()
+  await using server = await CounterServer.start()
+  const lines = [row({ category: 'a' }), row({ initial_count: 0 })]
+  const records = await recordsOf(runs.root, { server, lines, attempts: 2 })
+  expect(records.map(({ reward, outcome }) => [reward, outcome])).toEqual([
+    [1, 'completed'],
+    [1, 'completed'],
+    [0, 'completed'],
+    [0, 'completed'],
+  ])
+  expect(records[0]?.metrics).toEqual({ counted: 6, was_right: 1, token: 9007199254740992 })
+  expect(server.counters.size).toBe(4)
+  expect(new Set(server.requests.map(({ cookie }) => cookie)).size).toBe(5)
+  expect(JSON.parse(server.bodies('/seed_session')[0] ?? '')).toEqual({
+    ...row({ category: 'a' }),
+    agent_ref: { name: 'ag' },
+    _ng_task_index: 0,
+    _ng_rollout_index: 0,
+  })
+  const verified = server
+    .bodies('/verify')
+    .map((body) => JSON.parse(body) as { readonly response: { output: object[] } })
+  expect(verified[0]?.response).toMatchObject({
+    object: 'response',
+    status: 'completed',
+    tools: row().responses_create_params.tools,
+    output: [
+      { type: 'function_call', name: 'increment_counter', arguments: '{"count":1}' },
+      { type: 'function_call_output', output: '{"success":true}' },
+      { type: 'function_call' },
+      { type: 'function_call_output' },
+      { type: 'message', role: 'assistant', content: [{ type: 'output_text', text: 'Done.' }] },
+    ],
+  })
+  expect(await server.connections()).toBe(0)
+})
+
+test('a tool that fails is an output for the model, and does not lose the session', async () => {
+  await using runs = await temporaryRuns()
+  await using server = await CounterServer.start({ '/broken_tool': { count: 1, with: 500 } })
+  const script = callsInTurn(
+    { increment_counter: { count: 1 } },
+    { broken_tool: {} },
+    { broken_tool: {} },
+    { increment_counter: '{"count": ' },
+    { increment_counter: { count: 2 } },
+  )
+  const [record] = await recordsOf(runs.root, { server, lines: [row()], script })
+  expect(record).toMatchObject({ reward: 1, toolCalls: 5, toolErrors: 3 })
+  const outputs = record?.messages.filter(({ role }) => role === 'tool').map(({ content }) => content)
+  expect(outputs).toEqual([
+    '{"success":true}',
+    '"broken"',
+    '{"detail":"Not Found"}',
+    expect.stringMatching(/^\{"error":"Invalid tool call arguments: /),
+    '{"success":true}',
+  ])
+})
+
+test('numbers beyond 2^53, and decimals, reach the server and the record as they were written', async () => {
+  await using runs = await temporaryRuns()
+  await using server = await CounterServer.start()
+  const text = JSON.stringify(row()).replace('{', '{"seed":9007199254740993,"weight":1.0,')
+  const script = callsInTurn({ increment_counter: '{"count": 3, "id": 9007199254740993}' })
+  const [record] = await recordsOf(runs.root, { server, lines: [text], script })
+  expect(record).toMatchObject({ reward: 1, info: { nemo_gym: expect.stringContaining('"token":9007199254740993') } })
+  expect(server.bodies('/seed_session')[0]).toContain('{"seed":9007199254740993,"weight":1.0,')
+  expect(server.bodies('/verify')[0]).toContain('{"seed":9007199254740993,"weight":1.0,')
+  expect(server.bodies('/increment_counter')).toEqual(['{"count": 3, "id": 9007199254740993}'])
+})
+
+test('a bad row is a failed rollout that names its line, and the others run', async () => {
+  await using runs = await temporaryRuns()
+  await using server = await CounterServer.start()
+  const lines = [row(), '{"responses_create_params": ', { expected: 1 }, row({ initial_count: undefined }), row()]
+  const records = await recordsOf(runs.root, { server, lines })
+  expect(records.map(({ reward }) => reward)).toEqual([1, null, null, null, 1])
+  const [, notJson, noParams, refused] = records.map(({ error }) => error?.message)
+  expect(notJson).toMatch(/^data.jsonl line 2: not valid JSON/)
+  expect(noParams).toMatch(/^data.jsonl line 3: the row has no `responses_create_params`/)
+  expect(refused).toMatch(/seed_session answers 422: \{"detail":\[\{"type":"missing","loc":\["body","initial_count"\]/)
+})
+
+test('a busy server is asked again to begin a session; a tool call that broke off is made again only in a new attempt', async () => {
+  await using runs = await temporaryRuns()
+  await using server = await CounterServer.start({
+    '/seed_session': { count: 2, with: 503 },
+    '/increment_counter': { count: 1, with: 'cut' },
+  })
+  const [record] = await recordsOf(runs.root, { server, lines: [row()] })
+  expect(record).toMatchObject({ reward: 1, attempt: 2 })
+  expect(server.bodies('/seed_session')).toHaveLength(4)
+  expect(server.bodies('/increment_counter')).toHaveLength(3)
+})
+
+test('a verifier that fails leaves no reward', async () => {
+  await using runs = await temporaryRuns()
+  await using server = await CounterServer.start({ '/verify': { count: 1, with: 500 } })
+  const records = await recordsOf(runs.root, { server, lines: [row(), row()], gym: {} })
+  expect(records.map(({ outcome }) => outcome).toSorted()).toEqual(['completed', 'reward_error'])
+  const failed = records.find(({ outcome }) => outcome === 'reward_error')
+  expect(failed?.error?.message).toMatch(/verify answers 500: "broken"/)
+})
+
+test('a run that is stopped cuts off its tool calls, and leaves no connection', async () => {
+  await using runs = await temporaryRuns()
+  await using server = await CounterServer.start({ '/increment_counter': { count: 8, with: 'hang' } })
+  const { evaluation } = await launch(runs.root, { server, lines: [row(), row()] })
+  await expect.poll(() => server.bodies('/increment_counter')).toHaveLength(2)
+  evaluation.stop()
+  await evaluation.summary()
+  await expect.poll(() => server.left).toBe(2)
+  expect(await server.connections()).toBe(0)
+})
+
+test('max_steps of the agent ends a rollout, which is verified', async () => {
+  await using runs = await temporaryRuns()
+  await using server = await CounterServer.start({ '/seed_session': { count: 1, with: 503 } })
+  const [record] = await recordsOf(runs.root, { server, lines: [row()], agentFields: { max_steps: 1 } })
+  expect(record).toMatchObject({ turns: 1, outcome: 'completed', metrics: { counted: 4, nemo_gym_retries: 1 } })
+})
+
+test('a server that does not answer, and a row for an unknown agent, are told', async () => {
+  await using runs = await temporaryRuns()
+  await using server = await CounterServer.start()
+  const url = 'http://127.0.0.1:1'
+  const refused = launch(runs.root, { server, lines: [row()], gym: { url } })
+  await expect(refused).rejects.toThrow(/\[tool_infra\] http:\/\/127\.0\.0\.1:1\/ cannot be reached: .* Start it/)
+  const lines = [row({ agent_ref: { name: 'agg' } }), row({ agent_ref: { name: 'ag' } })]
+  const records = await recordsOf(runs.root, { server, lines })
+  expect(records.map(({ reward }) => reward)).toEqual([null, 1])
+  expect(records[0]?.error?.message).toContain('the configuration has no agent agg; did you mean ag?')
+  const chosen = await recordsOf(runs.root, { server, lines, gym: { agentName: 'ag' } })
+  expect(chosen.map(({ reward }) => reward)).toEqual([1, 1])
+})
