@@ -12,7 +12,6 @@ export type {
   RunSettings,
   WorkerStatus,
 } from './schedule/executor.ts'
-export { setUp, setupFailure, tearDown } from './environment/setup-teardown.ts'
 export { applyGroupScores, type GroupRules, waitsForGroups, totalReward, voidGroup } from './schedule/groups.ts'
 export { InlineExecutor, type InlineExecutorOptions, judgePermits } from './schedule/inline-executor.ts'
 export { askJudge, questionDigest } from './agent/judge.ts'

@@ -9,13 +9,7 @@ export { miroThinkerRepairs, type RepairRules, repairRulesSchema, standardRepair
 export { McpSession } from './mcp/session/mcp-session.ts'
 export { mcpTools, refuseTaken } from './mcp/catalogue/mcp-tools.ts'
 export { refuseUnlisted, type ServerTool, type ToolCatalogue } from './mcp/catalogue/tool-catalogue.ts'
-export {
-  noServers,
-  rolloutsWaiting,
-  type ServerCalls,
-  type ServerLease,
-  type ToolServerStatus,
-} from './mcp/sharing/rollout-lease.ts'
+export { noServers, rolloutsWaiting, type ServerCalls, type ToolServerStatus } from './mcp/sharing/rollout-lease.ts'
 export {
   enabledServers,
   type HttpServerConfig,

@@ -17,7 +17,7 @@ export interface EpisodeResponse {
 }
 
 /** The whole of a rollout as one object of Responses. `repeated` is JSON of the fields of the request that it repeats. */
-export function episodeResponse(record: RolloutRecord, repeated: string, service: RolloutService): EpisodeResponse {
+function episodeResponse(record: RolloutRecord, repeated: string, service: RolloutService): EpisodeResponse {
   const { folder } = service.info
   const episode = episodeName(folder, record.id)
   const wasCut = record.outcome === 'max_tokens' || record.outcome === 'context_length'
