@@ -37,6 +37,32 @@ function commitsIn(path: string): number {
   return commits
 }
 
+test('a watcher hears of the messages of its rollout once they can be read, until it leaves', async () => {
+  using root = temporaryFolder()
+  await using store = await RunStore.open({ folder: join(root.path, 'run'), create: newRun() })
+  const heard: { attempt: number; seqs: number[] }[] = []
+  const watch = store.watch('0-0', (attempt) => {
+    const seqs = store.reader.nodes('0-0', attempt).map(({ seq }) => seq)
+    heard.push({ attempt, seqs })
+  })
+  const record = async (rollout: string, seq: number): Promise<void> => {
+    store.journal.append(nodeEntry({ rollout, seq }))
+    await store.journal.durable()
+  }
+  await record('0-1', 0)
+  await record('0-0', 0)
+  await record('0-0', 1)
+  await expect.poll(() => heard.at(-1)).toEqual({ attempt: 1, seqs: [0, 1] })
+  const { length } = heard
+  watch[Symbol.dispose]()
+  using other = store.watch('0-1', (attempt) => heard.push({ attempt, seqs: [] }))
+  await record('0-0', 2)
+  await record('0-1', 1)
+  // What the writer says comes in order.
+  await expect.poll(() => heard.length).toBe(length + 1)
+  expect(other).toBeDefined()
+})
+
 test('durable entries can be read at once, in the order of their appends', async () => {
   using root = temporaryFolder()
   const folder = join(root.path, 'run')

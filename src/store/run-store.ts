@@ -136,6 +136,11 @@ export class RunStore extends Resource {
     return this.#writer.connect()
   }
 
+  /** Calls `listener` with the attempt whenever messages of this rollout have become durable. Nobody else is slowed down by it. */
+  watch(rollout: string, listener: (attempt: number) => void): Disposable {
+    return this.#writer.watch(rollout, listener)
+  }
+
   /** Adds to the description of the run. `run.json` is written at once, because the process may be killed. */
   amend({ config, provenance }: Partial<Pick<NewRun, 'config' | 'provenance'>>): void {
     const run = structuredClone(this.#run)

@@ -152,6 +152,11 @@ export class RunReader implements Disposable {
     return this.#nodes.bareOf(rollout, attempt)
   }
 
+  /** One message by its number, once it is durable. */
+  bareNode(rollout: string, attempt: number, seq: number): NodeWithoutTokens | undefined {
+    return this.#nodes.bareAt(rollout, attempt, seq)
+  }
+
   firstWithoutTokens(rollout: string, attempt: number): number | undefined {
     return this.#nodes.firstWithoutTokens(rollout, attempt)
   }

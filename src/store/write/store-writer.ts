@@ -11,6 +11,7 @@ export class StoreWriter extends Resource {
   readonly figures = new WriterFigures()
   readonly #thread: Thread<WriterCommand>
   readonly #ready = Promise.withResolvers<void>()
+  readonly #watches = new Map<string, Set<RecordedListener>>()
   #retried: PromiseWithResolvers<number> | undefined
   #failure: { readonly reason: unknown } | undefined
 
@@ -70,6 +71,25 @@ export class StoreWriter extends Resource {
     return this.#retried.promise
   }
 
+  /** Calls `listener` with the attempt whenever messages of this rollout have become durable, until it is disposed of. */
+  watch(rollout: string, listener: RecordedListener): Disposable {
+    this.throwIfClosed()
+    const listeners = this.#watches.get(rollout) ?? new Set()
+    if (listeners.size === 0) {
+      this.#watches.set(rollout, listeners)
+      this.#thread.postMessage({ kind: 'watch', rollout })
+    }
+    listeners.add(listener)
+    return { [Symbol.dispose]: () => this.#unwatch(rollout, listener) }
+  }
+
+  #unwatch(rollout: string, listener: RecordedListener): void {
+    const listeners = this.#watches.get(rollout)
+    if (!listeners?.delete(listener) || listeners.size > 0) return
+    this.#watches.delete(rollout)
+    if (!this.isClosed) this.#thread.postMessage({ kind: 'unwatch', rollout })
+  }
+
   protected onClose(): Promise<void> {
     return this.#thread.end({ kind: 'close' }, closeTimeoutMs)
   }
@@ -82,6 +102,11 @@ export class StoreWriter extends Resource {
       case 'retried':
         this.#retried?.resolve(notice.count)
         this.#retried = undefined
+        return
+      case 'recorded':
+        for (const [rollout, attempt] of notice.attempts) {
+          for (const listener of this.#watches.get(rollout) ?? []) listener(attempt)
+        }
         return
       case 'failed':
         this.#fail(MillraceError.fromWire(notice.error))
@@ -96,6 +121,9 @@ export class StoreWriter extends Resource {
     this.#retried = undefined
   }
 }
+
+/** Hears of an attempt that has new messages in the store. Must not throw. */
+export type RecordedListener = (attempt: number) => void
 
 export interface WriterOptions {
   readonly folder: string
@@ -114,6 +142,8 @@ export interface RetryFailed {
 export type WriterCommand =
   | { readonly kind: 'connect'; readonly port: MessagePort }
   | ({ readonly kind: 'retry-failed' } & RetryFailed)
+  /** From now on, or no longer: says of each commit whether it has messages of this rollout. */
+  | { readonly kind: 'watch' | 'unwatch'; readonly rollout: string }
   | { readonly kind: 'close' }
 
 /** Messages from the writer thread. `failed` may come at any time, and is the last that matters. */
@@ -121,3 +151,5 @@ export type WriterNotice =
   | { readonly kind: 'ready' }
   | { readonly kind: 'failed'; readonly error: WireError }
   | { readonly kind: 'retried'; readonly count: number }
+  /** Watched rollouts of which messages were committed, each with the attempt. */
+  | { readonly kind: 'recorded'; readonly attempts: readonly (readonly [rollout: string, attempt: number])[] }

@@ -18,6 +18,8 @@ class BatchCommits {
   readonly #writer: JournalWriter
   readonly #presence: RunPresence
   readonly #ports = new Set<MessagePort>()
+  /** The rollouts that somebody follows: few, one for each client that streams. */
+  readonly #watched = new Set<string>()
   #failure: WireError | undefined
 
   constructor(writer: JournalWriter, presence: RunPresence) {
@@ -36,6 +38,12 @@ class BatchCommits {
       }
       case 'retry-failed':
         this.#retryFailed(command)
+        return
+      case 'watch':
+        this.#watched.add(command.rollout)
+        return
+      case 'unwatch':
+        this.#watched.delete(command.rollout)
         return
       case 'close':
         this.#close()
@@ -73,6 +81,17 @@ class BatchCommits {
     }
     figures.committed(entries, performance.now() - startedAt)
     for (const { port } of arrived) port.postMessage(null)
+    if (this.#watched.size > 0) this.#tellWatchers(arrived)
+  }
+
+  #tellWatchers(arrived: readonly Arrival[]): void {
+    const attempts = new Map<string, number>()
+    for (const { batch } of arrived) {
+      for (const entry of batch) {
+        if (entry.kind === 'node' && this.#watched.has(entry.rollout)) attempts.set(entry.rollout, entry.attempt)
+      }
+    }
+    if (attempts.size > 0) notify({ kind: 'recorded', attempts: [...attempts] })
   }
 
   #retryFailed(failed: RetryFailed): void {
