@@ -16,6 +16,7 @@ export {
   type ServerDialect,
   type ServerSentEvent,
 } from './server-side.ts'
+export { EventList, repeatItem } from './responses/stream-items.ts'
 export { type OutputItem, outputItems, repeatedFields, responseFields } from './responses/write-reply.ts'
 export { responsesServer } from './responses/write-stream.ts'
 export { argumentsKey, changedInput, changesOf, inputOf, sameArguments } from './tool-input.ts'

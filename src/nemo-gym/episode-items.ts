@@ -44,7 +44,7 @@ export class EpisodeItems {
   /** The items of the next message. Those of a reply are its reasoning, its text and its calls, in this order. */
   next({ message, call, tokens }: EpisodeMessage): EpisodeItem[] {
     this.#count += 1
-    if (message.role !== 'assistant') return [{ item: givenItem(message) }]
+    if (message.role !== 'assistant') return [{ item: givenItem(message, this.#name()) }]
     const items = outputItems(
       { id: `resp_${this.#name()}` },
       { message, finishReason: call?.finishReason ?? 'stop' },
@@ -94,9 +94,12 @@ export function* itemPieces({ item, tokens }: EpisodeItem): Generator<string, vo
   yield '}'
 }
 
-function givenItem(message: Exclude<Message, AssistantMessage>): JsonObject {
-  if (message.role !== 'tool') return { type: 'message', role: message.role, content: inputContent(message.content) }
-  return { type: 'function_call_output', call_id: message.tool_call_id, output: textOf(message) }
+/** Items that no reply has. OpenAI's clients of streams want an id of them, too; it begins as that of their kind must. */
+function givenItem(message: Exclude<Message, AssistantMessage>, name: string): JsonObject {
+  if (message.role !== 'tool') {
+    return { id: `msgu_${name}`, type: 'message', role: message.role, content: inputContent(message.content) }
+  }
+  return { id: `fco_${name}`, type: 'function_call_output', call_id: message.tool_call_id, output: textOf(message) }
 }
 
 function inputContent(content: string | readonly ContentPart[]): string | JsonObject[] {

@@ -74,6 +74,7 @@ test.each([
   [{}, 'the row has no `responses_create_params`'],
   [{ responses_create_params: {} }, 'responses_create_params: input must be a string or a list'],
   [{ responses_create_params: { input: 'x', tools: [{ type: 'web_search' }] } }, 'web_search cannot be asked'],
+  [{ responses_create_params: { input: 'x', previous_response_id: 'r' } }, 'previous_response_id cannot be asked'],
   [{ responses_create_params: { input: 'x', prompt: { id: 'p' } } }, 'prompt cannot be asked of every model'],
   [{ responses_create_params: { input: 'x', metadata: { extra_body: '[1]' } } }, 'metadata.extra_body must be a JSON'],
 ])('what a model cannot be asked is refused: %j', (row, problem) => {

@@ -59,7 +59,8 @@ function readParams(params: JsonObject): ReturnType<typeof responsesServer.read>
     const { rawMessage } = MillraceError.from(error, 'task_invalid')
     throw new MillraceError('task_invalid', `responses_create_params: ${rawMessage}`, { cause: error })
   }
-  const unknown = [...read.unsupported, ...(read.hosted ?? [])]
+  const earlier = read.previousReplyId === undefined ? [] : ['previous_response_id']
+  const unknown = [...read.unsupported, ...(read.hosted ?? []), ...earlier]
   if (unknown.length === 0) return read
   throw new MillraceError('task_invalid', `responses_create_params: ${andList(unknown)} cannot be asked of every model`)
 }

@@ -1,8 +1,9 @@
 import { hash } from 'node:crypto'
 import { basename } from 'node:path'
+import type { OutputItem } from '../apis/index.ts'
 import type { Message, MessageNode, RolloutRecord } from '../schema/index.ts'
 import { missingMessage, type RunReader } from '../store/index.ts'
-import { EpisodeItems, episodeItems, itemPieces } from './episode-items.ts'
+import { EpisodeItems, episodeItems, type EpisodeMessage, itemPieces } from './episode-items.ts'
 
 /** What the items of a rollout are named by. Rollouts of different runs have the same ids. */
 export function episodeName(folder: string, rollout: string): string {
@@ -34,19 +35,85 @@ export function* storedItemPieces(reader: RunReader, rollout: string): Generator
   yield ']'
 }
 
-/** The nodes of a conversation from its first sampled one on. Others were asked of the model beside it. */
+/**
+ * The items of a rollout that still runs, as its messages become durable. They have no tokens: whether these are contiguous is known
+ * at the end. Messages that leave the conversation, to ask the model beside it or after its history was rewritten, are left out.
+ */
+export class RunningEpisode {
+  readonly responseId: string
+  readonly #reader: RunReader
+  readonly #rollout: string
+  readonly #episode: string
+  #attempt: number | undefined
+  #items: EpisodeItems
+  #next = 0
+  #leaf: number | null = null
+  #hasBegun = false
+  /** Until it has begun: what came after the last message of the user. */
+  #unsampled: EpisodeMessage[] = []
+
+  constructor(reader: RunReader, rollout: string) {
+    this.#reader = reader
+    this.#rollout = rollout
+    this.#episode = episodeName(reader.folder, rollout)
+    this.responseId = episodeResponseId(this.#episode)
+    this.#items = new EpisodeItems(this.#episode)
+  }
+
+  /** Those that were not there before. A new attempt begins anew. */
+  *newItems(attempt: number): Generator<OutputItem, void, void> {
+    if (attempt !== this.#attempt) this.#begin(attempt)
+    for (;;) {
+      const node = this.#reader.bareNode(this.#rollout, attempt, this.#next)
+      if (!node) return
+      this.#next += 1
+      if (node.parent !== this.#leaf) continue
+      this.#leaf = node.seq
+      this.#hasBegun ||= node.sampled
+      if (this.#hasBegun) for (const { item } of this.#items.next(node)) yield item
+      else if (isGiven(node.message)) this.#unsampled = []
+      else this.#unsampled.push(node)
+    }
+  }
+
+  /** What is left once the rollout has ended: an answer that was not sampled. */
+  *rest(): Generator<OutputItem, void, void> {
+    if (this.#hasBegun) return
+    for (const node of this.#unsampled.splice(0)) for (const { item } of this.#items.next(node)) yield item
+  }
+
+  #begin(attempt: number): void {
+    this.#attempt = attempt
+    this.#items = new EpisodeItems(this.#episode)
+    this.#next = 0
+    this.#leaf = null
+    this.#hasBegun = false
+    this.#unsampled = []
+  }
+}
+
+/** Whether a message is the user's, or the environment's. */
+function isGiven({ role }: Message): boolean {
+  return role === 'user' || role === 'system'
+}
+
+/**
+ * The nodes of a conversation from its first sampled one on. Others were asked of the model beside it. Where an agent has put its
+ * answer there without a sampled one, as `parallel` does, what follows the last message of the user.
+ */
 function pathTo(leaf: number | null, nodes: Iterable<MessageNode>, rollout: string): ReadonlySet<number> {
-  const bySeq = new Map(Array.from(nodes, ({ seq, parent, sampled }) => [seq, { parent, sampled }]))
-  const path: { readonly seq: number; readonly sampled: boolean }[] = []
+  const bySeq = new Map(Array.from(nodes, ({ seq, parent, sampled, message }) => [seq, { parent, sampled, message }]))
+  const path: { readonly seq: number; readonly sampled: boolean; readonly isGiven: boolean }[] = []
   for (let seq = leaf; seq !== null;) {
     const node = bySeq.get(seq)
     if (!node) throw missingMessage(rollout, seq)
-    path.push({ seq, sampled: node.sampled })
+    path.push({ seq, sampled: node.sampled, isGiven: isGiven(node.message) })
     seq = node.parent
   }
   path.reverse()
   const first = path.findIndex(({ sampled }) => sampled)
-  return new Set(first === -1 ? [] : path.slice(first).map(({ seq }) => seq))
+  const from = first === -1 ? path.findLastIndex((node) => node.isGiven) + 1 : first
+  return new Set(path.slice(from).map(({ seq }) => seq))
 }
 
 /**
@@ -54,11 +121,12 @@ function pathTo(leaf: number | null, nodes: Iterable<MessageNode>, rollout: stri
  * the model's own.
  */
 export function recordItems(
-  { messages, turns }: Pick<RolloutRecord, 'messages' | 'turns'>,
+  { messages, turns, children }: Pick<RolloutRecord, 'messages' | 'turns' | 'children'>,
   episode: string,
 ): string | undefined {
   const isReply = ({ role }: Message): boolean => role === 'assistant'
-  if (messages.filter(isReply).length !== turns) return undefined
+  // The turns of children count as well.
+  if (children > 0 || messages.filter(isReply).length !== turns) return undefined
   const first = messages.findIndex(isReply)
   const { items } = episodeItems(episode, first === -1 ? [] : messages.slice(first).map((message) => ({ message })))
   return `[${items.map(({ item }) => JSON.stringify(item)).join(',')}]`

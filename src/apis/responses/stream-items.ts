@@ -22,6 +22,11 @@ export class EventList {
     this.#sequence += 1
   }
 
+  /** How many events were added: the number of the next one. */
+  get count(): number {
+    return this.#sequence
+  }
+
   take(): ServerSentEvent[] {
     const events = this.#events
     this.#events = []

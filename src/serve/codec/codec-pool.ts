@@ -4,6 +4,7 @@ import { RecentWaits, Resource, ThreadPool, workerUrl } from '../../kit/index.ts
 import type { GroupOptions, RowCounts } from '../../rows/index.ts'
 import type { DecodedBody, RecordForm } from './rollout-json.ts'
 import type { RunRow } from '../compat/nemo-gym/run-row.ts'
+import type { AgentRequest } from '../rollouts/agent-request.ts'
 import type { RolloutHead } from '../rollouts/reply-schemas.ts'
 
 export interface CodecStatus {
@@ -25,6 +26,7 @@ export type CodecJob =
   | { readonly kind: 'decode'; readonly body: readonly Uint8Array[] }
   | { readonly kind: 'aggregate'; readonly body: readonly Uint8Array[] }
   | { readonly kind: 'row'; readonly body: readonly Uint8Array[] }
+  | { readonly kind: 'agent-request'; readonly body: readonly Uint8Array[] }
 
 export type CodecOutput = Uint8Array<ArrayBuffer> | readonly string[]
 
@@ -32,7 +34,7 @@ export interface DecodedHead extends Omit<DecodedBody, 'tasks'> {
   readonly hasTasks: boolean
 }
 
-export type CodecAnswer = undefined | readonly RolloutHead[] | DecodedHead | RowCounts | RunRow
+export type CodecAnswer = undefined | readonly RolloutHead[] | DecodedHead | RowCounts | RunRow | AgentRequest
 
 /** A thread works on its jobs in turns, a chunk each. Each job holds its rollout in memory as long as its client reads. */
 const jobsPerThread = 64
@@ -131,6 +133,11 @@ export class CodecPool extends Resource {
   /** A row of NeMo Gym. The memory of the body goes to the thread. */
   async row(body: readonly Uint8Array[]): Promise<RunRow> {
     return (await this.#threads.run({ kind: 'row', body }, { transfer: ownMemory(body) })) as RunRow
+  }
+
+  /** A request of Responses to an agent. The memory of the body goes to the thread. */
+  async agentRequest(body: readonly Uint8Array[]): Promise<AgentRequest> {
+    return (await this.#threads.run({ kind: 'agent-request', body }, { transfer: ownMemory(body) })) as AgentRequest
   }
 
   /** NeMo Gym's metrics of the verify responses in this body, whose memory goes to the thread. */

@@ -24,6 +24,10 @@ async function run(job: CodecJob, outputs: JobOutputs<CodecOutput>): Promise<Cod
     const { decodeRow } = await import('../compat/nemo-gym/run-row.ts')
     return decodeRow(Buffer.concat(job.body))
   }
+  if (job.kind === 'agent-request') {
+    const { readAgentRequest } = await import('../rollouts/agent-request.ts')
+    return readAgentRequest(Buffer.concat(job.body))
+  }
   const chunks =
     job.kind === 'rows' ? rowChunks(groupRows(reader, job), 'binary') : rolloutChunks(reader, job.rollout, job.form)
   let next = await chunks.next()

@@ -26,6 +26,7 @@ import {
 } from '../requests/request-body.ts'
 import { key, lines, recordSchema, replies, serveInfo } from './reply-schemas.ts'
 import type { RolloutService } from './rollout-service.ts'
+import { responseRoutes } from './response-routes.ts'
 import { ServedAgents } from './served-agents.ts'
 import { requestHeaders, rowsType, sendResult, sendResults, sendRollout, sendRows } from './send-rollouts.ts'
 
@@ -83,6 +84,8 @@ export class RolloutServer extends HttpServer {
       rolloutRoutes(app, { base, agents, intake })
       requestRoutes(app, { base, agents, intake })
       workerRoutes(app, { base, agents, intake })
+      // NeMo Gym's agents have these routes themselves, with its cookies and errors.
+      if (!nemoGym) responseRoutes(app, { base, agents, intake, onFault })
     }
     if (nemoGym) gymRoutes(app, { ...nemoGym, agents, intake, onFault })
   }

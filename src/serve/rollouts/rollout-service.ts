@@ -2,6 +2,7 @@ import type { Environment } from '../../env/index.ts'
 import { MillraceError } from '../../errors/index.ts'
 import { requireOptions, type RunInfo } from '../../eval/index.ts'
 import { derivedSeed, onAbort, Resource } from '../../kit/index.ts'
+import { RunningEpisode } from '../../nemo-gym/index.ts'
 import type { Executor, PlannedRollout, SchedulerOptions } from '../../rollout/index.ts'
 import type { Outcome, RolloutRecord } from '../../schema/index.ts'
 import type { MetricsHub, ProcessCounts } from '../../telemetry/index.ts'
@@ -104,6 +105,11 @@ export class RolloutService extends Resource {
     return (this.#sessions ??= new ServedSessions(this.#parts))
   }
 
+  /** The name of the model of the rollouts. */
+  get model(): string {
+    return this.#parts.resolved.config.model
+  }
+
   /** Whether rollouts have the tokens that rows are made of. */
   get capturesTokens(): boolean {
     return this.#parts.resolved.config.captureTokens
@@ -158,6 +164,16 @@ export class RolloutService extends Resource {
   /** The result of a rollout, once it has ended. Read on this thread; `codec` does the same elsewhere. */
   record(rollout: string): RolloutRecord | undefined {
     return this.#parts.store.reader.rollout(rollout)
+  }
+
+  /** Calls `listener` with the attempt whenever messages of this rollout have become durable. */
+  watch(rollout: string, listener: (attempt: number) => void): Disposable {
+    return this.#parts.store.watch(rollout, listener)
+  }
+
+  /** What a rollout has said so far, as items of Responses. */
+  runningEpisode(rollout: string): RunningEpisode {
+    return new RunningEpisode(this.#parts.store.reader, rollout)
   }
 
   list(filter: ListFilter, { cursor, limit }: { cursor?: string | undefined; limit: number }): Promise<RolloutPage> {

@@ -1,15 +1,16 @@
 import type { FastifyInstance, FastifyReply } from 'fastify'
 import { MillraceError, ownFaults } from '../../../errors/index.ts'
 import { peekFirst } from '../../../kit/index.ts'
-import type { RolloutRecord } from '../../../schema/index.ts'
 import type { BodyIntake } from '../../http/body.ts'
 import { JsonText } from '../../requests/request-body.ts'
 import type { Submission } from '../../requests/request-intake.ts'
+import { sendEpisode, settledRecord } from '../../rollouts/episode-response.ts'
+import { answerAsModel } from '../../rollouts/response-routes.ts'
 import type { RolloutService } from '../../rollouts/rollout-service.ts'
 import { jsonType, leaveWhenGone, sendStream } from '../../rollouts/send-rollouts.ts'
 import type { ServedAgents } from '../../rollouts/served-agents.ts'
 import { aggregateMetricsReply } from './aggregate-metrics.ts'
-import { type EpisodeResponse, failedReply, failureOf, type RunFailure, runReply } from './run-reply.ts'
+import { failedReply, failureOf, type RunFailure, runReply } from './run-reply.ts'
 import { decodeRow, type RunRow } from './run-row.ts'
 import { refusal } from './wire-errors.ts'
 import type { UndeliveredRuns, WaitingClient } from './undelivered-runs.ts'
@@ -31,6 +32,12 @@ export function agentRoutes(scope: FastifyInstance, parts: GymAgent): void {
     await using chunks = await peekFirst(codec.aggregate(body.parts))
     reply.hijack()
     return await sendStream(reply.raw, { 'content-type': jsonType }, chunks)
+  })
+
+  scope.post(`${base}/v1/responses`, { config }, async (request, reply) => {
+    await answerAsModel(request, reply, { service: agents.get(name), intake }).catch((error: unknown) => {
+      throw refusedBody(error)
+    })
   })
 
   scope.post(`${base}/run`, { config }, async (request, reply) => {
@@ -69,7 +76,7 @@ async function run(reply: FastifyReply, row: RunRow, { service, failures, runs }
   try {
     const next = await results.next()
     if (next.done) return void reply.hijack()
-    const record = next.value.record ?? recordOf(next.value.id, service)
+    const record = settledRecord(next.value, service)
     const failure = failures === 'status' ? failureOf(record) : undefined
     if (failure) throw MillraceError.fromWire(failure.error)
     await sendEpisode(reply, runReply(row, record, service))
@@ -104,17 +111,16 @@ async function submit(row: RunRow, requestId: string | undefined, service: Rollo
   }
 }
 
-/** It has ended, though it is no longer at hand. */
-function recordOf(id: string, service: RolloutService): RolloutRecord {
-  const record = service.record(id)
-  if (record) return record
-  throw new MillraceError('internal', `rollout ${id} has ended and is not in the store; please report this`)
-}
-
 /** As NeMo Gym says of a row that its verifier does not take. */
 function refusedRow(error: unknown): unknown {
   const isMisfit = error instanceof MillraceError && error.code === 'task_invalid'
   return isMisfit ? refusal({ type: 'value_error', loc: ['body'], msg: error.rawMessage, input: null }) : error
+}
+
+/** Mistakes in a body have the status that they have there. */
+function refusedBody(error: unknown): unknown {
+  if (!(error instanceof MillraceError) || error.code !== 'usage' || error.data['status'] !== undefined) return error
+  return refusal({ type: 'value_error', loc: ['body'], msg: error.rawMessage, input: null })
 }
 
 /** A server that is full or about to end has done nothing for the row: it is not held against it. */
@@ -135,21 +141,4 @@ function failureBefore(thrown: unknown): RunFailure {
 
 async function sendJson(reply: FastifyReply, text: string): Promise<void> {
   await reply.type('application/json').send(text)
-}
-
-async function sendEpisode(reply: FastifyReply, { before, items, after }: EpisodeResponse): Promise<void> {
-  if (typeof items === 'string') return await sendJson(reply, before + items + after)
-  await using chunks = await peekFirst(items)
-  reply.hijack()
-  await sendStream(reply.raw, { 'content-type': jsonType }, around(before, chunks, after))
-}
-
-async function* around(
-  before: string,
-  chunks: AsyncIterable<Uint8Array>,
-  after: string,
-): AsyncGenerator<string | Uint8Array, void, void> {
-  yield before
-  yield* chunks
-  yield after
 }

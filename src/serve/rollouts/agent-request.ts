@@ -1,0 +1,50 @@
+import { repeatedFields } from '../../apis/index.ts'
+import { MillraceError } from '../../errors/index.ts'
+import { readRow } from '../../nemo-gym/index.ts'
+import { isJsonObject, type Json, type JsonObject, type Message, type Sampling } from '../../schema/index.ts'
+import { maxJsonDepth } from '../codec/rollout-json.ts'
+import { parseJson } from '../http/body.ts'
+
+/** A request of Responses that an agent answers as if it were a model. Crosses threads. */
+export interface AgentRequest {
+  /** JSON of the task, for environments that want one. */
+  readonly task: string
+  readonly messages: readonly Message[]
+  readonly tools: readonly string[]
+  readonly sampling: Sampling
+  readonly isStreamed: boolean
+  /** The fields that the response repeats. */
+  readonly repeated: JsonObject
+}
+
+/** Reads the body of a request. Throws what is wrong with it. */
+export function readAgentRequest(body: Uint8Array): AgentRequest {
+  const parsed = parseJson(body, maxJsonDepth) as Json
+  if (!isJsonObject(parsed)) throw misfit('the body must be a JSON object, as of OpenAI’s Responses')
+  const { task = {}, stream, background, ...params } = parsed
+  if (stream !== undefined && stream !== null && typeof stream !== 'boolean') throw misfit('stream is true or false')
+  if (background === true) throw misfit('background is not offered: POST /v1/rollouts with "detached": true is')
+  const { input } = params
+  const isEmpty = input === undefined || input === null || (Array.isArray(input) && input.length === 0)
+  const { messages, tools, sampling } = readParams(isEmpty ? { ...params, input: '' } : params)
+  return {
+    task: JSON.stringify(task),
+    messages: isEmpty ? [] : messages,
+    tools: tools.map(({ function: { name } }) => name),
+    sampling,
+    isStreamed: stream === true,
+    repeated: repeatedFields(params) as JsonObject,
+  }
+}
+
+function readParams(params: JsonObject): ReturnType<typeof readRow> {
+  try {
+    return readRow({ responses_create_params: params })
+  } catch (error) {
+    throw misfit(MillraceError.from(error, 'usage').rawMessage.replace(/^responses_create_params: /, ''))
+  }
+}
+
+function misfit(message: string): MillraceError {
+  return new MillraceError('usage', message)
+}
