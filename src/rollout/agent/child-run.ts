@@ -40,7 +40,13 @@ export async function runChild(
     toolBox: request.tools ? pickedTools(liveRollout.tools.box, request.tools, liveRollout) : liveRollout.tools.box,
     startChild: runChild,
     limits: limitsFor(request, settings.limits),
-    sampling: { ...settings.sampling, ...request.sampling, ...(settings.sendSeed && { seed }) },
+    sampling: {
+      ...liveRollout.tools.sampling,
+      ...settings.sampling,
+      ...job.sampling,
+      ...request.sampling,
+      ...(settings.sendSeed && { seed }),
+    },
     trace: traceOf(job, settings.run, { id, parent: parent.trace }),
   })
   const began = { ...job, id }
