@@ -15,10 +15,15 @@ export function episodeResponseId(episode: string): string {
   return `resp_${hash('sha256', episode, 'hex').slice(0, 30)}`
 }
 
+interface StoredEnd {
+  readonly leaf: number | null
+  readonly record: Pick<RolloutRecord, 'promptLength'>
+}
+
 /** The items of an ended rollout as a JSON list, in pieces: what came after its prompt, with tokens where they were captured. */
 export function* storedItemPieces(reader: RunReader, rollout: string): Generator<string, void, void> {
   const result = reader.result(rollout)
-  const path = result ? pathTo(result.leaf, reader.bareNodes(rollout, result.record.attempt), rollout) : undefined
+  const path = result ? pathTo(result, reader.bareNodes(rollout, result.record.attempt), rollout) : undefined
   yield '['
   if (result && path) {
     const items = new EpisodeItems(episodeName(reader.folder, rollout))
@@ -69,16 +74,16 @@ export class RunningEpisode {
       this.#next += 1
       if (node.parent !== this.#leaf) continue
       this.#leaf = node.seq
-      this.#hasBegun ||= node.sampled
+      if (node.sampled) yield* this.rest()
       if (this.#hasBegun) for (const { item } of this.#items.next(node)) yield item
       else if (isGiven(node.message)) this.#unsampled = []
       else this.#unsampled.push(node)
     }
   }
 
-  /** What is left once the rollout has ended: an answer that was not sampled. */
+  /** What was held back because it could have been a part of the prompt. */
   *rest(): Generator<OutputItem, void, void> {
-    if (this.#hasBegun) return
+    this.#hasBegun = true
     for (const node of this.#unsampled.splice(0)) for (const { item } of this.#items.next(node)) yield item
   }
 
@@ -97,37 +102,29 @@ function isGiven({ role }: Message): boolean {
   return role === 'user' || role === 'system'
 }
 
-/**
- * The nodes of a conversation from its first sampled one on. Others were asked of the model beside it. Where an agent has put its
- * answer there without a sampled one, as `parallel` does, what follows the last message of the user.
- */
-function pathTo(leaf: number | null, nodes: Iterable<MessageNode>, rollout: string): ReadonlySet<number> {
-  const bySeq = new Map(Array.from(nodes, ({ seq, parent, sampled, message }) => [seq, { parent, sampled, message }]))
-  const path: { readonly seq: number; readonly sampled: boolean; readonly isGiven: boolean }[] = []
+/** The nodes of a conversation after its prompt. Others were asked of the model beside it. */
+function pathTo({ leaf, record }: StoredEnd, nodes: Iterable<MessageNode>, rollout: string): ReadonlySet<number> {
+  const bySeq = new Map(
+    Array.from(nodes, ({ seq, parent, message }) => [seq, { parent, isReply: message.role === 'assistant' }]),
+  )
+  const path: { readonly seq: number; readonly isReply: boolean }[] = []
   for (let seq = leaf; seq !== null;) {
     const node = bySeq.get(seq)
     if (!node) throw missingMessage(rollout, seq)
-    path.push({ seq, sampled: node.sampled, isGiven: isGiven(node.message) })
+    path.push({ seq, isReply: node.isReply })
     seq = node.parent
   }
   path.reverse()
-  const first = path.findIndex(({ sampled }) => sampled)
-  const from = first === -1 ? path.findLastIndex((node) => node.isGiven) + 1 : first
-  return new Set(path.slice(from).map(({ seq }) => seq))
+  const first = record.promptLength ?? path.findIndex(({ isReply }) => isReply)
+  return new Set(first === -1 ? [] : path.slice(first).map(({ seq }) => seq))
 }
 
-/**
- * The same from a record in memory, without tokens. Undefined if it cannot tell where the prompt ends: replies in it look like
- * the model's own.
- */
+/** The same from a record in memory, without tokens. */
 export function recordItems(
-  { messages, turns, children }: Pick<RolloutRecord, 'messages' | 'turns' | 'children'>,
+  { messages, promptLength }: Pick<RolloutRecord, 'messages' | 'promptLength'>,
   episode: string,
-): string | undefined {
-  const isReply = ({ role }: Message): boolean => role === 'assistant'
-  // The turns of children count as well.
-  if (children > 0 || messages.filter(isReply).length !== turns) return undefined
-  const first = messages.findIndex(isReply)
+): string {
+  const first = promptLength ?? messages.findIndex(({ role }) => role === 'assistant')
   const { items } = episodeItems(episode, first === -1 ? [] : messages.slice(first).map((message) => ({ message })))
   return `[${items.map(({ item }) => JSON.stringify(item)).join(',')}]`
 }

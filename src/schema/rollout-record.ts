@@ -29,6 +29,8 @@ export interface RolloutRecord {
   unscored?: true
   answer: string | null
   messages: readonly Message[]
+  /** How many of the messages are the prompt; left out if the first reply in them comes right after it. */
+  promptLength?: number
   turns: number
   toolCalls: number
   toolErrors: number

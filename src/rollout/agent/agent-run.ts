@@ -92,8 +92,8 @@ export class AgentRun implements AgentContext, ContextHost, CallsHost, TimeHost,
   #isOver = false
   readonly #policyMemory = new Map<string, unknown>()
   #promptTokens: number | undefined
-  /** How many messages the conversation was opened with; later ones are of the agent's making. */
-  #openingLength = 0
+  /** How many messages the conversation was opened with; later ones are of the agent's making. Not known of one that opens it itself. */
+  #openingLength: number | undefined
 
   constructor(options: AgentRunOptions) {
     const { services, liveRollout, id, model, parent, hasOwnBudget, askedBy = [] } = options
@@ -153,6 +153,14 @@ export class AgentRun implements AgentContext, ContextHost, CallsHost, TimeHost,
     return this.time.signal
   }
 
+  /** The length of the prompt, if the messages do not show it by themselves: see `RolloutRecord`. */
+  get hiddenPromptLength(): number | undefined {
+    const { messages } = this
+    const first = messages.findIndex(({ role }) => role === 'assistant')
+    const shown = first === -1 ? messages.length : first
+    return this.#openingLength === shown ? undefined : this.#openingLength
+  }
+
   get answer(): string | null {
     const last = this.session.messages.findLast((message) => message.role === 'assistant')
     return last ? textOf(last) : null
@@ -198,8 +206,9 @@ export class AgentRun implements AgentContext, ContextHost, CallsHost, TimeHost,
       const message = 'the agent asks for tools of its own, which a tool format cannot describe: leave out toolFormat'
       throw new MillraceError('env_invalid', message)
     }
-    if (!opensConversation) this.append(...this.tools.style.opening(prompt, this.#options.toolBox))
-    this.#openingLength = opensConversation ? 0 : this.messages.length
+    if (opensConversation) return
+    this.append(...this.tools.style.opening(prompt, this.#options.toolBox))
+    this.#openingLength = this.messages.length
   }
 
   readonly use = async <Kept extends AsyncDisposable>(opening: Promise<Kept>): Promise<Kept> => {
@@ -326,7 +335,7 @@ export class AgentRun implements AgentContext, ContextHost, CallsHost, TimeHost,
       promptTokens: this.#promptTokens,
       isToolResult: (message) => message.role === 'tool' || toolAnswers.has(message),
       memory: this.#policyMemory,
-      openingLength: this.#openingLength,
+      openingLength: this.#openingLength ?? 0,
       child: (request) => this.context.child(request, this.signal),
       signal: this.signal,
     }

@@ -65,6 +65,8 @@ export function recordOf(run: AgentRun, parts: RecordParts): RolloutRecord {
     messages: run.messages,
   }
   // Fields that most records lack are added afterwards: an object literal with conditional spreads is made field by field.
+  const { hiddenPromptLength } = run
+  if (hiddenPromptLength !== undefined) record.promptLength = hiddenPromptLength
   if (end.error && !scored) record.error = end.error.toWire()
   if (end.outcome === 'reward_error') Object.assign(record, agentOutcomeBehind(parts.agentOutcome))
   if (time.cutOffIn !== undefined && outcomes[parts.agentOutcome ?? end.outcome].truncated)

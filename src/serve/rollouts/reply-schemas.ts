@@ -44,6 +44,7 @@ export const recordSchema: z.ZodType<RolloutRecord> = z
     unscored: z.literal(true).exactOptional().describe('It was requested with `scored: false`.'),
     answer: z.string().nullable(),
     messages: z.array(messageSchema),
+    promptLength: count.exactOptional(),
     turns: count,
     toolCalls: count,
     toolErrors: count,
