@@ -214,22 +214,23 @@ test('an export reports its first damaged session and their number', async () =>
   ])
 })
 
-test('the log records the duration of a refused request', async () => {
+test('the log records the duration of a request that is refused while its body arrives', async () => {
   const logged: LoggedRequest[] = []
-  await using gateway = await TestGateway.start({ onRequest: (request) => logged.push(request) })
+  const bounds = { maxBodyBytes: 50 }
+  await using gateway = await TestGateway.start({ onRequest: (request) => logged.push(request), bounds })
   const socket = await dial(gateway)
-  const deep = '['.repeat(100)
-  const headers = `host: here\r\n${authorization}\r\nexpect: 100-continue\r\ncontent-length: 100`
+  const headers = `host: here\r\n${authorization}\r\nexpect: 100-continue\r\ntransfer-encoding: chunked`
   socket.write(`POST ${asked.chat.path} HTTP/1.1\r\n${headers}\r\n\r\n`)
   // The request has begun.
   expect(String(await once(socket, 'data'))).toContain('100 Continue')
-  socket.write(deep.slice(1))
+  const chunk = `28\r\n${'['.repeat(40)}\r\n`
+  socket.write(chunk)
   const startedAt = performance.now()
   await expect.poll(() => gateway.server.gateway.isClosed || performance.now() - startedAt > 20).toBe(true)
-  socket.write('[')
+  socket.write(chunk)
   await expect.poll(() => logged.length).toBe(1)
-  expect(logged[0]).toMatchObject({ status: 400, outcome: 'refused' })
-  expect(logged[0]?.ms).toBeGreaterThan(0)
+  expect(logged[0]).toMatchObject({ status: 413, outcome: 'refused' })
+  expect(logged[0]?.ms).toBeGreaterThanOrEqual(20)
   socket.destroy()
 })
 
