@@ -238,6 +238,10 @@ const routes: Readonly<Record<string, (servers: Servers, played: Case) => Promis
   'POST /run with the messages': async ({ plain }) => await runRow(plain, '/run', prompt() as unknown as Json[]),
   'POST /run, written from the store': async ({ capturing }) => await runRow(capturing, '/run', []),
   'POST /agents/ledger/run': async ({ plain }) => await runRow(plain, '/agents/ledger/run', []),
+  'POST /v1/responses with the prompt of the environment': async ({ plain }) => await respond(plain, []),
+  'POST /v1/responses with the messages': async ({ plain }) => await respond(plain, prompt() as unknown as Json[]),
+  'POST /v1/responses, written from the store': async ({ capturing }) => await respond(capturing, []),
+  'POST /v1/responses, streamed': async ({ plain }) => await respondStreamed(plain),
 }
 
 async function postRollout(server: TestServer, request: object): Promise<Answer> {
@@ -250,6 +254,32 @@ async function runRow(server: TestServer, path: string, input: readonly Json[]):
   const { status, body, headers } = await server.send('POST', path, row)
   expect(status).toBe(200)
   return { told: toldByRun(body as JsonObject), backend: server.backend, setCookie: cookieIn(headers) }
+}
+
+/** The agent as a model: its failure has no episode. */
+async function respond(server: TestServer, input: readonly Json[]): Promise<Answer> {
+  const { status, body, headers } = await server.send('POST', '/v1/responses', { input, ...asParams, task })
+  const told = status === 200 ? toldByResponse(body as JsonObject) : {}
+  return { told, backend: server.backend, setCookie: cookieIn(headers) }
+}
+
+async function respondStreamed({ httpServer, backend }: TestServer): Promise<Answer> {
+  const reply = await fetch(`${httpServer.url}/v1/responses`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify({ ...asParams, task, stream: true }),
+  })
+  const setCookie = reply.headers.getSetCookie()[0]
+  const events = (await reply.text()).split('\n').flatMap((line): JsonObject[] => {
+    return line.startsWith('data: ') ? [JSON.parse(line.slice(6)) as JsonObject] : []
+  })
+  const { response } = events.at(-1) ?? {}
+  if (!isJsonObject(response)) return { told: {}, backend, setCookie }
+  const told = toldByResponse(response)
+  const items = events.filter(({ type }) => type === 'response.output_item.done').map(({ item = null }) => item)
+  // The words of a user that come first may have been the prompt: they are only in the last event.
+  expect(told.steps.slice(-stepsOfItems(items).length)).toEqual(stepsOfItems(items))
+  return { told, backend, setCookie }
 }
 
 function cookieIn(headers: Record<string, string | string[] | undefined>): string | undefined {
@@ -357,7 +387,8 @@ describe('through every way in', () => {
       const before = new Map(Object.values(servers).map(({ backend }) => [backend, backend.requests.length]))
       const { told, backend, setCookie } = await ask(servers, played)
       seen[route] = { told, asked: backend.requests.slice(before.get(backend)).map(askedOf).toSorted() }
-      if (route.includes('/run')) expect(setCookie, route).toMatch(/^Millrace___ledger=/)
+      if (!route.includes('/v1/rollouts') && route.startsWith('POST'))
+        expect(setCookie, route).toMatch(/^Millrace___ledger=/)
     }
     const { told: reference = {}, asked } = seen['evaluate()'] ?? {}
     expect(reference).toMatchObject(played.comesTo)
@@ -382,6 +413,11 @@ describe('every reply of NeMo Gym’s wire sets the cookie of its agent', () => 
     'a row that is too large': ['/run', { ...row, big: 'x'.repeat(400_000) }, 413],
     'metrics of nothing': ['/aggregate_metrics', { verify_responses: [] }, 200],
     'metrics of what has none': ['/aggregate_metrics', { verify_responses: 7 }, 422],
+    'a response': ['/v1/responses', { input: [], task }, 200],
+    'a response that is streamed': ['/v1/responses', { input: [], task, stream: true }, 200],
+    'a response that fails': ['/v1/responses', { input: [], task: { ...task, big: 'broken' } }, 500],
+    'a response to no task': ['/v1/responses', { input: [] }, 422],
+    'a response to no JSON': ['/v1/responses', '{', 422],
     'a session': ['/seed_session', row, 200],
     'a session of no task': ['/seed_session', {}, 422],
     'a tool without a session': ['/add', { by: 1 }, 400],
