@@ -27,7 +27,7 @@ test.each<[string | NamedAgent, string]>([
   [{ name: 'refine', turns: 'two' }, 'agent refine: turns: expected number'],
   [{ name: 'refine', agent: 'plann' }, 'there is no agent named "plann"; did you mean plan?'],
   [{ name: 'orchestrate', agents: { reader: { tools: [] } } }, 'agent orchestrate: agents.reader.description: '],
-  [{ name: 'toolLoop', turns: 2 }, 'agent toolLoop: `turns` is not known'],
+  [{ name: 'toolLoop', turns: 2 }, 'agent toolLoop: `turns` is not known; there are none'],
 ])('%j is refused', (named, message) => {
   expect(() => agentNamed(named)).toThrow(message)
 })

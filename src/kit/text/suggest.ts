@@ -56,7 +56,8 @@ export function unknownField(fields: object, known: readonly string[], path = ''
   const name = Object.keys(fields).find((field) => !known.includes(field))
   if (name === undefined) return undefined
   const near = nearestName(name, known)
-  const meant = near === undefined ? `there are ${known.join(', ')}` : `did you mean \`${near}\`?`
+  const others = known.length === 0 ? 'there are none' : `there are ${known.join(', ')}`
+  const meant = near === undefined ? others : `did you mean \`${near}\`?`
   return `\`${path}${name}\` is not known; ${meant}`
 }
 
