@@ -20,9 +20,12 @@ const examples = {
   // Every score is a process of its own.
   'jsonl-questions': { attempts: 1, limit: 20, components: ['correct', 'hasAnswer'] },
   'judged-answers': { attempts: 4, limit: 18, components: ['agrees', 'words'] },
+  // Every rollout is a process of its own, and so is every score, with more processes of theirs.
+  patch: { attempts: 1, limit: 12, components: ['resolved', 'changedLines'] },
   research: { attempts: 2, limit: 12, components: ['reward'] },
   // Every rollout has a process of its own.
   'tool-servers': { attempts: 1, limit: 12, components: ['correct', 'noted'] },
+  trail: { attempts: 2, limit: 25, components: ['right', 'pages'] },
 } as const
 
 async function runExample(name: keyof typeof examples, skill: number) {

@@ -1,6 +1,6 @@
 import { critic, merger, planner, questionsIn, selector, user } from './agent-requests.ts'
 import { arithmetic, wordProblem } from './arithmetic.ts'
-import { librarian, orchestrator } from './research.ts'
+import { follower, librarian, orchestrator } from './research.ts'
 import { delegate, guessNumber, notebook } from './tool-games.ts'
 import { facts, generic, pick } from './short-answers.ts'
 import { judge } from './judge.ts'
@@ -19,6 +19,7 @@ const solvers: readonly Solver[] = [
   guessNumber,
   delegate,
   orchestrator,
+  follower,
   librarian,
   notebook,
   pick,

@@ -56,10 +56,9 @@ export const librarian: Solver = {
   name: 'librarian',
   solve(context) {
     if (!/\bsearch/i.test(`${context.system}\n${context.question}`)) return undefined
-    const search = findTool(context.tools, ['string'], (name) => /search/i.test(name))
-    const read = findTool(context.tools, ['string'], (name) => /^(?:read|open|fetch)/i.test(name))
-    if (!search || !read) return undefined
-    const query = /"([^"]+)"/.exec(context.question)?.[1] ?? context.question
+    const archive = archiveIn(context)
+    if (!archive) return undefined
+    const { search, read, query } = archive
     const lists = context.results().filter(({ name }) => name === search.name)
     const listed = lists.filter(({ text }) => !isFailure(text))
     if (listed.length === 0 && lists.length < maxTries) {
@@ -82,6 +81,33 @@ export const librarian: Solver = {
     const value = [...pages.values()].reduce((sum, text) => sum + (numberOf(year, text) ?? 0), 0)
     return { text: formatAnswer(context, formatNumber(context.isRight ? value : miscount(context, value))) }
   },
+}
+
+/** For a question that says to follow pages: searches, and reads the page that the last one names, until one names none. */
+export const follower: Solver = {
+  name: 'follower',
+  solve(context) {
+    const archive = /\bfollow\b/i.test(context.question) ? archiveIn(context) : undefined
+    if (!archive) return undefined
+    const { search, read, query } = archive
+    const results = context.results()
+    const triesOf = (tool: typeof read, value: string): number =>
+      results.filter((each) => each.name === tool.name && argument(each.arguments, tool.parameter) === value).length
+    const last = results.findLast(({ text }) => !isFailure(text))
+    const [tool, value] = last ? [read, /(?:^\s*[-*]|\bsee)\s+([\w/-]+)/im.exec(last.text)?.[1]] : [search, query]
+    if (value !== undefined && triesOf(tool, value) < maxTries) {
+      return { calls: [{ name: tool.name, arguments: { [tool.parameter]: value } }] }
+    }
+    const found = last && lastNumber(last.text)
+    if (found === undefined) return undefined
+    return { text: formatAnswer(context, formatNumber(context.isRight ? found : miscount(context, found))) }
+  },
+}
+
+function archiveIn({ tools, question }: SolverContext) {
+  const search = findTool(tools, ['string'], (name) => /search/i.test(name))
+  const read = findTool(tools, ['string'], (name) => /^(?:read|open|fetch)/i.test(name))
+  return search && read && { search, read, query: /"([^"]+)"/.exec(question)?.[1] ?? question }
 }
 
 /** The further pages of a list that says how many there are, if the tool takes the number of one. */

@@ -333,6 +333,31 @@ describe('keeping a notebook', () => {
   })
 })
 
+describe('following pages', () => {
+  const tools = [tool('search', { query: { type: 'string' } }), tool('read', { id: { type: 'string' } })]
+  const question = 'When did the book B7 come to its last owner? Search for "B7", and follow the pages.'
+  const found = exchange('search', { query: 'B7' }, '- B7-0')
+  const first = exchange('read', { id: 'B7-0' }, 'It was sold in 1700: see B7-1.')
+  const read = (id: string) => [{ name: 'read', arguments: { id } }]
+
+  test('reads one page after another, and answers with the number on the last', () => {
+    expect(ask(question, { tools }).calls).toEqual([{ name: 'search', arguments: { query: 'B7' } }])
+    expect(ask(question, { tools, history: found }).calls).toEqual(read('B7-0'))
+    expect(ask(question, { tools, history: [...found, ...first] }).calls).toEqual(read('B7-1'))
+    const all = [...found, ...first, ...exchange('read', { id: 'B7-1' }, 'It came in 1743.')]
+    expect(ask(question, { tools, history: all }).text).toBe('The answer is 1743.')
+    expect(ask(question, { tools, history: all, skill: 0 }).text).not.toContain('1743')
+  })
+
+  test('reads a page again that could not be read, and needs only the last result', () => {
+    const hidden = exchange('search', { query: 'B7' }, '[left out]')
+    const failed = exchange('read', { id: 'B7-1' }, 'Error: too many requests')
+    expect(ask(question, { tools, history: [...hidden, ...first, ...failed] }).calls).toEqual(read('B7-1'))
+    const history = [...hidden, ...first, ...failed, ...failed, ...failed]
+    expect(ask(question, { tools, history }).text).toMatch(/^The answer is /)
+  })
+})
+
 describe('other questions', () => {
   test('get a call with arguments that fit the schema, then a text', () => {
     const search = tool('search', { query: { type: 'string' }, limit: { type: 'integer', minimum: 3, maximum: 5 } })
