@@ -96,7 +96,7 @@ function isSame(own: string, other: string): boolean {
   return number === undefined ? own.trim() === other.trim() : Number(number) === Number(theirs)
 }
 
-const doubt = /\b(?:again|revise|improve|wrong|mistake|incorrect|sure|reconsider)\b/i
+const doubt = /\b(?:again|revise|improve|wrong|mistake|incorrect|sure|reconsider|not right)\b/i
 const maxEarlier = 8
 
 /** A message that asks for a better answer has the question in an earlier one. */

@@ -449,6 +449,7 @@ describe('what the built-in agents ask for', () => {
   test('a message that asks for a better answer is about the question before it', () => {
     const history = [user('What is 2 + 3?'), assistant('6')]
     expect(answer([...history, user('That is wrong, try again.')])).toBe('The answer is 5.')
+    expect(answer([...history, user('The reward is 0, so it is not right yet.')])).toBe('The answer is 5.')
     expect(answer([...history, user('Good morning')])).not.toContain('5')
   })
 })
