@@ -6,14 +6,32 @@ import { agentNamed, agentNames } from '../../src/agents/index.ts'
 import { page, tableRows } from '../support/pages.ts'
 import { openRun, scripted } from '../support/replay/stored-runs.ts'
 
+const needed: Partial<Record<string, object>> = {
+  external: { command: 'true' },
+  orchestrate: { agents: { reader: { description: 'Reads.', agent: 'plan' } } },
+}
+
 test('every agent can be made by its name, and is on the page of agents', async () => {
-  const needed: Partial<Record<string, object>> = {
-    external: { command: 'true' },
-    orchestrate: { agents: { reader: { description: 'Reads.', agent: 'plan' } } },
-  }
   for (const name of agentNames) expect(agentNamed({ name, ...needed[name] }), name).toBeTypeOf('function')
   const listed = tableRows(await page('docs/agents.md'), 'The agents').map(([name]) => name)
   expect(new Set(listed)).toEqual(new Set(agentNames))
+})
+
+test.each(agentNames)('the page of agents has the options of %s, and no others', async (name) => {
+  const { text } = await page('docs/agents.md')
+  const section = text.split('\n## ').find((each) => each.startsWith(`${name}\n`)) ?? ''
+  const [table = ''] = /^\| option \|[\s\S]*?\n\n/m.exec(section) ?? []
+  const documented = Array.from(table.matchAll(/^\| `(\w+)` /gm), ([, option]) => option)
+  const known = documented.length === 0 ? ['none'] : documented
+  expect(section).not.toBe('')
+  const refused = new RegExp(`agent ${name}: .*\`xxxxxxxx\` is not known; there are ([\\w, ]+)$`)
+  let message = ''
+  try {
+    agentNamed({ name, xxxxxxxx: 1, ...needed[name] })
+  } catch (error) {
+    message = (error as Error).message
+  }
+  expect(new Set(refused.exec(message)?.[1]?.split(', ')), message).toEqual(new Set(known))
 })
 
 test.each<[string | NamedAgent, string]>([

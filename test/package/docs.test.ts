@@ -20,6 +20,13 @@ const run = promisify(execFile)
 const pages = await allPages()
 const readme = await page('README.md')
 const errorsPage = await page('docs/errors.md')
+const agentsPage = await page('docs/agents.md')
+/** What the page of agents says to try, with the simulator: `eval arithmetic -m sim --agent plan`. */
+const agentCommands = [
+  ...new Set(
+    Array.from(agentsPage.text.matchAll(/\bmillrace (eval [\w-]+ -m sim[^`\n]*)/g), ([, words = '']) => words),
+  ),
+]
 const bin = join(root, 'bin', 'millrace.js')
 
 /** `30 s`, `10 min` and `6 h` in milliseconds; `never` is no limit. */
@@ -224,10 +231,31 @@ describe('examples in the documentation', () => {
     expect(environments.map(({ argument }) => argument)).toEqual(['from-csv.ts', 'three-questions.ts', 'insist.ts'])
     for (const { argument, code } of environments) {
       const words = ['eval', `./${argument}`, '-m', 'sim', '--json', '--quiet']
-      const { stdout } = await inFolder({ ...Object.fromEntries(data), [argument]: code }, words)
-      const summary = JSON.parse(stdout.trimEnd().split('\n').at(-1) ?? '') as Summary
-      expect(summary, argument).toMatchObject({ end: 'complete', scored: summary.rollouts, score: { mean: 1 } })
+      expect(solved(await inFolder({ ...Object.fromEntries(data), [argument]: code }, words)), argument).toBe(true)
     }
+  })
+
+  test('every agent of docs/agents.md has an example that is solved', async () => {
+    const { text } = agentsPage
+    const environments = markedBlocks(text, 'environment')
+    const examples = new Set([
+      ...environments.map(({ argument }) => argument.replace('.ts', '')),
+      ...agentCommands.flatMap((command) => /--agent (\w+)/.exec(command)?.[1] ?? []),
+    ])
+    expect(tableRows(agentsPage, 'The agents').filter(([name = '']) => !examples.has(name))).toEqual([])
+    const program = await readFile(join(root, 'examples/external/agent.py'), 'utf8')
+    for (const { argument, code } of environments) {
+      const words = ['eval', `./${argument}`, '-m', 'sim', '--limit', '4', '--json', '--quiet']
+      expect(solved(await inFolder({ 'agent.py': program, [argument]: code }, words)), argument).toBe(true)
+    }
+  })
+
+  test.each(agentCommands)('%s', async (command) => {
+    await using folder = await temporaryRuns()
+    const limited = command.includes('--limit') ? command : `${command} --limit 4`
+    const line = `"${process.execPath}" "${bin}" ${limited} --json --quiet`
+    const env = { PATH: process.env['PATH'], MILLRACE_RUNS: folder.root }
+    expect(solved(await run('/bin/sh', ['-c', line], { cwd: root, env }))).toBe(true)
   })
 
   test('copied files are identical to the original', async () => {
@@ -247,6 +275,13 @@ describe('examples in the documentation', () => {
     expect(Object.keys(await readModelsFile('models.json', folder.root))).toEqual(['policy', 'judge'])
   })
 })
+
+/** Whether a run came to its end, and every rollout of it to a reward of 1. */
+function solved({ stdout }: { readonly stdout: string }): boolean {
+  const summary = JSON.parse(stdout.trimEnd().split('\n').at(-1) ?? '') as Summary
+  const { end, rollouts, outcomes: ended, score } = summary
+  return end === 'complete' && ended.completed === rollouts && score?.mean === 1
+}
 
 /** Runs the real command in a folder that holds these files. */
 async function inFolder(
