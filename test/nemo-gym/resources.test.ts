@@ -187,13 +187,24 @@ test.each([
   expect([refused.status, refused.text]).toEqual([status, expect.stringContaining(text)])
 })
 
+test('a session goes on after a verification: its tools are called, and it is verified again', async () => {
+  await using server = await startServer()
+  const client = new GymClient(server)
+  await client.post('/seed_session', row)
+  await client.post('/increment_counter', { count: 1 })
+  expect(await client.json('/verify', { ...row, response: counted() })).toMatchObject({ reward: 0 })
+  expect((await client.post('/increment_counter', { count: 2 })).status).toBe(200)
+  expect(await client.json('/verify', { ...row, response: counted() })).toMatchObject({ reward: 1 })
+})
+
 test('nothing is left of sessions that ended, were abandoned or never used', async () => {
   log.setUp = 0
   log.tornDown.length = 0
   await using server = await startServer({ bounds: { maxSessions: 60 } })
   const { sessions } = server.service
-  const clients = Array.from({ length: 60 }, () => new GymClient(server))
   for (let round = 0; round < 3; round += 1) {
+    const clients = Array.from({ length: 60 }, () => new GymClient(server))
+    // They take the places of those that were verified.
     await Promise.all(clients.map((client) => client.post('/seed_session', row)))
     expect(sessions.size).toBe(60)
     expect((await new GymClient(server).post('/seed_session', row)).status).toBe(429)
@@ -203,14 +214,14 @@ test('nothing is left of sessions that ended, were abandoned or never used', asy
         expect(await client.json('/verify', { ...row, response: counted() })).toMatchObject({ reward: 1 })
       }),
     )
-    expect(sessions.size).toBe(0)
+    expect(sessions.size).toBe(60)
   }
-  expect([log.setUp, log.tornDown.length]).toEqual([180, 180])
-  // A second seed takes the place of the first, and the server ends what nobody has verified.
+  expect([log.setUp, log.tornDown.length]).toEqual([180, 120])
+  // A second seed takes the place of the first, and the server ends those that are left.
   const last = new GymClient(server)
   await last.post('/seed_session', row)
   await last.post('/seed_session', row)
-  expect([sessions.size, log.tornDown.length]).toEqual([1, 181])
+  expect([sessions.size, log.tornDown.length]).toEqual([60, 122])
   await server.service.close()
   expect([sessions.size, log.tornDown.length]).toEqual([0, 182])
 })

@@ -15,9 +15,12 @@ class Part extends Resource {
   }
 }
 
-function parts({ max = 2, idleMs = 60_000 } = {}) {
+function parts({ max = 2, idleMs = 60_000, releasedIdleMs = 60_000 } = {}) {
   const faults: unknown[] = []
-  return { faults, all: new IdleResources<Part>({ max, idleMs, onFault: (error) => faults.push(error) }) }
+  return {
+    faults,
+    all: new IdleResources<Part>({ max, idleMs, releasedIdleMs, onFault: (error) => faults.push(error) }),
+  }
 }
 
 const made = (part = new Part()) => Promise.resolve(part)
@@ -32,6 +35,29 @@ test('a further resource is refused until one ends', async () => {
   await all.open('c', () => made())
   await all.close()
   expect(all.size).toBe(0)
+})
+
+test('a released resource makes room for others, until it is used again', async () => {
+  const { all } = parts()
+  await all.open('a', () => made())
+  await all.open('b', () => made())
+  all.release('a')
+  all.release('b')
+  await all.use('a', () => Promise.resolve())
+  await all.open('c', () => made())
+  expect(['a', 'b', 'c'].filter((name) => all.has(name))).toEqual(['a', 'c'])
+  await expect(all.open('d', () => made())).rejects.toMatchObject({ code: 'overloaded' })
+  await all.close()
+})
+
+test('a released resource may be idle for less long', async () => {
+  const { all } = parts({ releasedIdleMs: 1 })
+  await all.open('a', () => made())
+  await all.open('b', () => made())
+  all.release('a')
+  await expect.poll(() => all.has('a')).toBe(false)
+  expect(all.has('b')).toBe(true)
+  await all.close()
 })
 
 test('an unused resource is closed, and one in use is not', async () => {

@@ -2,10 +2,12 @@ import { MillraceError } from '../../errors/index.ts'
 import { AbortScope, offAbort, onAbort, Resource, timerMs } from './lifecycle.ts'
 
 interface IdleResourcesOptions {
-  /** Open at once; a further one is refused with `overloaded`. */
+  /** Open at once; a further one takes the place of a released one, or is refused with `overloaded`. */
   readonly max: number
   /** One that nobody uses for this long is closed. */
   readonly idleMs: number
+  /** The same once it is released; `idleMs` if not given. */
+  readonly releasedIdleMs?: number
   /** Hears of a close that fails: nobody else waits for it. */
   readonly onFault: (error: unknown) => void
 }
@@ -13,6 +15,7 @@ interface IdleResourcesOptions {
 interface Entry<Value> {
   readonly value: Value
   users: number
+  isReleased: boolean
   timer: NodeJS.Timeout | undefined
 }
 
@@ -43,6 +46,7 @@ export class IdleResources<Value extends Resource> extends Resource {
     const { max } = this.#options
     await this.end(name)
     this.throwIfClosed()
+    if (this.size >= max) this.#closeReleased()
     if (this.size >= max) {
       const message = `there are ${max} sessions, which is the limit; end one, or try again later`
       throw new MillraceError('overloaded', message)
@@ -59,6 +63,7 @@ export class IdleResources<Value extends Resource> extends Resource {
 
   async #use<Result>(entry: Entry<Value>, work: (value: Value) => Promise<Result>): Promise<Result> {
     entry.users += 1
+    entry.isReleased = false
     clearTimeout(entry.timer)
     try {
       return await work(entry.value)
@@ -66,6 +71,15 @@ export class IdleResources<Value extends Resource> extends Resource {
       entry.users -= 1
       this.#watchIdle(entry)
     }
+  }
+
+  /** It has probably served its purpose: it makes room for others, and may be idle for less long, until it is used again. */
+  release(name: string): void {
+    const entry = this.#entries.get(name)
+    if (!entry || entry.users > 0) return
+    entry.isReleased = true
+    clearTimeout(entry.timer)
+    this.#watchIdle(entry)
   }
 
   /** Resolves when it has closed, or there is none. Never rejects. */
@@ -94,7 +108,7 @@ export class IdleResources<Value extends Resource> extends Resource {
   }
 
   #add(name: string, value: Value): Value {
-    const entry: Entry<Value> = { value, users: 0, timer: undefined }
+    const entry: Entry<Value> = { value, users: 0, isReleased: false, timer: undefined }
     const other = this.#entries.get(name)
     this.#entries.set(name, entry)
     if (other) void this.#close(other.value)
@@ -111,9 +125,20 @@ export class IdleResources<Value extends Resource> extends Resource {
   }
 
   #watchIdle(entry: Entry<Value>): void {
-    const { value, users } = entry
+    const { value, users, isReleased } = entry
     if (value.isClosed || users > 0) return
-    entry.timer = setTimeout(() => void this.#close(value), timerMs(this.#options.idleMs))
+    const { idleMs, releasedIdleMs = idleMs } = this.#options
+    const ms = isReleased ? Math.min(releasedIdleMs, idleMs) : idleMs
+    entry.timer = setTimeout(() => void this.#close(value), timerMs(ms))
+  }
+
+  /** The one that was opened first. Its place is free at once: whoever needs it does not wait for the end of the close. */
+  #closeReleased(): void {
+    for (const { value, isReleased } of this.#entries.values()) {
+      if (!isReleased) continue
+      void this.#close(value)
+      return
+    }
   }
 
   #close(value: Value): Promise<void> {

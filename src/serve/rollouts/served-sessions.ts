@@ -25,6 +25,9 @@ interface SessionCall {
   readonly signal: AbortSignal
 }
 
+/** Most agents are done once they have a reward. Some call tools again, and want another one. */
+const scoredIdleMs = 60_000
+
 /** Nothing of a session is part of the run: its agent is somewhere else. */
 const noJournal = { append: () => {} }
 
@@ -52,6 +55,7 @@ export class ServedSessions extends Resource {
     this.#sessions = new IdleResources({
       max: bounds.maxSessions,
       idleMs: bounds.sessionIdleMs,
+      releasedIdleMs: scoredIdleMs,
       // What a teardown throws is nobody's answer; the score stands.
       onFault: () => {},
     })
@@ -84,12 +88,12 @@ export class ServedSessions extends Resource {
     return await called
   }
 
-  /** Scores a conversation and ends its session. If the score fails the session stays, so that it can be asked for again. */
+  /** Scores a conversation. Its session may go on, but makes room for others. */
   async score(id: string, conversation: Conversation, signal: AbortSignal): Promise<SessionScore> {
     const scored = this.#sessions.use(id, async (session) => await session.score(conversation, this.#scoring(signal)))
     if (!scored) throw this.#unknown()
     const score = await scored
-    await this.#sessions.end(id)
+    this.#sessions.release(id)
     return score
   }
 
@@ -153,7 +157,7 @@ export class ServedSessions extends Resource {
     const idleSeconds = Math.round(this.#parts.bounds.sessionIdleMs / 1_000)
     return new MillraceError(
       'usage',
-      `no environment is set up for this session: POST /seed_session first, and send the cookie of each reply with the next request; a session ends with /verify, or after ${idleSeconds} s without a request`,
+      `no environment is set up for this session: POST /seed_session first, and send the cookie of each reply with the next request; a session ends after ${idleSeconds} s without a request, and ${scoredIdleMs / 1_000} s after /verify`,
     )
   }
 }
