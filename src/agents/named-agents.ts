@@ -1,5 +1,5 @@
 import { z } from 'zod'
-import type { Agent } from '../env/index.ts'
+import { type Agent, mustBe } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
 import { nearestName } from '../kit/index.ts'
 import { closedObject, describeIssues, type Json, jsonSchema, safeParse } from '../schema/index.ts'
@@ -28,7 +28,7 @@ interface Entry {
 
 const count = z.int().exactOptional()
 const text = z.string().exactOptional()
-const names = z.array(z.string()).exactOptional()
+const names = z.array(z.string(), mustBe('a list of names, such as ["search", "read"]')).exactOptional()
 const another = z.union([z.string(), z.looseObject({ name: z.string() })]).exactOptional()
 const subAgent = closedObject({
   description: z.string(),
