@@ -89,7 +89,9 @@ async function run(reply: FastifyReply, row: RunRow, { service, failures, runs }
 function watchDelivery(reply: FastifyReply, runs: UndeliveredRuns, key: string): WaitingClient {
   const waiting = runs.wait(key)
   const { raw } = reply
-  raw.once('close', () => (raw.writableFinished ? waiting.delivered() : waiting.left()))
+  // It may have gone while its row was being read.
+  if (raw.destroyed) waiting.left()
+  else raw.once('close', () => (raw.writableFinished ? waiting.delivered() : waiting.left()))
   return waiting
 }
 
