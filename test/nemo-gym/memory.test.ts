@@ -135,7 +135,7 @@ test('thousands of rollouts and sessions leave nothing behind', async () => {
   await using server = await TestServer.start(counts, { environment, nemoGym: { failures: 'class' }, bounds })
   const dispatcher = new Agent({ connections: 25 })
   await using _closed = { [Symbol.asyncDispose]: async () => await dispatcher.close() }
-  const round = 250
+  const round = 150
   const held: number[] = []
   let before = { resources: activeResources(), threads: runningThreads(), objects: aliveObjects() }
   for (let index = 0; index < 8; index += 1) {
