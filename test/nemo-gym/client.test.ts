@@ -1,4 +1,4 @@
-import { writeFile } from 'node:fs/promises'
+import { mkdir, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { evaluate, nemoGym, type NemoGymOptions, type RolloutRecord } from 'millrace'
 import { calls, type Script, ScriptedBackend, temporaryRuns } from 'millrace/testing'
@@ -41,6 +41,7 @@ interface Launch {
 
 async function launch(root: string, { server, lines, script = addsUp, attempts = 1, agentFields, gym }: Launch) {
   const [config, input] = [join(root, 'config.yaml'), join(root, 'data.jsonl')]
+  await mkdir(root, { recursive: true })
   const servers = { counter: { host: '127.0.0.1', port: server.port, entrypoint: 'app.py', domain: 'agent' } }
   const agent = { resources_server: { type: 'resources_servers', name: 'res' }, model_server: '???', ...agentFields }
   const content = { res: { resources_servers: servers }, ag: { responses_api_agents: { simple_agent: agent } } }
@@ -157,6 +158,21 @@ test('a busy server is asked again to begin a session; a tool call that broke of
   expect(record).toMatchObject({ reward: 1, attempt: 2 })
   expect(server.bodies('/seed_session')).toHaveLength(4)
   expect(server.bodies('/increment_counter')).toHaveLength(3)
+})
+
+test('a server that stays busy, and one that always breaks off, are asked a bounded number of times', async () => {
+  await using runs = await temporaryRuns()
+  const always = 1_000
+  await using busy = await CounterServer.start({ '/seed_session': { count: always, with: 503 } })
+  const [refused] = await recordsOf(join(runs.root, 'busy'), { server: busy, lines: [row()] })
+  expect(refused).toMatchObject({ outcome: 'env_error', error: { message: expect.stringContaining('answers 503') } })
+  expect(busy.bodies('/seed_session')).toHaveLength(4)
+  await using cutting = await CounterServer.start({ '/increment_counter': { count: always, with: 'cut' } })
+  const [lost] = await recordsOf(join(runs.root, 'broken'), { server: cutting, lines: [row()] })
+  // The first attempt and the two that a run allows beside it, each in a session of its own.
+  expect(lost).toMatchObject({ outcome: 'tool_infra_error', attempt: 3 })
+  expect(cutting.bodies('/increment_counter')).toHaveLength(3)
+  expect(cutting.bodies('/seed_session')).toHaveLength(3)
 })
 
 test('a verifier that fails leaves no reward', async () => {
