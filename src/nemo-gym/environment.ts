@@ -5,14 +5,22 @@ import { nearestName } from '../kit/index.ts'
 import type { Message, ToolDefinition } from '../schema/index.ts'
 import { jsonSchemaParameters, type Tool, ToolAnswer } from '../tools/index.ts'
 import { type GymTask, gymTaskSchema, sentRow } from './gym-task.ts'
-import { ResourcesSession } from './resources-server.ts'
-import { readVerified, type Verified, verifiedNote, verifyBody } from './verify.ts'
+import { isSuccess, ResourcesSession } from './resources-server.ts'
+import { episodeDigest, readVerified, type Verified, verifiedNote, verifyBody } from './verify.ts'
 
 export const gymOptionsSchema = z.strictObject({
   /** The JSONL file with the rows. */
   input: z.string(),
   /** The agents that rows may name, with the resources server of each. */
-  agents: z.record(z.string(), z.strictObject({ url: z.string(), maxSteps: z.int().min(1).exactOptional() })),
+  agents: z.record(
+    z.string(),
+    z.strictObject({
+      url: z.string(),
+      maxSteps: z.int().min(1).exactOptional(),
+      /** Answers are corrected only if the verifier asks for that. */
+      corrections: z.literal('asked').exactOptional(),
+    }),
+  ),
   /** The agent of all rows, whatever they name. */
   agent: z.string().exactOptional(),
 })
@@ -23,7 +31,7 @@ interface GymState {
   readonly session: ResourcesSession
   /** The row as the server is sent it. */
   readonly row: string
-  verified?: Verified
+  verified?: Verified & { readonly digest: string }
   /** How often the verifier has asked for a correction. */
   corrections: number
 }
@@ -60,16 +68,24 @@ export const environment = defineEnvironment({
     const { state, task, messages, outcome, rollout, signal } = context
     const { session, row, corrections } = state
     const episode = { rollout: rollout.id, messages, outcome, corrections }
-    const verified = readVerified(await session.verify(verifyBody(task, row, episode), signal), row)
+    const digest = episodeDigest(episode)
+    // An agent that has its answer verified, and leaves it, has that answer's reward: a judge may say something else the next time.
+    const verified =
+      state.verified?.digest === digest
+        ? state.verified
+        : { ...readVerified(await session.verify(verifyBody(task, row, episode), signal), row), digest }
     state.verified = verified
     for (const [name, value] of Object.entries(verified.metrics)) context.metric(name, value)
     context.note(verifiedNote, verified.fields)
     if (session.retries > 0) context.metric('nemo_gym_retries', session.retries)
     return verified.reward
   },
-  feedback({ state, reward }) {
-    const { needsCorrection = reward < 1, correctionPrompt } = state.verified ?? {}
-    if (!needsCorrection) return undefined
+  feedback({ state, task, options, reward }) {
+    const { needsCorrection, correctionPrompt } = state.verified ?? {}
+    const isAsked = needsCorrection === true && correctionPrompt !== undefined
+    // A verifier that knows of corrections asks for them. Beside any other one, the reward decides, for agents that were chosen by hand.
+    const decides = needsCorrection !== undefined || agentFor(task, options).corrections === 'asked'
+    if (decides ? !isAsked : reward >= 1) return undefined
     state.corrections += 1
     return correctionPrompt ?? `The reward of this answer is ${reward}, so it is not right yet.`
   },
@@ -139,5 +155,5 @@ async function callTool(name: string, written: string, { state, signal }: Contex
   }
   // As NeMo Gym's own client does: `null` is no body.
   const { status, text } = await state.session.tool(name, value === null ? undefined : args, signal)
-  return status < 400 ? new ToolAnswer(text) : new ToolAnswer(text, { isError: true, detail: { status } })
+  return isSuccess(status) ? new ToolAnswer(text) : new ToolAnswer(text, { isError: true, detail: { status } })
 }

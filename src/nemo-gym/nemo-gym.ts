@@ -59,7 +59,11 @@ export async function nemoGym(options: NemoGymOptions): Promise<NemoGymEnvironme
       agents: Object.fromEntries(
         Array.from(agents, ([name, { kind, field }]) => {
           const maxSteps = kind === 'simple_agent' ? wholeNumber(field('max_steps')) : undefined
-          return [name, { url: served.get(name), ...(maxSteps !== undefined && { maxSteps }) }]
+          const corrections = kind === 'proof_refinement_agent' && options.agent === undefined ? 'asked' : undefined
+          return [
+            name,
+            { url: served.get(name), ...(maxSteps !== undefined && { maxSteps }), ...(corrections && { corrections }) },
+          ]
         }),
       ),
       ...(agentName !== undefined && { agent: agentName }),

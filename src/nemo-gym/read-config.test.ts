@@ -56,6 +56,12 @@ test('an agent is found with the address of its resources server; what only mode
   expect(await agentsOf({ 'main.yaml': server('      port: 8000') })).toEqual({ res: found })
 })
 
+test('without agents, each resources server has one of its own name', async () => {
+  const other = server('      port: 8001').replace('res:', 'other:')
+  const agents = await agentsOf({ 'main.yaml': server('      port: 8000') + other })
+  expect(agents).toEqual({ res: found, other: { ...found, server: 'other', url: 'http://127.0.0.1:8001' } })
+})
+
 test('references, variables and defaults are followed', async () => {
   const main = `${server('      host: ${oc.env:HOST,${hosts.first}}\n      port: ${ports.gym}')}
 ports: {gym: '\${oc.select:none.such,\${env:PORT}}'}

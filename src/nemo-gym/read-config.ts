@@ -25,7 +25,7 @@ export interface ConfiguredAgent {
   readonly url: string | undefined
 }
 
-/** The agents of a configuration by name. A resources server that no agent uses gets one of its own name: the simple agent. */
+/** The agents of a configuration by name. Where there are none, each resources server has one of its own name: the simple agent. */
 export async function readAgents(sources: ConfigSources): Promise<Map<string, ConfiguredAgent>> {
   const tree = await readTree(sources)
   const agents = new Map<string, ConfiguredAgent>()
@@ -38,9 +38,9 @@ export async function readAgents(sources: ConfigSources): Promise<Map<string, Co
     if (typeof server !== 'string') continue
     agents.set(name, { kind, server, url: urlOf(tree, server), field: (field) => tree.value([...at, field]) })
   }
-  const used = new Set(Array.from(agents.values(), ({ server }) => server))
+  if (agents.size > 0) return agents
   for (const [name, entry] of Object.entries(tree.root)) {
-    if (!isJsonObject(entry) || !isJsonObject(entry['resources_servers']) || used.has(name) || agents.size > 0) continue
+    if (!isJsonObject(entry) || !isJsonObject(entry['resources_servers'])) continue
     agents.set(name, { kind: 'simple_agent', server: name, url: urlOf(tree, name), field: () => undefined })
   }
   if (agents.size > 0) return agents

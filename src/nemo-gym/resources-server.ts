@@ -1,3 +1,5 @@
+import { availableParallelism } from 'node:os'
+import { isMainThread } from 'node:worker_threads'
 import { MillraceError } from '../errors/index.ts'
 import { Connections, descriptorBudget, networkCause } from '../http/index.ts'
 import { backoffMs, sleep } from '../kit/index.ts'
@@ -43,8 +45,10 @@ const shared = new Map<string, SharedConnections>()
 function takeConnections(url: URL): SharedConnections {
   let taken = shared.get(url.origin)
   if (!taken) {
-    // Models have the other half.
-    const connections = Math.max(1, Math.min(maxConnections, Math.floor(descriptorBudget() / 2)))
+    // Models have the other half. How many threads there are is not known here: as many as there are processors, or one.
+    const workers = isMainThread ? 1 : availableParallelism()
+    const share = Math.floor(descriptorBudget({ workers }) / (2 * (shared.size + 1)))
+    const connections = Math.max(1, Math.min(maxConnections, share))
     const options = { url, connections, connectTimeoutMs, caFile: undefined, env: process.env }
     taken = { connections: new Connections(options), users: 0 }
     shared.set(url.origin, taken)
@@ -84,7 +88,7 @@ export class ResourcesSession implements AsyncDisposable {
   /** Begins the session. It may be asked for twice: a session that nobody knows of does nothing. */
   async seed(row: string, signal: AbortSignal): Promise<void> {
     const { status, text } = await this.#post('seed_session', row, { signal, mayRepeat: true })
-    if (status < 400) return
+    if (isSuccess(status)) return
     throw new MillraceError('setup_failed', `${this.#shown('seed_session')} answers ${status}: ${excerpt(text)}`)
   }
 
@@ -96,7 +100,7 @@ export class ResourcesSession implements AsyncDisposable {
   /** The verifier's reply as text. */
   async verify(body: string, signal: AbortSignal): Promise<string> {
     const { status, text } = await this.#post('verify', body, { signal, mayRepeat: false })
-    if (status < 400) return text
+    if (isSuccess(status)) return text
     throw new MillraceError('reward_failed', `${this.#shown('verify')} answers ${status}: ${excerpt(text)}`)
   }
 
@@ -130,10 +134,12 @@ export class ResourcesSession implements AsyncDisposable {
     const cookies = Array.from(this.#cookies, ([name, value]) => `${name}=${value}`).join('; ')
     const headers = { 'content-type': 'application/json', ...(cookies !== '' && { cookie: cookies }) }
     const request = { method: 'POST', headers, ...(body !== undefined && { body }) } as const
-    const { setCookies, ...reply } = await exchange(this.#connections.connections, at(this.#url, path), {
-      ...request,
-      signal,
-    })
+    const url = at(this.#url, path)
+    const send = (to: URL): ReturnType<typeof exchange> =>
+      exchange(this.#connections.connections, to, { ...request, signal })
+    let { setCookies, location, ...reply } = await send(url)
+    const target = redirected(reply.status, location, url)
+    if (target) ({ setCookies, location, ...reply } = await send(target))
     for (const cookie of setCookies) this.#keep(cookie)
     return reply
   }
@@ -152,6 +158,18 @@ export class ResourcesSession implements AsyncDisposable {
   #shown(path: string): string {
     return `the resources server ${at(this.#url, path).href}`
   }
+}
+
+export function isSuccess(status: number): boolean {
+  return status >= 200 && status < 300
+}
+
+/** Where a request is sent on to, as NeMo Gym's servers do for a slash at the end of a path; only within the same server. */
+function redirected(status: number, location: string | undefined, url: URL): URL | undefined {
+  if ((status !== 307 && status !== 308) || location === undefined || !URL.canParse(location, url.href))
+    return undefined
+  const target = new URL(location, url)
+  return target.origin === url.origin ? target : undefined
 }
 
 /** Rejects with `tool_infra` if a server does not answer at all. */
@@ -190,7 +208,7 @@ async function exchange(
     readonly body?: string
     readonly signal: AbortSignal
   },
-): Promise<Reply & { readonly setCookies: readonly string[] }> {
+): Promise<Reply & { readonly setCookies: readonly string[]; readonly location: string | undefined }> {
   const shard = connections.pick()
   shard.busy += 1
   try {
@@ -203,8 +221,13 @@ async function exchange(
       if (bytes > maxReplyBytes) throw new Error(`the reply is larger than ${maxReplyBytes} bytes`)
       chunks.push(chunk)
     }
-    const setCookies = [answer.headers['set-cookie'] ?? []].flat()
-    return { status: answer.statusCode, text: Buffer.concat(chunks).toString(), setCookies }
+    const { 'set-cookie': cookies = [], location } = answer.headers
+    return {
+      status: answer.statusCode,
+      text: Buffer.concat(chunks).toString(),
+      setCookies: [cookies].flat(),
+      location: [location].flat()[0],
+    }
   } finally {
     shard.busy -= 1
   }

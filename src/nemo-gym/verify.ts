@@ -1,3 +1,4 @@
+import { hash } from 'node:crypto'
 import { repeatedFields, responseFields } from '../apis/index.ts'
 import { MillraceError } from '../errors/index.ts'
 import { hasInexactNumber, parseExactly } from '../kit/index.ts'
@@ -17,6 +18,11 @@ interface Episode {
   readonly outcome: Outcome
   /** How often the verifier has asked for a correction: then it is shown the last answer only. */
   readonly corrections: number
+}
+
+/** The same for an episode to which nothing was added. */
+export function episodeDigest({ messages, outcome }: Episode): string {
+  return hash('sha256', JSON.stringify([outcome, messages]), 'base64url')
 }
 
 /** What a verifier is sent: the row, with the episode as a response. */

@@ -36,15 +36,17 @@ interface Launch {
   readonly script?: Script
   readonly attempts?: number
   readonly agentFields?: object
+  readonly agentKind?: string
   readonly gym?: Partial<NemoGymOptions>
 }
 
-async function launch(root: string, { server, lines, script = addsUp, attempts = 1, agentFields, gym }: Launch) {
+async function launch(root: string, options: Launch) {
+  const { server, lines, script = addsUp, attempts = 1, agentFields, agentKind = 'simple_agent', gym } = options
   const [config, input] = [join(root, 'config.yaml'), join(root, 'data.jsonl')]
   await mkdir(root, { recursive: true })
   const servers = { counter: { host: '127.0.0.1', port: server.port, entrypoint: 'app.py', domain: 'agent' } }
   const agent = { resources_server: { type: 'resources_servers', name: 'res' }, model_server: '???', ...agentFields }
-  const content = { res: { resources_servers: servers }, ag: { responses_api_agents: { simple_agent: agent } } }
+  const content = { res: { resources_servers: servers }, ag: { responses_api_agents: { [agentKind]: agent } } }
   await writeFile(config, JSON.stringify(content))
   await writeFile(input, lines.map((line) => (typeof line === 'string' ? line : JSON.stringify(line))).join('\n'))
   const backend = new ScriptedBackend(script)
@@ -200,6 +202,50 @@ test('max_steps of the agent ends a rollout, which is verified', async () => {
   await using server = await CounterServer.start({ '/seed_session': { count: 1, with: 503 } })
   const [record] = await recordsOf(runs.root, { server, lines: [row()], agentFields: { max_steps: 1 } })
   expect(record).toMatchObject({ turns: 1, outcome: 'completed', metrics: { counted: 4, nemo_gym_retries: 1 } })
+})
+
+test.each([
+  ['an answer that the verifier accepts is not verified again', [{ reward: 1, needs_correction: false }], 1, 1],
+  [
+    'a correction that the verifier asks for goes on with its prompt',
+    [
+      { reward: 0.2, needs_correction: true, correction_prompt: 'Prove it.' },
+      { reward: 0.7, needs_correction: false },
+    ],
+    2,
+    0.7,
+  ],
+  ['without a prompt nothing is corrected', [{ reward: 0.3, needs_correction: true }], 1, 0.3],
+  ['a verifier that says nothing of corrections wants none', [{ reward: 0.3 }], 1, 0.3],
+])('proof_refinement_agent: %s', async (_what, replies, verified, reward) => {
+  await using runs = await temporaryRuns()
+  await using server = await CounterServer.start()
+  // A judge that changes its mind must not be asked again.
+  server.verifier = (request) => replies[request - 1] ?? { reward: 0, needs_correction: true, correction_prompt: 'No.' }
+  const [record] = await recordsOf(runs.root, {
+    server,
+    lines: [row()],
+    script: () => 'It holds.',
+    agentKind: 'proof_refinement_agent',
+    agentFields: { max_correction_turns: 2 },
+  })
+  expect(record).toMatchObject({ reward, outcome: 'completed' })
+  expect(server.bodies('/verify')).toHaveLength(verified)
+  const said = record?.messages.filter(({ role }) => role === 'user').map(({ content }) => content)
+  expect(said?.slice(1)).toEqual(verified > 1 ? ['Prove it.'] : [])
+})
+
+test('a request that is sent on within the server is made there, and any other redirection is an error', async () => {
+  await using runs = await temporaryRuns()
+  await using server = await CounterServer.start({
+    '/seed_session': { count: 1, with: 307 },
+    '/verify': { count: 2, with: 308 },
+    '/increment_counter': { count: 1, with: 302 },
+  })
+  const [record] = await recordsOf(runs.root, { server, lines: [row()], attempts: 1 })
+  expect(server.bodies('/seed_session')).toHaveLength(2)
+  expect(record).toMatchObject({ toolErrors: 1, outcome: 'reward_error' })
+  expect(record?.error?.message).toMatch(/verify answers 308/)
 })
 
 test('a server that does not answer, and a row for an unknown agent, are told', async () => {

@@ -26,6 +26,8 @@ export class CounterServer implements AsyncDisposable {
   readonly counters = new Map<string, number>()
   /** Requests whose client left before the reply. */
   left = 0
+  /** What `/verify` says in place of the counter, by the number of the request. */
+  verifier: ((request: number) => object) | undefined
   readonly #faults: Faults
   readonly #http: Server
 
@@ -76,7 +78,9 @@ export class CounterServer implements AsyncDisposable {
       fault.count -= 1
       if (fault.with === 'cut') return void request.socket.destroy()
       if (fault.with === 'hang') return void response.once('close', () => (this.left += 1))
-      return void response.writeHead(fault.with, { 'content-type': 'application/json' }).end('"broken"')
+      // A redirection is to the same path, which works then.
+      const headers = { 'content-type': 'application/json', ...(fault.with < 400 && { location: path }) }
+      return void response.writeHead(fault.with, headers).end('"broken"')
     }
     const session = sessionIn(cookie) ?? randomUUID()
     response.setHeader(
@@ -102,6 +106,8 @@ export class CounterServer implements AsyncDisposable {
       case '/get_counter_value':
         return [200, `{"count":${count}}`]
       case '/verify': {
+        const said = this.verifier?.(this.bodies(path).length)
+        if (said) return [200, JSON.stringify({ ...(JSON.parse(body) as object), ...said })]
         const { expected_count: expected } = JSON.parse(body) as { readonly expected_count: number }
         const reward = count === expected ? '1.0' : '0.0'
         // The text of the request, so that no number in it changes.
