@@ -15,7 +15,9 @@ import { beforeAll, describe, expect, test } from 'vitest'
 import { agentNamed } from '../../src/agents/index.ts'
 import type { BackendRequest } from '../../src/apis/index.ts'
 import { isJsonObject, type Json, type JsonObject } from '../../src/schema/index.ts'
-import type { GymOptions, ServiceOptions } from '../../src/serve/index.ts'
+import { type GymOptions, RolloutServer, RolloutService, type ServiceOptions } from '../../src/serve/index.ts'
+import { agents } from '../fixtures/every-agent.ts'
+import { fixture } from '../support/cli/millrace-process.ts'
 import { type Step, stepsOfItems, stepsOfMessage } from '../support/nemo-gym/canonical-episode.ts'
 import { scripted } from '../support/replay/stored-runs.ts'
 import { TestServer } from '../support/serve/test-server.ts'
@@ -286,16 +288,18 @@ function cookieIn(headers: Record<string, string | string[] | undefined>): strin
   return [headers['set-cookie'] ?? []].flat().join('\n') || undefined
 }
 
-function toldByRecord({ messages, outcome, reward, rewards, metrics, usage: used, model }: RolloutRecord): Told {
+function toldByRecord(record: RolloutRecord, promptLength = prompt().length): Told {
+  const { messages, outcome, reward, rewards, metrics, usage: used, model } = record
+  const components = Object.entries(rewards).map(([name, { score }]) => [name, score] as const)
   return {
-    // What came after the prompt.
-    steps: messages.slice(prompt().length).flatMap(stepsOfMessage),
+    steps: messages.slice(promptLength).flatMap(stepsOfMessage),
     usage: { input: used.input, cached: used.cachedInput, output: used.output, reasoning: used.reasoning },
     isComplete: outcome !== 'max_tokens',
     model,
     outcome,
     reward,
-    components: Object.fromEntries(Object.entries(rewards).map(([name, { score }]) => [name, score])),
+    // One alone is the reward.
+    components: Object.fromEntries(components.length > 1 ? components : []),
     metrics,
   }
 }
@@ -399,6 +403,29 @@ describe('through every way in', () => {
       expect(answer, route).toEqual({ told: expected, asked })
     }
   })
+})
+
+test('on workers every agent comes to the same as in an evaluation on this thread', async () => {
+  await using runs = await temporaryRuns()
+  const options = { environment: fixture('every-agent.ts'), model: 'sim', seed: 7, preflight: false }
+  const run = evaluate({ ...options, run: { root: runs.root, name: 'evaluated' } })
+  const records = (await Array.fromAsync(run)).toSorted((one, other) => one.task.index - other.task.index)
+  await using service = await RolloutService.open({ ...options, workers: 1, run: { root: runs.root, name: 'served' } })
+  await using httpServer = await RolloutServer.open({ service, port: 0, nemoGym: { failures: 'class' } })
+  const played: unknown[] = []
+  for (const agent of Object.keys(agents)) {
+    const body = JSON.stringify({ responses_create_params: { input: [] }, agent })
+    const headers = { 'content-type': 'application/json' }
+    const response = await fetch(`${httpServer.url}/run`, { method: 'POST', headers, body })
+    const { agent: _row, ...reply } = (await response.json()) as JsonObject
+    played.push(toldByRun(reply))
+  }
+  // Prompts differ in length; none has a reply in it.
+  const promptOf = ({ messages }: RolloutRecord) =>
+    messages.findIndex(({ role }) => role !== 'system' && role !== 'user')
+  expect(records).toHaveLength(played.length)
+  expect(played).toEqual(records.map((record) => toldByRecord(record, record.promptLength ?? promptOf(record))))
+  await service.close()
 })
 
 describe('every reply of NeMo Gym’s wire sets the cookie of its agent', () => {
