@@ -405,6 +405,21 @@ describe('through every way in', () => {
   })
 })
 
+test.for([
+  ['toolLoop', [true, true, false]],
+  ['parallel', [false]],
+] as const)('replies in the prompt of %s are no part of the output', async ([name, calledAtFirst]) => {
+  playing = { agent: { name }, script: inTurn('not asked', calls({ add: { by: 7 } }), 'It is 12.'), comesTo: {} }
+  const input = [...prompt(), { role: 'assistant', content: 'To 12?' }, { role: 'user', content: 'Yes.' }]
+  for (const captureTokens of [false, true]) {
+    await using server = await startServer({ failures: 'class' }, { captureTokens })
+    const { told } = await runRow(server, '/run', input as unknown as Json[])
+    expect(told.steps?.map((step) => !('said' in step))).toEqual(calledAtFirst)
+    expect(told.steps?.at(-1)).toEqual({ said: 'It is 12.', by: 'assistant' })
+    expect(told.reward).toBe(name === 'toolLoop' ? 1.25 : 0.25)
+  }
+})
+
 test('on workers every agent comes to the same as in an evaluation on this thread', async () => {
   await using runs = await temporaryRuns()
   const options = { environment: fixture('every-agent.ts'), model: 'sim', seed: 7, preflight: false }
