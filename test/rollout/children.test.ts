@@ -8,7 +8,7 @@ import {
   type MessageNode,
   type RolloutRecord,
 } from 'millrace'
-import { calls, runScripted, ScriptedBackend, temporaryRuns } from 'millrace/testing'
+import { calls, runScripted, type Script, ScriptedBackend, temporaryRuns } from 'millrace/testing'
 import { expect, test } from 'vitest'
 import { activeResources, leftSince } from '../support/kit/active-resources.ts'
 
@@ -254,6 +254,41 @@ test('an export has the messages of all children, and their nodes with tokens', 
       expect(nodes?.map(({ message }) => message)).toEqual(tokens ? messages : undefined)
     }
   }
+})
+
+test('a child is sampled as its rollout is; one of a reward has only the sampling of the run', async () => {
+  const asking = defineEnvironment({
+    name: 'asking',
+    task: z.object({}),
+    tasks: () => [{}],
+    forTask: () => ({ sampling: { temperature: 0.25, maxTokens: 70 } }),
+    prompt: () => 'policy',
+    update: async ({ child }) => {
+      await child({ prompt: 'child' })
+      await child({ prompt: 'cooler child', sampling: { temperature: 0 } })
+      return undefined
+    },
+    tools: {
+      help: {
+        parameters: z.object({}),
+        run: async (_, { child }) => (await child({ prompt: 'helper' })).answer,
+      },
+    },
+    reward: async ({ child }) => (await child({ prompt: 'reviewer' })).outcome === 'completed',
+  })
+  const sampling = { topP: 0.5, maxTokens: 90 }
+  const helped: Script = ({ messages }) =>
+    firstText(messages) === 'reviewer' && !isAnswered(messages) ? calls({ help: {} }) : 'fine'
+  const { backend, records } = await runScripted({ environment: asking, script: helped, sampling })
+  expect(records).toMatchObject([{ reward: 1 }])
+  const asked = backend.requests.map(({ messages, sampling: { seed: _seed, ...rest } }) => [firstText(messages), rest])
+  expect(Object.fromEntries(asked)).toEqual({
+    policy: { temperature: 0.25, ...sampling },
+    child: { temperature: 0.25, ...sampling },
+    'cooler child': { temperature: 0, ...sampling },
+    reviewer: sampling,
+    helper: sampling,
+  })
 })
 
 interface ExportedLine {

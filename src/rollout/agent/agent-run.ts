@@ -153,6 +153,12 @@ export class AgentRun implements AgentContext, ContextHost, CallsHost, TimeHost,
     return this.time.signal
   }
 
+  /** Whether it works for the reward, and not for the policy. */
+  get reviews(): boolean {
+    const { parent, hasOwnBudget } = this.#options
+    return hasOwnBudget === true || this.rewardClock !== undefined || parent?.reviews === true
+  }
+
   /** The length of the prompt, if the messages do not show it by themselves: see `RolloutRecord`. */
   get hiddenPromptLength(): number | undefined {
     const { messages } = this

@@ -27,6 +27,7 @@ export async function runChild(
   const id = childId(parent.id, idPart, prompt, liveRollout.childIds)
   const { settings } = services
   const seed = derivedSeed(liveRollout.identity.seed, id)
+  const reviews = isForReward || parent.reviews
   const start = new StartTime()
   const run = new AgentRun({
     services,
@@ -41,9 +42,10 @@ export async function runChild(
     startChild: runChild,
     limits: limitsFor(request, settings.limits),
     sampling: {
-      ...liveRollout.tools.sampling,
+      // What a task or a request asks of the policy is not asked of whoever reviews it.
+      ...(!reviews && liveRollout.tools.sampling),
       ...settings.sampling,
-      ...job.sampling,
+      ...(!reviews && job.sampling),
       ...request.sampling,
       ...(settings.sendSeed && { seed }),
     },
