@@ -265,11 +265,11 @@ async function respond(server: TestServer, input: readonly Json[]): Promise<Answ
   return { told, backend: server.backend, setCookie: cookieIn(headers) }
 }
 
-async function respondStreamed({ httpServer, backend }: TestServer): Promise<Answer> {
+async function respondStreamed({ httpServer, backend }: TestServer, input: readonly Json[] = []): Promise<Answer> {
   const reply = await fetch(`${httpServer.url}/v1/responses`, {
     method: 'POST',
     headers: { 'content-type': 'application/json' },
-    body: JSON.stringify({ ...asParams, task, stream: true }),
+    body: JSON.stringify({ input, ...asParams, task, stream: true }),
   })
   const setCookie = reply.headers.getSetCookie()[0]
   const events = (await reply.text()).split('\n').flatMap((line): JsonObject[] => {
@@ -410,13 +410,16 @@ test.for([
   ['parallel', [false]],
 ] as const)('replies in the prompt of %s are no part of the output', async ([name, calledAtFirst]) => {
   playing = { agent: { name }, script: inTurn('not asked', calls({ add: { by: 7 } }), 'It is 12.'), comesTo: {} }
-  const input = [...prompt(), { role: 'assistant', content: 'To 12?' }, { role: 'user', content: 'Yes.' }]
+  const given = [...prompt(), { role: 'assistant', content: 'To 12?' }, { role: 'user', content: 'Yes.' }]
+  const input = given as unknown as Json[]
   for (const captureTokens of [false, true]) {
     await using server = await startServer({ failures: 'class' }, { captureTokens })
-    const { told } = await runRow(server, '/run', input as unknown as Json[])
-    expect(told.steps?.map((step) => !('said' in step))).toEqual(calledAtFirst)
-    expect(told.steps?.at(-1)).toEqual({ said: 'It is 12.', by: 'assistant' })
-    expect(told.reward).toBe(name === 'toolLoop' ? 1.25 : 0.25)
+    const { told: ofRun } = await runRow(server, '/run', input)
+    expect(ofRun.reward).toBe(name === 'toolLoop' ? 1.25 : 0.25)
+    for (const { told } of [await respond(server, input), await respondStreamed(server, input), { told: ofRun }]) {
+      expect(told.steps?.map((step) => !('said' in step))).toEqual(calledAtFirst)
+      expect(told.steps?.at(-1)).toEqual({ said: 'It is 12.', by: 'assistant' })
+    }
   }
 })
 
