@@ -21,19 +21,22 @@ async function startServer(options: Pick<EvaluateOptions, 'environment' | 'model
   return { url, service, [Symbol.asyncDispose]: () => all.disposeAsync() }
 }
 
-/** Sends rows one after the other over one connection. */
-async function runRows(url: string, rows: readonly object[]): Promise<unknown[]> {
+/** Sends requests one after the other over one connection. */
+async function ask(url: string, requests: readonly (readonly [path: string, body: object])[]): Promise<string[]> {
   const dispatcher = new Dispatcher({ connections: 1 })
   await using _closed = { [Symbol.asyncDispose]: () => dispatcher.close() }
-  const replies: unknown[] = []
-  for (const row of rows) {
-    const body = JSON.stringify({ responses_create_params: { input: [] }, ...row })
+  const replies: string[] = []
+  for (const [path, asked] of requests) {
+    const body = JSON.stringify(asked)
     const headers = { 'content-type': 'application/json' }
-    const reply = await request(`${url}/run`, { dispatcher, method: 'POST', headers, body })
-    replies.push(await reply.body.json())
+    const reply = await request(url + path, { dispatcher, method: 'POST', headers, body })
+    replies.push(await reply.body.text())
   }
   return replies
 }
+
+const runOf = (row: object) => ['/run', { responses_create_params: { input: [] }, ...row }] as const
+const responseTo = (task: object) => ['/v1/responses', { input: [], task, stream: true }] as const
 
 const environment = fixture('every-agent.ts')
 const rows = Object.keys(agents).map((agent) => ({ agent }))
@@ -53,9 +56,13 @@ test.for([
   await using server = await startServer({ environment, model, ...options })
   using watch = new PortWatch(server.url)
   using models = new PortWatch(simulator?.url ?? 'http://127.0.0.1:1')
-  const replies = await runRows(server.url, rows)
-  const records = rows.map((_row, index) => server.service.record(`${index}-0`))
-  expect(replies).toMatchObject(rows.map(({ agent }) => ({ agent, outcome: 'completed' })))
+  const requested = [...rows.map(runOf), ...rows.map(responseTo)]
+  const replies = await ask(server.url, requested)
+  const records = requested.map((_row, index) => server.service.record(`${index}-0`))
+  expect(replies.slice(0, rows.length).map((reply) => JSON.parse(reply) as unknown)).toMatchObject(
+    rows.map(({ agent }) => ({ agent, outcome: 'completed' })),
+  )
+  for (const reply of replies.slice(rows.length)) expect(reply).toContain('event: response.completed')
   const calls = records.reduce((sum, record) => sum + (record?.usage.calls ?? 0), 0)
   const children = rows.map(({ agent }, index) => [agent, records[index]?.children])
   expect(Object.fromEntries(children)).toMatchObject({
@@ -66,11 +73,11 @@ test.for([
     orchestrate: 2,
   })
   const { connections, requests, sentHere, listening } = watch
-  // The rows are all: the connection and the requests of the client.
+  // Those of the client are all.
   expect({ connections, requests, sentHere, listening }).toEqual({
     connections: 1,
-    requests: rows.length,
-    sentHere: rows.length,
+    requests: requested.length,
+    sentHere: requested.length,
     listening: 0,
   })
   // The watch sees what agents do ask.
@@ -92,7 +99,7 @@ test('the watch sees an agent that asks its own server', async () => {
   })
   await using server = await startServer({ environment: asking, model: 'sim' })
   using watch = new PortWatch(server.url)
-  await runRows(server.url, [{ url: server.url }])
+  await ask(server.url, [runOf({ url: server.url })])
   const { connections, requests, sentHere } = watch
   expect({ connections, requests, sentHere }).toEqual({ connections: 2, requests: 2, sentHere: 2 })
 })
