@@ -16,6 +16,8 @@ import type { ToolNames } from './responses/tool-names.ts'
 /** The server's side of an API, for the gateway and the simulator. The client's side, for backends, is `Dialect`. */
 export interface ServerDialect {
   readonly api: ClientApi
+  /** Fields that a body lacks, and is sent on with. */
+  readonly missingFields?: (body: JsonObject) => JsonObject
   /** Reads a parsed body. Throws `model_rejected` (with `data.status` 400 and `data.param`) if it is not valid. */
   read(body: JsonObject, before?: ReadContext): DialectRequest
   /** How tokens of a prompt are counted, if the API can do that. */

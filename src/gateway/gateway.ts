@@ -136,6 +136,10 @@ export class Gateway extends Resource {
     return this.#sessions.start(caller, options)
   }
 
+  isOpenSession(caller: Caller, id: string): boolean {
+    return this.#openSessions.isOpen(caller, id)
+  }
+
   requireSession(caller: Caller, id: string): void {
     this.#sessions.find(caller, id)
   }
@@ -179,6 +183,11 @@ export class Gateway extends Resource {
   /** The model that requests with this name go to, aliases and `*` included. Throws if there is none. */
   model(id: string): OfferedModel {
     return offeredModel(id, this.#models.find(id))
+  }
+
+  /** What a request that names this model is sent to, where any request is to get a reply. Undefined if there is no model yet. */
+  modelNameFor(name: unknown): string | undefined {
+    return this.#models.nameFor(name)
   }
 
   status(): GatewayStatus {

@@ -6,7 +6,7 @@ export {
   type OfferedModel,
   refuseSharedKeys,
 } from './gateway.ts'
-export type { Caller } from './sessions/session-memory.ts'
+export { type Caller, sessionPrefix } from './sessions/session-memory.ts'
 export { clientClosedStatus } from './requests/client-reply.ts'
 
 export {

@@ -148,6 +148,13 @@ export class GatewayModels extends Resource {
     return this.#byName.get(name) ?? this.#fallback
   }
 
+  /** The name if it stands for a model, else that of the model for unknown names, or the first one. Undefined if there is none yet. */
+  nameFor(name: unknown): string | undefined {
+    if (typeof name === 'string' && name !== '' && this.known(name)) return name
+    const [first] = this.#own.values()
+    return (this.#fallback ?? first?.model)?.name
+  }
+
   /** The model for a request in SGLang's own API, in which the name is optional if only one model can be meant. */
   findSglang(name: string): GatewayModel {
     const able = Array.from(this.#own.values(), ({ model }) => model).filter(({ isSglang }) => isSglang)

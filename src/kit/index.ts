@@ -77,6 +77,7 @@ export {
   memoryPieces,
   type NumberArray,
   numberPieces,
+  plainNumbers,
   sameNumbers,
 } from './bytes/typed-arrays.ts'
 export { makeFolders, onFirstUse, packageVersion } from './text/files.ts'

@@ -42,13 +42,16 @@ export function readRow(row: JsonObject): GymRequest {
     const { kind: type, ...schema } = responseFormat
     extra['response_format'] = type === 'json_schema' ? { type, json_schema: { ...schema } } : { type }
   }
-  if (isJsonObject(metadata)) {
-    Object.assign(extra, jsonIn(metadata, bodyInMetadata))
-    const template = jsonIn(metadata, templateInMetadata)
-    if (template) extra[templateInMetadata] = template
-  }
+  Object.assign(extra, fieldsInMetadata(metadata))
   const { extra: _extra, ...plain } = sampling
   return { messages, tools, sampling: Object.keys(extra).length > 0 ? { ...plain, extra } : plain }
+}
+
+/** The fields of the model's request that are in the metadata. Throws `task_invalid` if they cannot be read. */
+export function fieldsInMetadata(metadata: Json | undefined): JsonObject {
+  if (!isJsonObject(metadata)) return {}
+  const template = jsonIn(metadata, templateInMetadata)
+  return { ...jsonIn(metadata, bodyInMetadata), ...(template && { [templateInMetadata]: template }) }
 }
 
 function readParams(params: JsonObject): ReturnType<typeof responsesServer.read> {
@@ -75,5 +78,5 @@ function jsonIn(metadata: JsonObject, name: string): JsonObject | undefined {
     // Told below.
   }
   if (isJsonObject(value)) return value
-  throw new MillraceError('task_invalid', `responses_create_params: metadata.${name} must be a JSON object, as text`)
+  throw new MillraceError('task_invalid', `metadata.${name} must be a JSON object, as text`)
 }

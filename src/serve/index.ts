@@ -15,7 +15,7 @@ export {
   type GatewayConfigInput,
   parseGatewayConfig,
 } from './gateway/gateway-config.ts'
-export { defaultTenant, requireAdminKeys, type TenantKey } from './gateway/admission.ts'
+export { defaultTenant, requireAdminKeys, requireOwnMachine, type TenantKey } from './gateway/admission.ts'
 export { GatewayServer, type GatewayServerOptions } from './gateway/gateway-server.ts'
 export type { GymOptions } from './compat/nemo-gym/wire-scope.ts'
 export { RolloutServer, type RolloutServerOptions } from './rollouts/rollout-server.ts'

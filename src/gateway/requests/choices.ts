@@ -3,7 +3,7 @@ import { sseEvent } from '../../kit/index.ts'
 import type { JsonObject } from '../../schema/index.ts'
 import type { ClientReply } from '../../endpoint/index.ts'
 import type { InteractionCall } from './incoming-request.ts'
-import { upstreamBody } from './upstream-request.ts'
+import { upstreamBody } from './upstream-body.ts'
 
 /**
  * The requests for the choices of a Chat request with `n` above 1; else the request itself. Each choice is sampled and

@@ -25,6 +25,7 @@ import type { GatewayModel, GatewayModels, HostedTools } from '../models.ts'
 import type { ContinuedBody, LastBody } from '../sessions/last-body.ts'
 import type { KnownPrefix } from '../sessions/session-tree.ts'
 import { type ClientReply, parsedMembers } from '../../endpoint/index.ts'
+import { upstreamBody } from './upstream-body.ts'
 
 export interface Choice {
   readonly index: number
@@ -37,6 +38,8 @@ export interface InteractionCall {
   /** The session that the path names. If missing, the session of the key; an admin's key has none, and nothing is recorded. */
   readonly sessionId?: string
   readonly api: ClientApi
+  /** How the request is read and answered, if its server has other rules than those of `api`. */
+  readonly dialect?: ServerDialect
   readonly body: Buffer
   readonly maxJsonDepth?: number
   /** Asks only how many tokens the prompt has: nothing is sampled, and nothing recorded. */
@@ -80,13 +83,16 @@ export class IncomingRequest {
   readonly client: ClientReply
   readonly dialect: ServerDialect
   readonly startedAt = performance.now()
+  /** What the client sent, with the fields that it lacks. */
+  body: Buffer
   request: DialectRequest | undefined
   model: GatewayModel | undefined
 
   constructor(call: InteractionCall, client: ClientReply) {
     this.call = call
     this.client = client
-    this.dialect = dialects[call.api]
+    this.dialect = call.dialect ?? dialects[call.api]
+    this.body = call.body
   }
 
   get session(): string | undefined {
@@ -108,7 +114,14 @@ export class IncomingRequest {
     if (problem !== undefined) throw new MillraceError('model_rejected', problem, { data: { status: 400 } })
     const continued = api === 'chat' ? lastBody?.continuedBy(body) : undefined
     this.#refuseDeep(continued)
-    return { members: parsedMembers(api, continued?.text ?? body.toString()), continued }
+    return { members: this.#complete(parsedMembers(api, continued?.text ?? body.toString())), continued }
+  }
+
+  #complete(members: JsonObject): JsonObject {
+    const missing = this.dialect.missingFields?.(members) ?? {}
+    if (Object.keys(missing).length === 0) return members
+    this.body = upstreamBody({ bytes: this.call.body, members }, missing)
+    return { ...members, ...missing }
   }
 
   /** Reads the request. Throws what the client is to be told if it is not valid, or wants a model or feature that is missing. */

@@ -3,7 +3,7 @@ import { OpenGateway, type OpenGatewayOptions } from '../../../test/support/gate
 import { chatReply, ScriptedServer, sendJson } from '../../../test/support/inference/scripted-server.ts'
 import type { ApiName, AssistantMessage, Json, JsonObject, Message, ToolCall } from '../../schema/index.ts'
 import { bodyInRecordedSpelling } from './recorded-spelling.ts'
-import { upstreamBody } from './upstream-request.ts'
+import { upstreamBody } from './upstream-body.ts'
 
 const tricky = String.raw`say \"model\": \"m\" {"logprobs":`.replaceAll('{"logprobs":', String.raw`{\"logprobs\":`)
 

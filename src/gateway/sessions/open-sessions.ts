@@ -77,6 +77,12 @@ export class OpenSessions implements Disposable {
     return found?.tenant === caller.tenant ? found : undefined
   }
 
+  /** Whether a request in this session would be taken. */
+  isOpen({ tenant }: Caller, id: string): boolean {
+    const session = this.#sessions.get(id)
+    return session?.tenant === tenant && !session.ending
+  }
+
   /** The caller whose key has this digest. Ended sessions count, too, so that a request with their key can be told so. */
   callerFor(digest: string): Caller | undefined {
     const open = this.#byKey.get(digest)

@@ -22,11 +22,15 @@ export function* numberPieces(numbers: NumberArray): Generator<string, void, voi
   yield '['
   for (let start = 0; start < numbers.length; start += numbersPerPiece) {
     const piece = numbers.subarray(start, start + numbersPerPiece)
-    const list = piece instanceof Float32Array ? Array.from(piece, nineDigits) : Array.from(piece)
-    const text = JSON.stringify(list).slice(1, -1)
+    const text = JSON.stringify(plainNumbers(piece)).slice(1, -1)
     yield start === 0 ? text : `,${text}`
   }
   yield ']'
+}
+
+/** The numbers for JSON: a 32-bit float has nine digits there, which are enough to read it back. */
+export function plainNumbers(numbers: NumberArray): number[] {
+  return numbers instanceof Float32Array ? Array.from(numbers, nineDigits) : Array.from(numbers)
 }
 
 /** An array as a JSON object, in pieces: its shape, if it has one, its type, and its memory in base64. */

@@ -6,6 +6,7 @@ import { join } from 'node:path'
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { MillraceError } from '../../errors/index.ts'
 import { type Caller, type Gateway, refuseSharedKeys } from '../../gateway/index.ts'
+import { isLoopback } from '../../kit/index.ts'
 import { plainError, refuse } from '../http/errors.ts'
 import { keysIn, type OpenResponses, requireKeys, type RequestKeys } from '../http/server.ts'
 
@@ -119,6 +120,13 @@ export function requireAdminKeys(host: string, keys: readonly TenantKey[]): void
     keys.map(({ tenant, key }) => ({ name: `the key of tenant ${tenant}`, key })),
     'an admin key: set MILLRACE_ADMIN_KEY, or name another variable with --admin-key-env (keys)',
   )
+}
+
+/** Clients of NeMo Gym have no key, so nobody else may reach a server for them. */
+export function requireOwnMachine(host: string): void {
+  if (isLoopback(host)) return
+  const message = `with --nemo-gym (nemoGym) requests need no key, so the gateway cannot listen on ${host}: listen on 127.0.0.1, and use a tunnel from other machines (ssh -L 8787:127.0.0.1:8787 <this machine>)`
+  throw new MillraceError('config_invalid', message)
 }
 
 /** The key that an earlier launch made for this folder, or a new one, readable by its owner alone. */

@@ -24,6 +24,8 @@ const schema = closedObject({
   keys: z.array(closedObject({ tenant: z.string().min(1), key: z.string().min(1) })).default([]),
   /** What to do with tools that only the client's provider runs: `leave-out` (default) or `refuse`. */
   hostedTools: z.enum(['leave-out', 'refuse']).exactOptional(),
+  /** Whether it is a model server of NeMo Gym, too. */
+  nemoGym: z.boolean().exactOptional(),
   bounds: closedObject({
     maxBodyBytes: bound,
     maxBodiesBytes: bound,
@@ -34,6 +36,8 @@ const schema = closedObject({
     maxStallMs: bound,
     maxWaitMs: bound,
     maxRateLimitWaitMs: bound,
+    maxCookieSessions: bound,
+    cookieSessionIdleMs: bound,
   }).default({}),
 })
 
@@ -105,6 +109,10 @@ export interface GatewayBounds {
   readonly maxExports: number
   /** A client that takes nothing of what is written for it for so long is abandoned. */
   readonly maxStallMs: number
+  /** Of NeMo Gym's clients. Beyond it, those that were not used for longest are ended. */
+  readonly maxCookieSessions: number
+  /** Such a session ends after this time without a request. */
+  readonly cookieSessionIdleMs: number
 }
 
 const kibibyte = 1024
@@ -118,6 +126,8 @@ export const defaultGatewayBounds: GatewayBounds = {
   maxUploadMs: 2 * 60_000,
   maxExports: 8,
   maxStallMs: 60_000,
+  maxCookieSessions: 50_000,
+  cookieSessionIdleMs: 60 * 60_000,
 }
 
 /** Where clients reach a gateway, without a slash at its end. A path is that of a proxy, who takes it off again. */

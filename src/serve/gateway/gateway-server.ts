@@ -1,4 +1,4 @@
-import { hash } from 'node:crypto'
+import { createHmac, hash } from 'node:crypto'
 import { MillraceError } from '../../errors/index.ts'
 import { abortRun } from '../../eval/index.ts'
 import { Gateway, type GatewayOptions, type ModelFacts, type SessionBounds } from '../../gateway/index.ts'
@@ -8,12 +8,21 @@ import { LoopLag, type LoopLagWindow, Resource, type Variables } from '../../kit
 import type { JsonObject } from '../../schema/index.ts'
 import { provenance, readRunFile, redact, type RunFile, runFolder, RunStore } from '../../store/index.ts'
 import { type LoggedRequest, startTelemetry, type Telemetry } from '../../telemetry/index.ts'
+import { CookieSessions } from '../compat/nemo-gym/cookie-sessions.ts'
+import { SessionCookies } from '../compat/nemo-gym/session-cookie.ts'
 import { requireFreePort } from '../http/server.ts'
 import type { Readiness } from '../http/status-routes.ts'
-import { defaultTenant, storedAdminKey, requireAdminKeys, type TenantKey, unusedKeyNotice } from './admission.ts'
+import {
+  defaultTenant,
+  requireAdminKeys,
+  requireOwnMachine,
+  storedAdminKey,
+  type TenantKey,
+  unusedKeyNotice,
+} from './admission.ts'
 import { type BackendDirectory, BackendWatch } from './backend-directory.ts'
 import type { ProbeResult } from './backend-models.ts'
-import { checkedPublicUrl, type GatewayBounds } from './gateway-config.ts'
+import { checkedPublicUrl, defaultGatewayBounds, type GatewayBounds } from './gateway-config.ts'
 import { GatewayHttpServer } from './http-server.ts'
 import { GatewayTelemetry, type TokenDrift } from './telemetry.ts'
 
@@ -39,6 +48,8 @@ export interface GatewayServerOptions {
   readonly bounds?: Partial<GatewayBounds & SessionBounds> | undefined
   /** What to do with tools that only the client's provider runs, such as its web search. Default: `leave-out`. */
   readonly hostedTools?: GatewayOptions['hostedTools'] | undefined
+  /** Whether it is a model server of NeMo Gym, too: then requests to models need no key. Only on a host that no other machine reaches. */
+  readonly nemoGym?: boolean | undefined
   readonly run: GatewayRun
   /** Where backends' keys and OpenTelemetry's variables are looked up. */
   readonly env: Variables
@@ -95,6 +106,7 @@ export class GatewayServer extends Resource {
     const { models, env, run, host = '127.0.0.1', signal } = options
     // Before a run is made for it.
     requireAdminKeys(host, options.keys)
+    if (options.nemoGym) requireOwnMachine(host)
     const publicUrl = options.publicUrl === undefined ? undefined : checkedPublicUrl(options.publicUrl)
     const origin = await provenance()
     await using owned = new AsyncDisposableStack()
@@ -132,6 +144,9 @@ export class GatewayServer extends Resource {
         ...(onLimitChange && { onLimitChange }),
       }),
     )
+    const cookieSessions = options.nemoGym
+      ? owned.use(cookieSessionsOf({ gateway, host, adminKeys, run: run.name, bounds: bounds ?? {} }))
+      : undefined
     const httpServer: GatewayHttpServer = owned.use(
       await GatewayHttpServer.open({
         gateway,
@@ -146,6 +161,7 @@ export class GatewayServer extends Resource {
         maxSockets: clientSockets(models, directory),
         ...(publicUrl !== undefined && { publicUrl }),
         ...(bounds && { bounds }),
+        ...(cookieSessions && { cookieSessions }),
         ...(onFault && { onFault }),
       }),
     )
@@ -210,6 +226,24 @@ export class GatewayServer extends Resource {
     parts.use(this.#owned)
     parts.use(this.gateway)
   }
+}
+
+/** The sessions of NeMo Gym's clients. Their cookies stay valid after a restart, as the sessions do, unless the key is another one. */
+function cookieSessionsOf(parts: {
+  readonly gateway: Gateway
+  readonly host: string
+  readonly adminKeys: readonly TenantKey[]
+  readonly run: string
+  readonly bounds: Partial<GatewayBounds>
+}): CookieSessions {
+  const { gateway, host, adminKeys, run } = parts
+  const owner = adminKeys.find(({ tenant }) => tenant === defaultTenant) ?? adminKeys[0]
+  if (!owner) throw new MillraceError('internal', 'a gateway has at least one admin key')
+  const { tenant, key } = owner
+  const signing = createHmac('sha256', key).update('cookies of NeMo Gym').digest()
+  // Not the name of our agents' cookies: an agent of NeMo Gym may send both to a verifier.
+  const cookies = new SessionCookies('MillraceGateway', run, signing)
+  return new CookieSessions({ gateway, tenant, host, cookies, bounds: { ...defaultGatewayBounds, ...parts.bounds } })
 }
 
 /** Clients' and backends' sockets share one budget: what backends can never use of their half is the clients'. */

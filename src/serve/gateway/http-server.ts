@@ -5,13 +5,17 @@ import type { Gateway } from '../../gateway/index.ts'
 import { nearestName, timerMs } from '../../kit/index.ts'
 import type { RunReader } from '../../store/index.ts'
 import type { MetricsHub } from '../../telemetry/index.ts'
+import type { CookieSessions } from '../compat/nemo-gym/cookie-sessions.ts'
+import { headRoutes } from '../compat/nemo-gym/head-routes.ts'
+import { refuseOnGymWire } from '../compat/nemo-gym/wire-scope.ts'
 import { BodyIntake } from '../http/body.ts'
-import { isServerFault, plainError, replyWithError } from '../http/errors.ts'
+import { isServerFault, plainError, refuse, replyWithError } from '../http/errors.ts'
 import { setAllowHeader, type RouteRegistry, refuseUnrouted, type UnknownRoute } from '../http/routes.ts'
 import { HttpServer } from '../http/server.ts'
 import { healthRoutes, type Readiness, readyRoute, statusRoutes } from '../http/status-routes.ts'
 import {
   adminOf,
+  callerFrom,
   ConnectionAdmission,
   type ConnectionFigures,
   endIdleConnections,
@@ -36,6 +40,8 @@ interface GatewayHttpServerOptions {
   readonly publicUrl?: string
   readonly maxSockets: number
   readonly bounds?: Partial<GatewayBounds>
+  /** If they are there, it is a model server of NeMo Gym, too. */
+  readonly cookieSessions?: CookieSessions
   readonly onFault?: (error: MillraceError) => void
 }
 
@@ -51,7 +57,7 @@ export class GatewayHttpServer extends HttpServer {
   private constructor(options: GatewayHttpServerOptions) {
     const { maxUploadMs, maxStallMs, ...given } = { ...defaultGatewayBounds, ...options.bounds }
     const bounds = { ...given, maxUploadMs: timerMs(maxUploadMs), maxStallMs: timerMs(maxStallMs) }
-    const { gateway, host = '127.0.0.1', maxSockets, onFault } = options
+    const { gateway, host = '127.0.0.1', maxSockets, cookieSessions, onFault } = options
     super(host, {
       // Every route asks for a key, but for the probes, which tell nothing worth hiding.
       isKeyless: false,
@@ -63,7 +69,7 @@ export class GatewayHttpServer extends HttpServer {
     this.#admission = new ConnectionAdmission(app, maxSockets)
     this.#intake = new BodyIntake({ ...bounds, fullStatus: 503 })
     app.removeAllContentTypeParsers()
-    modelRoutes(app, { gateway, intake: this.#intake, bounds })
+    modelRoutes(app, { gateway, intake: this.#intake, bounds, cookieSessions })
     app.register((scope, _options, done) => {
       answerErrors(scope, bounds.maxStallMs, onFault)
       // Claude Code asks its base URL for a sign of life before anything else.
@@ -75,6 +81,18 @@ export class GatewayHttpServer extends HttpServer {
       )
       done()
     })
+    if (cookieSessions) {
+      app.register((scope, _options, done) => {
+        answerErrors(scope, bounds.maxStallMs, onFault)
+        scope.addHook('onRequest', ({ headers }, reply, next) => {
+          const refusal = cookieSessions.refusal(headers)
+          if (refusal === undefined) next()
+          else void refuse(reply, 'forbidden', refusal)
+        })
+        headRoutes(scope, () => gateway.models().map(({ id }) => ({ name: id, kind: 'responses_api_models' })))
+        done()
+      })
+    }
     app.register((scope, _options, done) => {
       nameRequests(scope, bounds.maxStallMs)
       modelListRoutes(scope, { gateway, onFault })
@@ -102,6 +120,9 @@ export class GatewayHttpServer extends HttpServer {
       reply.header('x-request-id', requestIdOf(request.headers['x-request-id']))
       const routes = this.knownRoutes
       const unrouted = routes.unrouted(request, (path) => pathHint(request.method, path, routes))
+      const isGym = cookieSessions?.takes(request.headers) && !callerFrom(gateway, request.headers)
+      const refused = isGym ? refuseOnGymWire(request, reply, unrouted) : undefined
+      if (refused) return await refused
       const dialect = dialectFor(request, unrouted)
       if (isWebSocket(request) && unrouted.beside.length > 0) return await refuseWebSocket(reply, request, dialect)
       if (!dialect) return await refuseUnrouted(reply, unrouted)

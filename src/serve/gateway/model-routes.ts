@@ -1,10 +1,12 @@
-import type { IncomingHttpHeaders } from 'node:http'
+import type { IncomingHttpHeaders, ServerResponse } from 'node:http'
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { chatServer, generateServer, messagesServer, responsesServer, type ServerDialect } from '../../apis/index.ts'
 import { HttpReply } from '../../endpoint/index.ts'
 import { MillraceError } from '../../errors/index.ts'
-import { type Gateway, clientClosedStatus, type OfferedModel } from '../../gateway/index.ts'
+import { type Caller, type Gateway, clientClosedStatus, type OfferedModel } from '../../gateway/index.ts'
 import { apiPaths, countPaths } from '../../schema/index.ts'
+import type { CookieSessions } from '../compat/nemo-gym/cookie-sessions.ts'
+import { gymDialect } from '../compat/nemo-gym/model-dialect.ts'
 import type { BodyIntake } from '../http/body.ts'
 import { isServerFault } from '../http/errors.ts'
 import { callerFrom, requestIdOf, unauthorized } from './admission.ts'
@@ -68,6 +70,8 @@ interface ModelRouteParts {
   readonly gateway: Gateway
   readonly intake: BodyIntake
   readonly bounds: Pick<GatewayBounds, 'maxStallMs' | 'maxJsonDepth'>
+  /** If it is there, clients of NeMo Gym need no key. */
+  readonly cookieSessions: CookieSessions | undefined
 }
 
 export function modelRoutes(app: FastifyInstance, parts: ModelRouteParts): void {
@@ -85,7 +89,8 @@ export function modelRoutes(app: FastifyInstance, parts: ModelRouteParts): void 
       }
       const { path, dialect, summary, vendorDocs } = route
       const config = { dialectFor: () => dialect, api: { summary, key: keys.session, vendorDocs } }
-      scope.post(path, { config }, handler)
+      const gymCookies = parts.cookieSessions?.cookies
+      scope.post(path, { config: { ...config, ...(gymCookies && { gymCookies }) } }, handler)
       scope.post(`/sessions/:id${path}`, { config }, handler)
       done()
     })
@@ -97,7 +102,10 @@ class ModelExchange {
   readonly #route: ModelRoute
   readonly #request: FastifyRequest
   readonly #requestId: string
+  readonly #response: ServerResponse
   readonly #reply: HttpReply
+  /** The route's own, but for a client of NeMo Gym. */
+  #dialect: ServerDialect
   readonly #startedAt = performance.now()
 
   constructor(parts: ModelRouteParts, route: ModelRoute, request: FastifyRequest, reply: FastifyReply) {
@@ -106,26 +114,35 @@ class ModelExchange {
     this.#route = route
     this.#request = request
     this.#requestId = requestIdOf(request.headers['x-request-id'])
+    this.#response = reply.raw
+    this.#dialect = route.dialect
+    const { api } = route.dialect
     const { maxStallMs } = parts.bounds
-    this.#reply = new HttpReply(reply.raw, { api: route.dialect.api, requestId: this.#requestId, maxStallMs })
+    this.#reply = new HttpReply(reply.raw, { api, requestId: this.#requestId, maxStallMs })
+  }
+
+  get #sessionId(): string | undefined {
+    return (this.#request.params as { readonly id?: string }).id
   }
 
   /** Never rejects: nobody else answers any more. */
   async run(): Promise<void> {
     const { gateway, intake, bounds } = this.#parts
-    const { headers, raw, params } = this.#request
+    const { headers, raw } = this.#request
     const { countsOnly } = this.#route
-    const { api } = this.#route.dialect
-    const { id: sessionId } = params as { readonly id?: string }
+    const sessionId = this.#sessionId
     const { traceparent } = headers
     try {
-      const caller = callerFrom(gateway, headers)
-      if (!caller) throw unauthorized(headers)
+      using entered = await this.#enter()
+      const { caller } = entered
+      const dialect = this.#dialect
+      const { api } = dialect
       using body = await intake.read(raw)
       await gateway.interact(
         {
           caller,
           api,
+          dialect,
           body: body.bytes,
           maxJsonDepth: bounds.maxJsonDepth,
           ...(countsOnly && { countsOnly }),
@@ -142,8 +159,19 @@ class ModelExchange {
     }
   }
 
+  async #enter(): Promise<{ readonly caller: Caller } & Disposable> {
+    const { gateway, cookieSessions } = this.#parts
+    const { raw, headers } = this.#request
+    const caller = callerFrom(gateway, headers)
+    if (caller) return { caller, [Symbol.dispose]: () => {} }
+    const isGym = this.#sessionId === undefined && this.#dialect.api !== 'generate'
+    if (!isGym || !cookieSessions?.takes(headers)) throw unauthorized(headers)
+    this.#dialect = gymDialect(this.#dialect, (name) => gateway.modelNameFor(name))
+    return await cookieSessions.use(raw, this.#response)
+  }
+
   refuse(error: MillraceError): void {
-    const { dialect } = this.#route
+    const dialect = this.#dialect
     const isGone = error.data['status'] === clientClosedStatus
     const { status, headers, body } = dialect.error(error)
     if (!isGone) this.#reply.whole(status, headers, JSON.stringify(body))

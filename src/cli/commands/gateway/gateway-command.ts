@@ -46,6 +46,9 @@ const gatewayFlags = {
       'The environment variable with the admin key. If it is not set and only this machine can reach the gateway, the gateway makes a key.',
       { default: 'MILLRACE_ADMIN_KEY' },
     ),
+    'nemo-gym': flag.switch(
+      'Also be a model server of NeMo Gym: requests to models need no key, and each session is a cookie. Only on an address of this machine.',
+    ),
     'log-level': flag.choice(
       ['debug', 'info', 'warn', 'error', 'silent'],
       'JSON lines on standard error: one per request at info, failed requests at warn.',
@@ -75,6 +78,8 @@ export const command = defineCommand({
     'millrace gateway --backend sim': `the built-in simulator, on port ${defaultGatewayPort} of this machine`,
     'millrace gateway --backend http://gpu-1:8000/v1 --backend http://gpu-2:8000/v1':
       'two servers; a session stays with the one that holds its prefix',
+    'millrace gateway --backend http://localhost:8000/v1 --exact-tokens --nemo-gym':
+      'a model server for NeMo Gym’s agents, with tokens',
     'MILLRACE_ADMIN_KEY=<key> millrace gateway --config gateway.yaml --host 0.0.0.0':
       'for other machines, configured by a file',
   },

@@ -7,6 +7,7 @@ import {
   GatewayServer,
   type ProbeResult,
   requireAdminKeys,
+  requireOwnMachine,
   type GatewayConfig,
   type TenantKey,
 } from '../../../serve/index.ts'
@@ -44,6 +45,8 @@ export async function runGateway({ flags }: Invocation<GatewayFlags>, io: Comman
   const run = { root: runsRoot(flags.runs, io), name: flags.run ?? config?.run ?? defaultRun }
   // Checked before any backend is asked and any run is made.
   requireAdminKeys(host, keys)
+  const nemoGym = flags['nemo-gym'] || config?.nemoGym
+  if (nemoGym) requireOwnMachine(host)
   const publicUrl = flags['public-url'] ?? config?.publicUrl
   if (publicUrl !== undefined) checkedPublicUrl(publicUrl)
   await GatewayServer.requireFree({ host, port, run })
@@ -73,6 +76,7 @@ export async function runGateway({ flags }: Invocation<GatewayFlags>, io: Comman
       secrets,
       host,
       publicUrl,
+      nemoGym,
       port,
       run,
       env: io.env,

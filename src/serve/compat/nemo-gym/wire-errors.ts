@@ -59,14 +59,19 @@ function parsedBody<Value>(body: Uint8Array, parse: (body: Uint8Array) => Value)
     return parse(body)
   } catch (error) {
     const { rawMessage } = MillraceError.from(error, 'usage')
-    const [, position = '0'] = /position (\d+)/.exec(rawMessage) ?? []
-    throw refusal({
-      type: 'json_invalid',
-      loc: ['body', Number(position)],
-      msg: 'JSON decode error',
-      input: {},
-      ctx: { error: rawMessage },
-    })
+    throw refusal(invalidJson(rawMessage))
+  }
+}
+
+/** A body that is no JSON, by what the parser says. */
+export function invalidJson(error: string): Refused {
+  const [, position = '0'] = /position (\d+)/.exec(error) ?? []
+  return {
+    type: 'json_invalid',
+    loc: ['body', Number(position)],
+    msg: 'JSON decode error',
+    input: {},
+    ctx: { error },
   }
 }
 
