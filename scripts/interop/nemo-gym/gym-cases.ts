@@ -42,7 +42,7 @@ const tool = {
 }
 
 /** Two turns and one tool call: the model adds the number that it is told to, which is written as it stands. */
-function row(start: string, add: string, expected: string): string {
+export function row(start: string, add: string, expected: string): string {
   const params = { input: [{ role: 'user', content: `add ${add}` }], tools: [tool] }
   return `{"responses_create_params":${JSON.stringify(params)},"initial_count":${start},"expected_count":${expected}}`
 }

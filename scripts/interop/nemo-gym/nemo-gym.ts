@@ -5,6 +5,7 @@ import { compareAggregates } from './aggregate.ts'
 import { findPython } from './find-python.ts'
 import { GymCases } from './gym-cases.ts'
 import { NemoGym } from './gym-servers.ts'
+import { modelServer } from './model-cases.ts'
 
 const bodies = 300
 
@@ -27,6 +28,7 @@ export async function nemoGym(folder: string): Promise<Counts> {
   counts.push(await runCase('CPU of /run', () => cases.cost()))
   counts.push(await runCase('abandoned runs', () => cases.abandoned()))
   counts.push(await runCase('integers above 2^53', () => cases.largeIntegers()))
+  counts.push(await runCase('our model server', () => modelServer(new NemoGym(python, folder), folder)))
   return sumOf(counts)
 }
 
