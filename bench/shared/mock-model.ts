@@ -127,7 +127,8 @@ function decide({ user, tools, result }: Asked): Answer {
 }
 
 function chatReply(body: string): unknown {
-  const { messages, tools = [] } = JSON.parse(body) as ChatBody
+  // A gateway that asks what a server can do sends no messages.
+  const { messages = [], tools = [] } = JSON.parse(body) as Partial<ChatBody>
   const last = messages.at(-1)
   const { text, call } = decide({
     user: contentText(messages.findLast(({ role }) => role === 'user')?.content),
@@ -153,7 +154,7 @@ function chatReply(body: string): unknown {
 }
 
 function responsesReply(body: string): unknown {
-  const { input, tools = [] } = JSON.parse(body) as ResponsesBody
+  const { input = [], tools = [] } = JSON.parse(body) as Partial<ResponsesBody>
   const items = typeof input === 'string' ? [{ role: 'user', content: input }] : input
   const last = items.at(-1)
   const { text, call } = decide({
