@@ -33,6 +33,7 @@ export class CookieSessions implements AsyncDisposable {
   readonly #options: CookieSessionsOptions
   readonly #hosts: HostCheck
   readonly #owner: Caller
+  /** How many requests are under way, by session. */
   readonly #requests = new Map<string, number>()
   /** Those without a request under way. A Set iterates in insertion order, so the first is the least recently used. */
   readonly #idle = new Set<string>()
@@ -93,7 +94,7 @@ export class CookieSessions implements AsyncDisposable {
     const others = (this.#requests.get(id) ?? 0) - 1
     if (others > 0) this.#requests.set(id, others)
     // It may have ended meanwhile.
-    else if (this.#requests.delete(id)) this.#idle.add(id)
+    else if (this.#requests.delete(id) && this.#options.gateway.isOpenSession(this.#owner, id)) this.#idle.add(id)
     this.#makeRoom()
   }
 
