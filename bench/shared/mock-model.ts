@@ -1,7 +1,8 @@
 /**
  * A mock model, a process of its own: Chat Completions and Responses over one rule, for as little CPU as possible. A request with
  * tools whose last message is the user's is answered with a call of the first tool, any other with the result of the last call.
- * The argument is the first number that the user wrote, digit for digit, or what the user wrote. Prints its URL; ends on SIGTERM.
+ * The argument is the first number that the user wrote, digit for digit, or what the user wrote. If the user wrote calls, each on
+ * a line (`call add {"count":1}`), these are made one after the other, word for word. Prints its URL; ends on SIGTERM.
  *
  * `POST /control` with `{ "delayMs": 10 }` sets how long a reply takes. `GET /control` tells how many requests there were, and how
  * many clients left before their reply.
@@ -32,6 +33,8 @@ interface Asked {
   readonly tools: readonly AskedTool[]
   /** The result of the last call, if nothing was said after it. */
   readonly result: string | undefined
+  /** How many calls have a result. */
+  readonly results: number
 }
 
 interface ChatBody {
@@ -117,13 +120,17 @@ function send(socket: Socket, value: unknown): void {
   socket.write(head + body)
 }
 
-function decide({ user, tools, result }: Asked): Answer {
+const writtenCall = /^call (\S+) (.*)$/gm
+
+function decide({ user, tools, result, results }: Asked): Answer {
+  const [, name, args] = user.startsWith('call ') ? ([...user.matchAll(writtenCall)][results] ?? []) : []
+  if (name !== undefined && args !== undefined) return { call: { name, arguments: args } }
   if (result !== undefined) return { text: `Answer: ${result}` }
   const [tool] = tools
   if (!tool) return { text: 'Answer: 0' }
-  const [[name, { type }] = ['', {}]] = Object.entries(tool.parameters.properties ?? {})
+  const [[parameter, { type }] = ['', {}]] = Object.entries(tool.parameters.properties ?? {})
   const value = type === 'string' ? JSON.stringify(user) : (/-?\d+/.exec(user)?.[0] ?? '1')
-  return { call: { name: tool.name, arguments: name === '' ? '{}' : `{${JSON.stringify(name)}:${value}}` } }
+  return { call: { name: tool.name, arguments: parameter === '' ? '{}' : `{${JSON.stringify(parameter)}:${value}}` } }
 }
 
 function chatReply(body: string): unknown {
@@ -134,6 +141,7 @@ function chatReply(body: string): unknown {
     user: contentText(messages.findLast(({ role }) => role === 'user')?.content),
     tools: tools.map((tool) => tool.function),
     result: last?.role === 'tool' ? contentText(last.content) : undefined,
+    results: messages.filter(({ role }) => role === 'tool').length,
   })
   replies += 1
   const calls = call && [{ id: `call_${replies}`, type: 'function', function: call }]
@@ -161,6 +169,7 @@ function responsesReply(body: string): unknown {
     user: contentText(items.findLast(({ role }) => role === 'user')?.content),
     tools,
     result: last && 'output' in last ? last.output : undefined,
+    results: items.filter((item) => 'output' in item).length,
   })
   replies += 1
   const part = { type: 'output_text', text, annotations: [] }

@@ -16,6 +16,19 @@ export default defineEnvironment({
         return '{"success":true}'
       },
     },
+    get_counter_value: {
+      description: '',
+      parameters: z.object({}),
+      run: (_, { state }) => JSON.stringify({ count: state.count }),
+    },
+    /** NeMo Gym's has none that fails. */
+    break_counter: {
+      description: '',
+      parameters: z.object({}),
+      run: () => {
+        throw new Error('the counter is broken')
+      },
+    },
   },
   reward: ({ task, state }) => state.count === task.expected_count,
 })

@@ -42,12 +42,21 @@ export interface Collection {
 /** NeMo Gym in a virtual environment. */
 export class NemoGym {
   readonly python: string
+  /** The folder with its packages, in which its configurations are. */
+  readonly packages: string
   /** Where its programs may write what they like. */
   readonly #folder: string
 
-  constructor(python: string, folder: string) {
+  private constructor(python: string, packages: string, folder: string) {
     this.python = python
+    this.packages = packages
     this.#folder = folder
+  }
+
+  static async find(python: string, folder: string): Promise<NemoGym> {
+    const words = ['-c', 'import sysconfig; print(sysconfig.get_path("purelib"))']
+    const { output } = await runProgram(python, words, { timeoutMs: startMs })
+    return new NemoGym(python, output.trim(), folder)
   }
 
   /** Starts a head, and a process for each block that nobody else serves. */
@@ -107,9 +116,9 @@ export class GymServers implements AsyncDisposable {
     return `http://127.0.0.1:${this.#servers.get(name)?.port}`
   }
 
-  /** Used so far, by each server. */
-  cpuMs(): Readonly<Record<string, number>> {
-    return Object.fromEntries(Array.from(this.#servers, ([name, { child }]) => [name, cpuMsOf(child.pid)]))
+  /** Used so far, by each of these servers. */
+  cpuMs(names: readonly string[]): Readonly<Record<string, number>> {
+    return Object.fromEntries(names.map((name) => [name, cpuMsOf(this.#servers.get(name)?.child.pid ?? 0)]))
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

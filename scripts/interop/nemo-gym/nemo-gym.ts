@@ -3,9 +3,11 @@ import { join } from 'node:path'
 import { type Counts, installPython, runCase, say, sumOf } from '../part.ts'
 import { compareAggregates } from './aggregate.ts'
 import { findPython } from './find-python.ts'
+import { aggregateLoad } from './aggregate-load.ts'
+import { GymBench } from './gym-bench.ts'
 import { GymCases } from './gym-cases.ts'
 import { NemoGym } from './gym-servers.ts'
-import { modelServer } from './model-cases.ts'
+import { GymTogether } from './gym-together.ts'
 
 const bodies = 300
 
@@ -23,12 +25,22 @@ export async function nemoGym(folder: string): Promise<Counts> {
     base,
   )
   const counts = [await runCase('aggregate metrics equal to the last digit', () => aggregates(python))]
-  await using cases = await GymCases.open(new NemoGym(python, folder), folder)
-  counts.push(await runCase('the collector, with bad rows', () => cases.collection()))
-  counts.push(await runCase('CPU of /run', () => cases.cost()))
-  counts.push(await runCase('abandoned runs', () => cases.abandoned()))
-  counts.push(await runCase('integers above 2^53', () => cases.largeIntegers()))
-  counts.push(await runCase('our model server', () => modelServer(new NemoGym(python, folder), folder)))
+  await using bench = await GymBench.open(await NemoGym.find(python, folder), folder)
+  const cases = new GymCases(bench)
+  const together = new GymTogether(bench)
+  const all: Readonly<Record<string, () => Promise<string>>> = {
+    'the collector, with bad rows': () => cases.collection(),
+    'CPU of /run': () => cases.cost(),
+    'metrics of many rows': () => aggregateLoad(bench),
+    'abandoned runs': () => cases.abandoned(),
+    'integers above 2^53': () => cases.largeIntegers(),
+    'simple_agent over our resources server': () => together.theirAgent(),
+    'millrace eval over a Python resources server': () => together.ourAgent(),
+    'a tool that fails, over a Python resources server': () => together.failingTool(),
+    'integers above 2^53, over a Python resources server': () => together.largeIntegers(),
+    'the reward profiler': () => together.profile(),
+  }
+  for (const [name, run] of Object.entries(all)) counts.push(await runCase(name, run))
   return sumOf(counts)
 }
 
