@@ -146,16 +146,17 @@ test('a server gets the variables it needs to run, and none of our secrets', () 
   vi.unstubAllEnvs()
 })
 
-test('a program works in a folder of its own, which ends with it', async () => {
-  const program = await Program.start({
-    kind: 'program',
-    name: 'sh',
-    config: { command: 'sh', args: ['-c', 'pwd; mkdir -p a/b; echo kept >a/b/c; cat'] },
-  })
-  const folder = String((await once(program.stdout, 'data'))[0]).trim()
-  expect(existsSync(folder)).toBe(true)
+test('a program works in a folder of its own, which ends with it, as do its temporary files', async () => {
+  const line = 'mkdir -p a/b; echo kept >a/b/c; echo also >$TMPDIR/d; echo "$(ls -A) $PWD $TMPDIR"; cat'
+  const program = await Program.start({ kind: 'program', name: 'sh', config: { command: 'sh', args: ['-c', line] } })
+  const said = String((await once(program.stdout, 'data'))[0]).trim()
+  const [files, ...folders] = said.split(' ')
+  expect([files, folders.map(existsSync)]).toEqual(['a', [true, true]])
+  program.stdin.end()
+  // A guard that has forgotten it would leave the folder there.
+  await program.ended
+  expect(folders.map(existsSync)).toEqual([false, false])
   await program.close()
-  expect(existsSync(folder)).toBe(false)
   expect(program.failure).toMatchObject({ code: 'agent_failed', rawMessage: "program 'sh' exited with code 0" })
 })
 

@@ -1,5 +1,6 @@
 import { existsSync } from 'node:fs'
-import { rm } from 'node:fs/promises'
+import { mkdir, rm } from 'node:fs/promises'
+import { join } from 'node:path'
 import type { Readable, Writable } from 'node:stream'
 import { MillraceError } from '../errors/index.ts'
 import { Resource, settlesWithin } from '../kit/index.ts'
@@ -26,7 +27,7 @@ interface ProgramCommand {
   readonly args?: readonly string[]
   /** Added to the few variables that a program needs to start; nothing else is passed on. */
   readonly env?: Readonly<Record<string, string>>
-  /** If not given, a folder of its own, which is removed after its end. A server gets none. */
+  /** If not given, a new folder, which is removed after its end. A server gets none. */
   readonly cwd?: string
 }
 
@@ -50,7 +51,7 @@ export class Program extends Resource {
   readonly pid: number
   readonly stdin: Writable
   readonly stdout: Readable
-  /** Resolves when the process was reaped, its descendants are dead, and its output was read to the end. Never rejects. */
+  /** Resolves when nothing is left of the program, its descendants and its folder, and its output was read to the end. Never rejects. */
   readonly ended: Promise<ProgramExit>
 
   readonly #kind: ProgramKind
@@ -88,14 +89,11 @@ export class Program extends Resource {
   static async start(options: ProgramOptions): Promise<Program> {
     const { kind, config, guard = ProcessGuard.ofThisThread } = options
     const tag = guard.nextTag()
-    const env = { ...programEnvironment(config.env), [tagVariable]: tag }
-    const folder = kind === 'program' && config.cwd === undefined ? await guard.makeFolder(tag) : undefined
-    const suspended = await spawnSuspended(folder === undefined ? config : { ...config, cwd: folder }, env).catch(
-      async (error: unknown) => {
-        await removeFolder(folder)
-        throw startFailure(options, error)
-      },
-    )
+    const folder = kind === 'program' ? await guard.makeFolder(tag) : undefined
+    const suspended = await suspendedIn(folder, config, tag).catch(async (error: unknown) => {
+      await removeFolder(folder)
+      throw startFailure(options, error)
+    })
     const tree = new ProcessTree(suspended.pid, tag, guard)
     const started = new Program(options, { suspended, tree, folder })
     try {
@@ -154,7 +152,6 @@ export class Program extends Resource {
     }
     if (!(await settlesWithin(this.ended, killLimitMs))) throw this.#stuck()
     if (this.#leftover) throw this.#leftover
-    await removeFolder(this.#folder)
   }
 
   async #end(): Promise<ProgramExit> {
@@ -163,7 +160,8 @@ export class Program extends Resource {
       // After a crash nothing can finish in good order, and a new process may be waiting for this to be over.
       if (this.isClosed) await this.#tree.terminate(terminateGraceMs)
       await this.#tree.kill()
-      await this.#guard.forget(this.pid)
+      // Until it is told to forget the program, the guard removes the folder if we are killed.
+      await removeFolder(this.#folder).finally(async () => await this.#guard.forget(this.pid))
     } catch (error) {
       this.#leftover = MillraceError.from(error, 'tool_infra')
     }
@@ -186,6 +184,17 @@ export class Program extends Resource {
       { data: { [this.#kind]: this.name, pid: this.pid } },
     )
   }
+}
+
+/** What a program writes into its working folder, or among the temporary files, is in this folder, if it has one. */
+async function suspendedIn(folder: string | undefined, config: ProgramCommand, tag: string): Promise<SuspendedProcess> {
+  const tagged = { [tagVariable]: tag }
+  if (folder === undefined) return await spawnSuspended(config, { ...programEnvironment(config.env), ...tagged })
+  const [cwd, temporary] = [config.cwd ?? join(folder, 'work'), join(folder, 'tmp')]
+  await mkdir(temporary)
+  if (config.cwd === undefined) await mkdir(cwd)
+  const env = programEnvironment({ TMPDIR: temporary, ...config.env })
+  return await spawnSuspended({ ...config, cwd }, { ...env, ...tagged })
 }
 
 async function removeFolder(folder: string | undefined): Promise<void> {

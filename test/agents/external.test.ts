@@ -133,7 +133,8 @@ test('a rollout that is cancelled leaves no process, folder or socket', async ()
     signal: stop.signal,
   })
   const ended = run.summary()
-  const ready = async () => (await folders()).filter((name) => existsSync(join(temporary, name, 'ready'))).length
+  const ready = async () =>
+    (await folders()).filter((name) => existsSync(join(temporary, name, 'work', 'ready'))).length
   await expect.poll(ready).toBe(3)
   expect(liveDescendants().filter(({ command }) => command === 'sleep 601')).toHaveLength(6)
   stop.abort()
