@@ -7,4 +7,5 @@ body=$(python3 -c 'import json, sys; print(json.dumps({
   "$MILLRACE_MODEL" "$prompt")
 reply=$(curl --silent --show-error --fail-with-body "$ANTHROPIC_BASE_URL/v1/messages" \
   -H "x-api-key: $MILLRACE_KEY" -H 'content-type: application/json' -d "$body")
-python3 -c 'import json, sys; print(json.loads(sys.argv[1])["content"][0]["text"])' "$reply"
+# A model that reasons sends its thoughts first.
+python3 -c 'import json, sys; print(*(part["text"] for part in json.loads(sys.argv[1])["content"] if "text" in part))' "$reply"
