@@ -2,6 +2,7 @@ import { mkdir } from 'node:fs/promises'
 import type { ApiName } from '../../src/schema/index.ts'
 import { findModels, GatewayServer } from '../../src/serve/index.ts'
 import { SimulatorServer, type ImitationName } from '../../src/simulator/index.ts'
+import type { MergedRow, Recorded, Tokens } from './token-record.ts'
 
 const adminKey = 'admin-key-of-the-interop'
 const imitations: Readonly<Record<ApiName, ImitationName>> = {
@@ -15,24 +16,6 @@ const imitations: Readonly<Record<ApiName, ImitationName>> = {
  * answers to every name; `reasoning-policy`: the same, but it reasons, and not every framework sends that back.
  */
 type Kind = 'each-api' | 'policy' | 'reasoning-policy'
-
-/** One reply, as it was recorded or as the backend says that it left. */
-interface Tokens {
-  readonly promptIds: readonly number[]
-  readonly ids: readonly number[]
-  readonly logprobs: readonly number[]
-}
-
-interface Recorded extends Tokens {
-  readonly dropped: readonly string[]
-  readonly messages: readonly { readonly role: string; readonly tool_calls?: readonly unknown[] }[]
-}
-
-interface MergedRow {
-  readonly ids: readonly number[]
-  readonly mask: readonly number[]
-  readonly splitAt: unknown
-}
 
 /** A gateway over simulators that remember what they were asked. */
 export class Bench implements AsyncDisposable {

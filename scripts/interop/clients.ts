@@ -1,9 +1,8 @@
-import { mkdir, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { Bench } from './bench.ts'
-import { agentPackages, pageAgents } from './page-agents.ts'
-import { check, type Counts, installMs, installPython, runCase, runCases, say, sumOf } from './part.ts'
-import { runProgram } from './run-program.ts'
+import { installAgents } from './agents/npm-agents.ts'
+import { pageAgents } from './agents/page-agents.ts'
+import { type Counts, installPython, runCase, runCases, say, sumOf } from './part.ts'
 
 const here = import.meta.dirname
 const clientsMs = 10 * 60_000
@@ -14,8 +13,7 @@ export async function clients(folder: string): Promise<Counts> {
   say('installing Python clients and frameworks')
   const python = await installPython(folder, join(here, 'requirements.txt'))
   say('installing agents from npm')
-  const agents = join(folder, 'agents')
-  check(await installAgents(agents), 'npm could not install; check that it reaches its registry')
+  const modules = await installAgents(join(folder, 'agents'))
 
   say('official Python clients, over a backend of each API')
   const eachApi = ends.use(await Bench.start(join(folder, 'clients'), 'each-api'))
@@ -25,26 +23,11 @@ export async function clients(folder: string): Promise<Counts> {
   counts.push(await runPython(python, frameworks, ['agent_frameworks']))
   say('agents of docs/agents-outside.md, over a trainable Chat model that reasons')
   const bench = ends.use(await Bench.start(join(folder, 'page'), 'reasoning-policy'))
-  const modules = join(agents, 'node_modules')
   const paths = [join(modules, '.bin'), join(folder, 'venv', 'bin')]
   for (const { name, run } of await pageAgents({ bench, paths, modules, folder })) {
     counts.push(await runCase(name, run))
   }
   return sumOf(counts)
-}
-
-async function installAgents(folder: string): ReturnType<typeof runProgram> {
-  const names = Object.keys(agentPackages)
-  // Install scripts put the program for this machine in its place.
-  const manifest = {
-    private: true,
-    dependencies: agentPackages,
-    allowScripts: Object.fromEntries(names.map((n) => [n, true])),
-  }
-  await mkdir(folder)
-  await writeFile(join(folder, 'package.json'), JSON.stringify(manifest))
-  const words = ['install', '--no-audit', '--no-fund', '--no-progress', '--loglevel=error']
-  return await runProgram('npm', words, { cwd: folder, timeoutMs: installMs })
 }
 
 /** Runs modules of cases. */

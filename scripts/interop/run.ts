@@ -6,6 +6,7 @@
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { agents } from './agents/agents.ts'
 import { clients } from './clients.ts'
 import { engines } from './engines/engines.ts'
 import { parquet } from './parquet.ts'
@@ -17,6 +18,7 @@ import { train } from './train.ts'
 
 const parts: Readonly<Record<string, Part>> = {
   clients,
+  agents,
   parquet,
   python,
   tokenizers,

@@ -1,18 +1,10 @@
 import assert from 'node:assert/strict'
 import { mkdir, readFile, symlink, writeFile } from 'node:fs/promises'
 import { delimiter, join } from 'node:path'
-import { type MarkedBlock, markedBlocks, page } from '../../test/support/pages.ts'
-import type { Bench } from './bench.ts'
-import { runProgram } from './run-program.ts'
-
-/** The packages of npm that the page is tried with. */
-export const agentPackages = {
-  '@anthropic-ai/claude-code': '2.1.326',
-  '@mastra/core': '1.71.0',
-  '@openai/codex': '0.169.0',
-  'opencode-ai': '1.18.33',
-  zod: '4.6.7',
-} as const
+import { type MarkedBlock, markedBlocks, page } from '../../../test/support/pages.ts'
+import type { Bench } from '../bench.ts'
+import { runProgram } from '../run-program.ts'
+import { tokenSummary } from '../token-record.ts'
 
 const agentMs = 180_000
 
@@ -113,32 +105,10 @@ async function tryAgent({ argument, language, code }: MarkedBlock, options: Page
   for (const [name, content] of Object.entries(trial.files ?? {})) {
     assert.equal(await readFile(join(cwd, name), 'utf8').catch(String), content, `${name} is not right:\n${output}`)
   }
-  return await recordOf(bench, session.id, trial)
-}
-
-/** Checks that everything was recorded to the token, and as so many rows as there were conversations. */
-async function recordOf(bench: Bench, session: string, { rows: count = 1, callsAtOnce = 1 }: Trial): Promise<string> {
-  const recorded = await bench.interactions(session)
-  const emitted = await bench.emitted(session)
-  const tokensOf = ({ promptIds, ids, logprobs }: (typeof emitted)[number]): object => ({ promptIds, ids, logprobs })
-  assert.deepEqual(recorded.map(tokensOf), emitted.map(tokensOf), 'the record has other tokens than the backend')
-  const calls = recorded.flatMap(({ messages }) => messages.map(({ tool_calls: made = [] }) => made.length))
-  assert.equal(Math.max(...calls), callsAtOnce, 'calls at once')
-
-  const rows = await bench.mergedRows(session)
-  assert.equal(rows.length, count, `rows: ${JSON.stringify(rows.map(({ splitAt }) => splitAt))}`)
-  for (const { ids, splitAt } of rows) {
-    assert.equal(splitAt, null, 'a conversation was split')
-    assert.ok(
-      emitted.some((reply) => String([...reply.promptIds, ...reply.ids]) === String(ids)),
-      'a row has ids that no prompt and reply of the backend had',
-    )
+  const record = {
+    recorded: await bench.interactions(session.id),
+    emitted: await bench.emitted(session.id),
+    rows: await bench.mergedRows(session.id),
   }
-  const sampled = emitted.reduce((sum, { ids }) => sum + ids.length, 0)
-  const trained = rows.reduce((sum, { mask }) => sum + mask.reduce((one, other) => one + other, 0), 0)
-  assert.equal(trained, sampled, 'tokens that are trained, and those that were sampled')
-  const dropped = new Set(recorded.flatMap((each) => each.dropped))
-  const length = rows.reduce((sum, { ids }) => sum + ids.length, 0)
-  const summary = `${emitted.length} replies, ${rows.length} ${rows.length === 1 ? 'row' : 'rows'}, ${length} ids, ${sampled} sampled`
-  return dropped.size === 0 ? summary : `${summary}; left out: ${[...dropped].join(', ')}`
+  return tokenSummary(record, trial)
 }

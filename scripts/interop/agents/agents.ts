@@ -1,0 +1,22 @@
+import { join } from 'node:path'
+import { installAgents } from './npm-agents.ts'
+import { type Counts, runCase, say, sumOf } from '../part.ts'
+import { externalAgents } from './external-agents.ts'
+import { ExternalBench } from './external-bench.ts'
+import { cancelled, killed, recorded } from './external-cases.ts'
+
+/** `external` with Claude Code and Codex from npm, with a Python agent and with one of bash and curl, against the simulator. */
+export async function agents(folder: string): Promise<Counts> {
+  say('installing Claude Code and Codex from npm')
+  const cache = process.env['MILLRACE_INTEROP_CACHE'] ?? folder
+  const packages = ['@anthropic-ai/claude-code', '@openai/codex'] as const
+  const modules = await installAgents(join(cache, 'external-agents'), packages)
+  const counts: Counts[] = []
+  for (const agent of await externalAgents()) {
+    await using bench = await ExternalBench.open(join(folder, agent.name.replaceAll(' ', '-')), modules)
+    counts.push(await runCase(`${agent.name}, recorded`, () => recorded(agent, bench)))
+    counts.push(await runCase(`${agent.name}, cancelled`, () => cancelled(agent, bench)))
+    counts.push(await runCase(`${agent.name}, and Millrace killed`, () => killed(agent, bench)))
+  }
+  return sumOf(counts)
+}
