@@ -1,12 +1,11 @@
-import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { BenchChild } from '../../../bench/shared/bench-child.ts'
 import type { MockCounts, MockModel } from '../../../bench/shared/mock-model.ts'
 import { freePort } from '../../../test/support/kit/free-port.ts'
 import { ServerProcess } from '../server-process.ts'
+import { millraceProgram, writeLines } from './evaluate-rows.ts'
 import { counterServer, type GymServers, type NemoGym, openaiModel, simpleAgent } from './gym-servers.ts'
 
-export const millraceProgram = join(import.meta.dirname, '..', '..', '..', 'bin', 'millrace.js')
 const counterEnvironment = join(import.meta.dirname, 'counter-environment.ts')
 const startMs = 60_000
 
@@ -94,9 +93,7 @@ export class GymBench implements AsyncDisposable {
   }
 
   async write(name: string, lines: readonly string[]): Promise<string> {
-    const path = join(this.folder, name)
-    await writeFile(path, lines.map((each) => `${each}\n`).join(''))
-    return path
+    return await writeLines(join(this.folder, name), lines)
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -1,16 +1,16 @@
 import assert from 'node:assert/strict'
-import { mkdir, readFile } from 'node:fs/promises'
+import { readFile } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { check } from '../part.ts'
 import { runProgram } from '../run-program.ts'
-import { agents, type GymBench, millraceProgram, row, rowWithCalls } from './gym-bench.ts'
+import { evaluateRows, type Exported, readLines } from './evaluate-rows.ts'
+import { agents, type GymBench, row, rowWithCalls } from './gym-bench.ts'
 
 const atOnce = 32
 const sessionRows = 200
 const brokenRows = 20
 const profiledTasks = 50
 const profiledRollouts = 4
-const evalMs = 5 * 60_000
 const profileMs = 2 * 60_000
 const largeInteger = '9007199254740993'
 const server = 'example_session_state_mgmt'
@@ -18,20 +18,10 @@ const server = 'example_session_state_mgmt'
 /** JSON, but no number that Python writes again: the tool answers 500, and NeMo Gym's 500 has no cookie. */
 const failingCall = 'increment_counter {"count":1e999}'
 
-/** A result of NeMo Gym's collector, and a rollout of `millrace export`. */
+/** A result of NeMo Gym's collector. */
 interface GymResult {
   readonly reward: number
   readonly response: { readonly output: readonly { readonly content?: readonly { readonly text: string }[] }[] }
-}
-
-interface Exported {
-  readonly id: string
-  readonly task: { readonly index: number }
-  readonly sample: number
-  readonly reward: number | null
-  readonly outcome: string
-  readonly usage: { readonly inputTokens: number; readonly outputTokens: number }
-  readonly messages: readonly { readonly role: string; readonly content: string | null }[]
 }
 
 /** Agents of one side over servers of the other, and NeMo Gym's reports over what Millrace did. */
@@ -149,35 +139,14 @@ export class GymTogether {
     }
   }
 
-  async #evaluate({
-    words,
-    rows,
-    attempts = 1,
-  }: {
-    /** The configuration, and where its servers are. */
+  async #evaluate(options: {
     readonly words: readonly string[]
     readonly rows: readonly string[]
     readonly attempts?: number
   }): Promise<Exported[]> {
     this.#runs += 1
-    const run = `run-${this.#runs}`
-    const input = await this.#bench.write(`${run}.jsonl`, rows)
-    const model = ['-m', 'mock', '--base-url', this.#bench.mock.url, '-n', String(attempts)]
-    await this.#millrace('eval', '--nemo-gym', ...words, '-i', input, ...model, '--run', run)
-    const output = this.#file(`${run}-rollouts.jsonl`)
-    await this.#millrace('export', run, '-o', output)
-    return await readLines<Exported>(output)
-  }
-
-  async #millrace(...words: readonly string[]): Promise<void> {
-    const { folder } = this.#bench
-    const runs = join(folder, 'runs')
-    await mkdir(runs, { recursive: true })
-    const ran = await runProgram(process.execPath, [millraceProgram, ...words, '--runs', runs], {
-      cwd: folder,
-      timeoutMs: evalMs,
-    })
-    check(ran, `millrace ${words[0]} failed`)
+    const { folder, mock } = this.#bench
+    return await evaluateRows({ run: `run-${this.#runs}`, folder, model: mock.url, ...options })
   }
 
   /** As the package ships it. */
@@ -203,12 +172,4 @@ function assertRewarded(rollouts: readonly Exported[], count: number): void {
   const failed = rollouts.filter(({ reward }) => reward !== 1)
   assert.deepEqual(failed.slice(0, 1), [], `${failed.length} of ${rollouts.length} rollouts have another reward than 1`)
   assert.equal(rollouts.length, count)
-}
-
-async function readLines<Line>(path: string): Promise<Line[]> {
-  const text = await readFile(path, 'utf8')
-  return text
-    .trimEnd()
-    .split('\n')
-    .map((line) => JSON.parse(line) as Line)
 }

@@ -6,6 +6,7 @@ import { findPython } from './find-python.ts'
 import { aggregateLoad } from './aggregate-load.ts'
 import { GymBench } from './gym-bench.ts'
 import { GymCases } from './gym-cases.ts'
+import { exampleRows } from './gym-examples.ts'
 import { NemoGym } from './gym-servers.ts'
 import { GymTogether } from './gym-together.ts'
 
@@ -25,7 +26,9 @@ export async function nemoGym(folder: string): Promise<Counts> {
     base,
   )
   const counts = [await runCase('aggregate metrics equal to the last digit', () => aggregates(python))]
-  await using bench = await GymBench.open(await NemoGym.find(python, folder), folder)
+  const gym = await NemoGym.find(python, folder)
+  counts.push(await runCase('example rows of Python resources servers', () => exampleRows(gym, folder)))
+  await using bench = await GymBench.open(gym, folder)
   const cases = new GymCases(bench)
   const together = new GymTogether(bench)
   const all: Readonly<Record<string, () => Promise<string>>> = {

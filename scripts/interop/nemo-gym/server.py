@@ -9,7 +9,7 @@ import runpy
 import sys
 import threading
 
-from nemo_gym import server_utils
+from nemo_gym import PARENT_DIR, server_utils
 from nemo_gym.global_config import get_global_config_dict
 
 server_utils.initialize_ray = lambda: None
@@ -22,4 +22,6 @@ else:
     os.environ["NEMO_GYM_CONFIG_PATH"] = name
     kind = next(iter(get_global_config_dict()[name]))
     implementation = next(iter(get_global_config_dict()[name][kind]))
+    # NeMo Gym's starter works in the server's folder, and some servers import what is beside them.
+    sys.path.insert(0, os.path.join(PARENT_DIR, kind, implementation))
     runpy.run_module(f"{kind}.{implementation}.app", run_name="__main__")
