@@ -1,7 +1,7 @@
 /**
- * `npm run interop [-- <part> ...]`: Millrace together with programs of others, installed into a temporary folder. It needs npm,
- * python3 with venv, and registries that npm and pip can reach; without them it says so and fails. It takes a few minutes. Every
- * program has a time limit, and ends with everything that it started.
+ * `npm run interop [-- <part> ...]`: Millrace together with programs of others, installed into a temporary folder, or into
+ * the one that MILLRACE_INTEROP_CACHE names. It says what each part needs, beside registries that npm and pip can reach; without that
+ * a part fails and says so. Every program has a time limit, and ends with everything that it started.
  */
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
@@ -16,15 +16,21 @@ import { python } from './python.ts'
 import { tokenizers } from './tokenizers/tokenizers.ts'
 import { train } from './train.ts'
 
-const parts: Readonly<Record<string, Part>> = {
-  clients,
-  agents,
-  parquet,
-  python,
-  tokenizers,
-  train,
-  engines,
-  'nemo-gym': nemoGym,
+interface ListedPart {
+  readonly run: Part
+  /** Beside Node. */
+  readonly needs: string
+}
+
+const parts: Readonly<Record<string, ListedPart>> = {
+  clients: { run: clients, needs: 'npm, python3 with venv' },
+  agents: { run: agents, needs: 'Linux, npm, python3, bash, curl; 760 MB' },
+  parquet: { run: parquet, needs: 'python3 with venv' },
+  python: { run: python, needs: 'python3 with venv' },
+  tokenizers: { run: tokenizers, needs: 'python3 with venv' },
+  train: { run: train, needs: 'python3 with venv' },
+  engines: { run: engines, needs: 'Linux, python3 with venv; 5.9 GB' },
+  'nemo-gym': { run: nemoGym, needs: 'Linux, Python 3.12 or later with venv, curl; 1.4 GB' },
 }
 
 // What parts have started is ended when this process exits.
@@ -38,7 +44,9 @@ async function main(names: readonly string[]): Promise<number> {
     return 2
   }
   const counts: Counts[] = []
-  for (const [name, part] of Object.entries(parts)) if (chosen.includes(name)) counts.push(await runPart(name, part))
+  const all = Object.entries(parts).filter(([name]) => chosen.includes(name))
+  for (const [name, { needs }] of all) say(`${name} needs ${needs}`)
+  for (const [name, { run }] of all) counts.push(await runPart(name, run))
   const { passed, failed } = sumOf(counts)
   say(`${passed} passed, ${failed} failed`)
   return failed === 0 ? 0 : 1
