@@ -13,8 +13,12 @@ export async function agents(folder: string): Promise<Counts> {
   const modules = await installAgents(join(cache, 'external-agents'), packages)
   const counts: Counts[] = []
   for (const agent of await externalAgents()) {
-    await using bench = await ExternalBench.open(join(folder, agent.name.replaceAll(' ', '-')), modules)
+    const place = join(folder, agent.name.replaceAll(' ', '-'))
+    await using bench = await ExternalBench.open(place, modules)
+    // Its tokens do not survive decoding and encoding: without the flag, every later turn drifts.
+    await using lossy = await ExternalBench.open(`${place}-exact`, modules, 'lossy')
     counts.push(await runCase(`${agent.name}, recorded`, () => recorded(agent, bench)))
+    counts.push(await runCase(`${agent.name}, exact tokens`, () => recorded(agent, lossy, '--exact-tokens')))
     counts.push(await runCase(`${agent.name}, cancelled`, () => cancelled(agent, bench)))
     counts.push(await runCase(`${agent.name}, and Millrace killed`, () => killed(agent, bench)))
   }

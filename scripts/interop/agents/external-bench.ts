@@ -24,7 +24,7 @@ export class ExternalBench implements AsyncDisposable {
     this.#env = env
   }
 
-  static async open(folder: string, modules: string): Promise<ExternalBench> {
+  static async open(folder: string, modules: string, tokens: 'words' | 'lossy' = 'words'): Promise<ExternalBench> {
     const [home, temporary, programs] = ['home', 'tmp', 'bin'].map((name) => join(folder, name)) as [
       string,
       string,
@@ -33,7 +33,7 @@ export class ExternalBench implements AsyncDisposable {
     for (const each of [home, temporary, programs]) await mkdir(each, { recursive: true })
     const wrapper = `#!/bin/sh\nexec '${process.execPath}' --no-warnings '${millraceProgram}' "$@"\n`
     await writeFile(join(programs, 'millrace'), wrapper, { mode: 0o755 })
-    const simulator = await SimulatorServer.start({ imitate: 'vllm', reasoning: true, recordEmitted: 10_000 })
+    const simulator = await SimulatorServer.start({ imitate: 'vllm', reasoning: true, recordEmitted: 10_000, tokens })
     return new ExternalBench(folder, simulator, {
       PATH: [programs, join(modules, '.bin'), process.env['PATH']].join(delimiter),
       HOME: home,

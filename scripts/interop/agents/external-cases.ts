@@ -25,8 +25,8 @@ interface OfSession {
 }
 
 /** Every rollout has the reward 1, and every sampled token is recorded as the model sent it. */
-export async function recorded(agent: ExternalAgent, bench: ExternalBench): Promise<string> {
-  await bench.evaluate(agent, `-n ${attempts} -c 4 --run recorded`)
+export async function recorded(agent: ExternalAgent, bench: ExternalBench, flags = ''): Promise<string> {
+  await bench.evaluate(agent, `-n ${attempts} -c 4 --run recorded ${flags}`)
   const rollouts = await bench.exported<Rollout>('recorded')
   const replies = await bench.exported<Recorded & OfSession>('recorded', '--rows', 'interactions')
   const rows = await bench.exported<MergedRow & OfSession>('recorded', '--rows', 'merged')
