@@ -10,7 +10,7 @@ import {
 } from '../../../test/support/inference/scripted-server.ts'
 import { freePort } from '../../../test/support/kit/free-port.ts'
 import { ServerProcess } from '../server-process.ts'
-import { row } from './gym-cases.ts'
+import { row } from './gym-bench.ts'
 import { counterServer, type GymBlock, type NemoGym, simpleAgent } from './gym-servers.ts'
 
 const millraceProgram = join(import.meta.dirname, '..', '..', '..', 'bin', 'millrace.js')

@@ -9,6 +9,7 @@ import { GymCases } from './gym-cases.ts'
 import { exampleRows } from './gym-examples.ts'
 import { NemoGym } from './gym-servers.ts'
 import { GymTogether } from './gym-together.ts'
+import { modelServer } from './model-cases.ts'
 
 const bodies = 300
 
@@ -42,6 +43,7 @@ export async function nemoGym(folder: string): Promise<Counts> {
     'a tool that fails, over a Python resources server': () => together.failingTool(),
     'integers above 2^53, over a Python resources server': () => together.largeIntegers(),
     'the reward profiler': () => together.profile(),
+    'our model server': () => modelServer(gym, folder),
   }
   for (const [name, run] of Object.entries(all)) counts.push(await runCase(name, run))
   return sumOf(counts)
