@@ -14,7 +14,10 @@ export interface RolloutRecord {
   attempt: number
   outcome: Outcome
   truncated: boolean
-  /** How the agent had ended, if the reward failed (`reward_error`); left out if the agent had ended by itself. */
+  /**
+   * How the agent had ended, if the reward failed (`reward_error`); left out if the agent had ended by itself. `reward_error` if
+   * it was stopped in the middle, because it had its answer verified and that failed.
+   */
   agentOutcome?: Outcome
   error?: WireError
   /** What was at work when the working time ran out, as `tool search`; left out if that was the agent's own code. */

@@ -3,7 +3,9 @@ import {
   evaluate,
   forkRollout,
   judge,
+  refine,
   replayRun,
+  rescoreRun,
   textOf,
   z,
   type Agent,
@@ -297,6 +299,42 @@ test('a replay repeats a verification that failed', async () => {
   for await (const report of replayRun(reader, { environment })) {
     expect(report, JSON.stringify(report)).toMatchObject({ verdict: 'identical' })
   }
+})
+
+test('a rollout whose verification failed is not scored again, and --retry-failed goes on with it', async () => {
+  await using runs = await temporaryRuns()
+  let isBroken = true
+  const environment = defineEnvironment({
+    ...base,
+    agent: refine({ turns: 3 }),
+    reward: ({ answer }) => {
+      if (isBroken) throw new Error('broken')
+      return Number(answer) / 3
+    },
+  })
+  await storeRun(runs.root, { environment, script: counts })
+  isBroken = false
+  {
+    using reader = openRun(runs.root)
+    expect(reader.rollout('0-0')).toMatchObject({ outcome: 'reward_error', agentOutcome: 'reward_error', answer: '1' })
+    const rescoring = await rescoreRun(reader, { environment })
+    const error = { message: expect.stringContaining('its agent was stopped in the middle') }
+    expect(await Array.fromAsync(rescoring)).toMatchObject([{ outcome: 'reward_error', after: null, error }])
+    expect(rescoring.summary()).toMatchObject({ after: { scored: 0 }, failures: [{ count: 1 }] })
+  }
+  const backend = new ScriptedBackend(counts)
+  await evaluate({
+    environment,
+    model: scripted,
+    backends: { scripted: [backend] },
+    preflight: false,
+    run: { root: runs.root, name: 'stored', retryFailed: true },
+  }).summary()
+  expect(backend.requests).toHaveLength(2)
+  using reader = openRun(runs.root)
+  const record = reader.rollout('0-0')
+  expect(record).toMatchObject({ attempt: 1, outcome: 'completed', reward: 1, answer: '3', turns: 3 })
+  expect(record).not.toHaveProperty('agentOutcome')
 })
 
 test('an agent calls tools of its own beside those of the rollout, or fewer', async () => {

@@ -53,7 +53,9 @@ export function beforeGroupScoring(record: RolloutRecord, environment: Environme
 }
 
 /** Whether a record has all its own scores, so that its group's reward is the one that failed. */
-function failedWithGroup({ outcome, rewards, metrics }: RolloutRecord, environment: Environment): boolean {
-  if (outcome !== 'reward_error' || !hasGroupReward(environment)) return false
+function failedWithGroup(record: RolloutRecord, environment: Environment): boolean {
+  const { outcome, rewards, metrics } = record
+  if (outcome !== 'reward_error' || !outcomes[agentOutcomeOf(record)].scored || !hasGroupReward(environment))
+    return false
   return ownRewardNames(environment).every((name) => name in rewards || name in metrics)
 }

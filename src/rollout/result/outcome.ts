@@ -1,7 +1,7 @@
 import { type ErrorCode, MillraceError, type WireError } from '../../errors/index.ts'
 import type { VersionLag } from '../../inference/index.ts'
 import { thrownBy } from '../../kit/index.ts'
-import { type Outcome, outcomes, type RolloutRecord } from '../../schema/index.ts'
+import { type Outcome, type RolloutRecord } from '../../schema/index.ts'
 import { endsAttempt } from '../../tools/index.ts'
 import type { ExhaustedLimit } from '../agent/budget.ts'
 
@@ -134,10 +134,12 @@ export function agentFault(hook: 'agent' | 'update' | 'contextPolicy', thrown: u
 
 type AgentOutcome = Pick<RolloutRecord, 'agentOutcome'>
 
-/** The record of a failed reward keeps how the agent ended, unless by itself, because a later scoring must know. */
-export function agentOutcomeBehind(outcome: Outcome | undefined): AgentOutcome {
-  const isKept = outcome !== undefined && outcome !== 'completed' && outcomes[outcome].scored
-  return isKept ? { agentOutcome: outcome } : {}
+/**
+ * The record of a failed reward keeps how the agent ended, unless by itself, because a later scoring must know. An agent that was
+ * stopped because `verify()` failed has ended as `reward_error` itself.
+ */
+export function agentOutcomeBehind(outcome: Outcome): AgentOutcome {
+  return outcome === 'completed' ? {} : { agentOutcome: outcome }
 }
 
 /** How the agent of a record ended, whatever became of its reward. An agent that ended by itself has no `agentOutcome`. */

@@ -68,7 +68,7 @@ export function recordOf(run: AgentRun, parts: RecordParts): RolloutRecord {
   const { hiddenPromptLength } = run
   if (hiddenPromptLength !== undefined) record.promptLength = hiddenPromptLength
   if (end.error && !scored) record.error = end.error.toWire()
-  if (end.outcome === 'reward_error') Object.assign(record, agentOutcomeBehind(parts.agentOutcome))
+  if (end.outcome === 'reward_error') Object.assign(record, agentOutcomeBehind(parts.agentOutcome ?? end.outcome))
   if (time.cutOffIn !== undefined && outcomes[parts.agentOutcome ?? end.outcome].truncated)
     record.cutOffIn = time.cutOffIn
   if (job.isScored === false) record.unscored = true

@@ -36,6 +36,11 @@ export interface RolloutToScore {
 
 const noTools = new ToolBox<never>({})
 
+const unfinished = new MillraceError(
+  'reward_failed',
+  'its agent was stopped in the middle, when verify() failed, so there is no last answer: --retry-failed of the run goes on with it',
+)
+
 export class StoredScorer extends Resource {
   readonly #options: StoredScorerOptions
   readonly #rewardPool: RewardPool | undefined
@@ -55,6 +60,8 @@ export class StoredScorer extends Resource {
 
   /** The record with its new rewards, without those of its group; or as a `reward_error`. */
   async score(stored: RolloutToScore): Promise<RolloutRecord> {
+    const agentOutcome = agentOutcomeOf(stored.record)
+    if (!outcomes[agentOutcome].scored) return { ...stored.record, ...failedReward(stored.record, unfinished.toWire()) }
     const { environment, limits, runsSetup, signal } = this.#options
     using time = new RewardTime({ limits, wallMs: limits.wallTimeoutMs, signal })
     time.clock.watch()
@@ -77,7 +84,7 @@ export class StoredScorer extends Resource {
         })
       }
       const context = new LiveContext(this.#hostOf(stored, requests), liveRollout, scope)
-      context.turnToReward(agentOutcomeOf(record), time)
+      context.turnToReward(agentOutcome, time)
       const pool = this.#rewardPool
       const scored = { context, liveRollout, clock: time.clock }
       const hooks = pool && { onBlocked: () => {}, scoreOnThread: scoreOnThread(pool, scored) }

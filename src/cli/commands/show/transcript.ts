@@ -197,12 +197,19 @@ function* textLines(text: string, as: (line: string) => string = (line) => line)
   for (const line of printable(text).split('\n')) yield as(line)
 }
 
+/** How the agent had ended, if the reward failed. */
+function agentEnd({ agentOutcome }: Pick<RolloutRecord, 'agentOutcome'>, style: Style): string {
+  if (agentOutcome === undefined) return ''
+  return agentOutcome === 'reward_error'
+    ? ' before the agent had ended'
+    : ` after ${inOutcomeColour(agentOutcome, agentOutcome, style)}`
+}
+
 function* recordLines(record: Omit<RolloutRecord, 'messages'>, style: Style): Generator<string, void, void> {
   const calls = record.toolCalls > 0 ? ` · ${formatQuantity(record.toolCalls, 'tool call')}` : ''
   const errors = record.toolErrors > 0 ? `, ${formatCount(record.toolErrors)} failed` : ''
   const repairs = record.toolRepairs ? `, ${formatQuantity(record.toolRepairs, 'repair')}` : ''
-  const after = record.agentOutcome ? ` after ${inOutcomeColour(record.agentOutcome, record.agentOutcome, style)}` : ''
-  const outcome = `${inOutcomeColour(record.outcome, record.outcome, style)}${after}`
+  const outcome = `${inOutcomeColour(record.outcome, record.outcome, style)}${agentEnd(record, style)}`
   const children =
     record.children > 0 ? ` · ${formatCount(record.children)} ${record.children === 1 ? 'child' : 'children'}` : ''
   const turns = formatQuantity(record.turns, 'turn')
