@@ -1,29 +1,37 @@
-import { MillraceError } from '../errors/index.ts'
 import type { AgentContext, Budget, ChildRequest } from '../env/index.ts'
+import type { MillraceError } from '../errors/index.ts'
+import { outcomes } from '../schema/index.ts'
 
 type Child = AgentContext['child']
 
-/** Work in a conversation beside the rollout's own, with its tools. If it fails, the caller fails as it did. */
+/** What work in a child came to, or how the child used up its budget before. */
+export type ChildWork<Result> = { readonly result: Result } | { readonly spent: MillraceError }
+
+/**
+ * Work in a conversation beside the rollout's own, with its tools. A child that used up its budget may be done without. With any
+ * other failure the caller fails, too: an answer that was given without the child must not be scored.
+ */
+export async function tryInChild<Result>(
+  child: Child,
+  request: Omit<ChildRequest, 'agent'>,
+  work: (own: AgentContext) => Promise<Result>,
+): Promise<ChildWork<Result>> {
+  const done = Promise.withResolvers<Result>()
+  const { outcome, error } = await child({ ...request, agent: async (own) => done.resolve(await work(own)) })
+  if (!error) return { result: await done.promise }
+  if (outcomes[outcome].scored) return { spent: error }
+  throw error
+}
+
+/** The same for work that the caller cannot do without: however it fails, the caller fails as it did. */
 export async function inChild<Result>(
   child: Child,
   request: Omit<ChildRequest, 'agent'>,
   work: (own: AgentContext) => Promise<Result>,
 ): Promise<Result> {
-  let done: { readonly result: Result } | undefined
-  let thrown: unknown
-  const { outcome } = await child({
-    ...request,
-    agent: async (own) => {
-      try {
-        done = { result: await work(own) }
-      } catch (error) {
-        thrown = error
-        throw error
-      }
-    },
-  })
-  if (done && outcome === 'completed') return done.result
-  throw thrown ?? new MillraceError('agent_failed', `a conversation that this rollout depends on ended as ${outcome}`)
+  const end = await tryInChild(child, request, work)
+  if ('spent' in end) throw end.spent
+  return end.result
 }
 
 /** The same without tools. */

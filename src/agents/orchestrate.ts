@@ -2,8 +2,8 @@ import { z } from 'zod'
 import { checkOptions, mustBe, wholeNumber } from '../env/index.ts'
 import type { Agent, ChildResult, RolloutContext } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
-import { Semaphore } from '../kit/index.ts'
-import type { Message } from '../schema/index.ts'
+import { Semaphore, withAbort } from '../kit/index.ts'
+import { outcomes, type Message } from '../schema/index.ts'
 import { type Tool, ToolAnswer } from '../tools/index.ts'
 import { shareOf } from './children.ts'
 import { withoutThoughts } from './replies.ts'
@@ -60,7 +60,8 @@ const optionShape = {
 
 /**
  * An agent whose tools are agents, beside those of the rollout. Each call is a child under it, with the agent's own model,
- * instructions, tools and part of the budget; its answer is the result of the call, and so is its failure.
+ * instructions, tools and part of the budget; its answer is the result of the call, and so is that it used up its part.
+ * With any other failure of an agent the orchestrator fails, too: an answer that was given without the agent must not be scored.
  */
 export function orchestrate(options: OrchestrateOptions): Agent {
   checkOptions('orchestrate()', optionShape, options)
@@ -74,10 +75,13 @@ export function orchestrate(options: OrchestrateOptions): Agent {
     const { tools, depth } = context
     const own = names ? tools.only(names) : tools
     const places = new Semaphore(atOnce)
+    const failure = Promise.withResolvers<never>()
     const equal = 1 / (entries.length + 1)
-    const callable = entries.map(([name, each]) => [name, agentTool(name, { share: equal, ...each }, places)] as const)
+    const callable = entries.map(
+      ([name, each]) => [name, agentTool(name, { share: equal, ...each }, { places, fail: failure.reject })] as const,
+    )
     const all = depth < maxDepth ? own.with(Object.fromEntries(callable)) : own
-    await agent(withTools(context, all))
+    await Promise.race([agent(withTools(context, all)), failure.promise])
   }
 }
 
@@ -89,7 +93,11 @@ const parameters = z.object({
 
 type AgentTool = Tool<RolloutContext<unknown, unknown, unknown>, typeof parameters>
 
-function agentTool(name: string, sub: SubAgent & { readonly share: number }, places: Semaphore): AgentTool {
+function agentTool(
+  name: string,
+  sub: SubAgent & { readonly share: number },
+  { places, fail }: { readonly places: Semaphore; readonly fail: (error: MillraceError) => void },
+): AgentTool {
   const { description, instructions, share, model, tools, agent } = sub
   return {
     description,
@@ -106,7 +114,12 @@ function agentTool(name: string, sub: SubAgent & { readonly share: number }, pla
         const prompt: Message[] = [{ role: 'user', content: task }]
         if (instructions !== undefined) prompt.unshift({ role: 'system', content: instructions })
         const request = { prompt, limits, ...(model !== undefined && { model }), ...(tools && { tools }) }
-        return resultOf(name, await child({ ...request, ...(agent && { agent }) }))
+        const result = await child({ ...request, ...(agent && { agent }) })
+        const { outcome, error } = result
+        if (!error || outcomes[outcome].scored) return resultOf(name, result)
+        fail(error)
+        // The orchestrator hears of no result: it ends now.
+        return await withAbort(new Promise<never>(() => {}), signal)
       } finally {
         places.release()
       }

@@ -2,9 +2,8 @@ import { z } from 'zod'
 import { checkOptions, mustBe } from '../env/index.ts'
 import type { Agent, AgentContext } from '../env/index.ts'
 import type { Message } from '../schema/index.ts'
-import { endsAttempt } from '../tools/index.ts'
 import { type Attempt, choices, type Choice, chooseBy } from './choose.ts'
-import { inChild, shareOf } from './children.ts'
+import { type ChildWork, shareOf, tryInChild } from './children.ts'
 import { lastReply, saidIn } from './replies.ts'
 import { toolLoop } from './tool-loop.ts'
 import { agentSchema, textSchema } from './watching.ts'
@@ -37,7 +36,7 @@ const optionShape = {
 /**
  * Makes several attempts side by side and keeps one answer. Each attempt is a child that starts from the conversation so far,
  * with an equal part of what is left of turns and tokens. The answer that is kept stands in the rollout's own conversation.
- * An attempt that fails is left out; if all fail, the rollout ends as the first one did.
+ * An attempt that uses up its part is left out; if all do, the rollout ends as the first one did.
  */
 export function parallel(options: ParallelOptions = {}): Agent {
   checkOptions('parallel()', optionShape, options)
@@ -61,18 +60,17 @@ async function attemptsOf(
   const asksModel = choose === 'select' || choose === 'merge'
   const limits = shareOf(budget, 1 / (attempts + (asksModel ? 1 : 0)))
   const prompt: readonly Message[] = [...messages]
-  const attempt = (): Promise<Attempt> =>
-    inChild(child, { prompt, limits }, async (own) => {
+  const attempt = (): Promise<ChildWork<Attempt>> =>
+    tryInChild(child, { prompt, limits }, async (own) => {
       await agent(own)
       const message = lastReply(own.messages)
       const reward = choose === 'verify' ? (await own.verify()).reward : 0
       return { message, answer: saidIn(message), reward }
     })
-  const settled = await Promise.allSettled(Array.from({ length: attempts }, attempt))
+  const ended = await Promise.all(Array.from({ length: attempts }, attempt))
   signal.throwIfAborted()
-  const made = settled.flatMap((each) => (each.status === 'fulfilled' ? [each.value] : []))
-  const failures = settled.flatMap((each): unknown[] => (each.status === 'rejected' ? [each.reason] : []))
-  const fatal = failures.find((failure) => endsAttempt(failure))
-  if (fatal !== undefined || made.length === 0) throw fatal ?? failures[0]
+  const made = ended.flatMap((end) => ('result' in end ? [end.result] : []))
+  const [first] = ended
+  if (made.length === 0 && first && 'spent' in first) throw first.spent
   return made
 }

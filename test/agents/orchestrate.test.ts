@@ -1,7 +1,20 @@
-import { defineEnvironment, orchestrate, plan, textOf, z, type Agent, type Message, type SubAgent } from 'millrace'
-import { calls, runScripted, ScriptedBackend, type Script } from 'millrace/testing'
+import {
+  defineEnvironment,
+  MillraceError,
+  orchestrate,
+  plan,
+  replayRun,
+  textOf,
+  toolLoop,
+  z,
+  type Agent,
+  type Message,
+  type SubAgent,
+} from 'millrace'
+import { calls, runScripted, ScriptedBackend, temporaryRuns, type Script } from 'millrace/testing'
 import { describe, expect, test } from 'vitest'
 import { cutAnywhere } from '../support/agents/cut-anywhere.ts'
+import { openRun, storeRun } from '../support/replay/stored-runs.ts'
 
 function environmentWith(agent: Agent, more: object = {}) {
   return defineEnvironment({
@@ -93,12 +106,11 @@ describe('orchestrate', () => {
     expect(grader.requests).toHaveLength(2)
   })
 
-  test('a failure of an agent is the result of the call, and the orchestrator goes on', async () => {
-    const failing: Agent = async ({ turn }) => {
-      await turn()
-      throw new Error('lost its glasses')
+  test('an agent that uses up its share ends its call with an error, and the orchestrator goes on', async () => {
+    const greedy: Agent = async ({ turn }) => {
+      for (;;) await turn()
     }
-    const agents = { reader: { ...reader, agent: failing }, writer: { description: 'Writes.' } }
+    const agents = { reader: { ...reader, agent: greedy, share: 0.1 }, writer: { description: 'Writes.' } }
     const { records } = await runScripted({
       environment: environmentWith(orchestrate({ agents })),
       script: ({ messages }) => {
@@ -109,8 +121,43 @@ describe('orchestrate', () => {
       },
     })
     const said =
-      'done: Error: the agent reader ended as agent_error. Its last words:\nI see | Error: the agent writer ended as completed without an answer.'
+      'done: Error: the agent reader ended as max_turns. Its last words:\nI see | Error: the agent writer ended as completed without an answer.'
     expect(records).toMatchObject([{ outcome: 'completed', answer: said, toolErrors: 2 }])
+  })
+
+  const down: Script = () => {
+    throw new MillraceError('model_server_error', 'the server is down')
+  }
+  const throwing: Agent = async ({ turn }) => {
+    await turn()
+    throw new Error('lost its glasses')
+  }
+  const patient: Agent = async (context) => {
+    for (let tries = 0; tries < 3; tries += 1) await toolLoop()(context).catch(() => {})
+  }
+  test.each<[outcome: string, message: string, reads: Script, agent: Agent | undefined, lead: Agent]>([
+    ['model_error', 'the server is down', down, undefined, toolLoop()],
+    ['model_error', 'the server is down', down, undefined, patient],
+    ['agent_error', 'lost its glasses', () => 'I see', throwing, toolLoop()],
+  ])('an agent that ends as %s ends the rollout so: it is not scored without it', async (outcome, ...rest) => {
+    const [message, reads, agent, lead] = rest
+    await using runs = await temporaryRuns()
+    const agents = { reader: { ...reader, ...(agent && { agent }) }, writer: { description: 'Writes.' } }
+    const environment = environmentWith(orchestrate({ agents, agent: lead }))
+    const script: Script = (request) => {
+      const { messages, signal } = request
+      if (isReader(messages)) return reads(request)
+      if (isTold(messages)) return 'done'
+      if (last(messages) !== 'Write.') return calls({ reader: { task: 'Emma' }, writer: { task: 'Write.' } })
+      return new Promise((_, reject) => signal.addEventListener('abort', () => reject(signal.reason)))
+    }
+    await storeRun(runs.root, { environment, script })
+    using stored = openRun(runs.root)
+    const record = stored.rollout('0-0')
+    expect(record).toMatchObject({ outcome, reward: null, error: { message: expect.stringContaining(message) } })
+    expect(record?.messages.map(({ role }) => role)).toEqual(['user', 'assistant'])
+    const [report] = await Array.fromAsync(replayRun(stored, { environment }))
+    expect(report).toMatchObject({ verdict: 'identical' })
   })
 
   test('each call gets a share of the turns and tokens that its caller has left', async () => {
@@ -189,10 +236,9 @@ describe('orchestrate', () => {
 
   test('wherever it is cut off, it goes on as if it had not been, and replays', async () => {
     const failing: Agent = async ({ turn }) => {
-      await turn()
-      throw new Error('lost its glasses')
+      for (;;) await turn()
     }
-    const agents = { reader, blind: { description: 'Fails.', agent: failing } }
+    const agents = { reader, blind: { description: 'Uses up its share.', agent: failing, share: 0.01 } }
     const environment = environmentWith(orchestrate({ agents }))
     const script: Script = (request) => {
       const { messages } = request

@@ -1,4 +1,4 @@
-import { defineEnvironment, parallel, plan, textOf, z, type Agent, type Message } from 'millrace'
+import { defineEnvironment, MillraceError, parallel, plan, textOf, z, type Agent, type Message } from 'millrace'
 import { calls, runScripted, type Script } from 'millrace/testing'
 import { describe, expect, test } from 'vitest'
 import { cutAnywhere } from '../support/agents/cut-anywhere.ts'
@@ -88,18 +88,37 @@ describe('parallel', () => {
     expect(records).toMatchObject([{ answer: '3 and 5', reward: 1, children: 3, turns: 0 }])
   })
 
-  test('leaves out attempts that fail, and fails as the first of them where all do', async () => {
-    const failing: Agent = async ({ turn }) => {
-      const { message } = await turn()
-      if (message.content !== '5') throw new Error(`no ${message.content}`)
+  const unless = (right: string, otherwise: Agent): Agent => {
+    return async (context) => {
+      const { message } = await context.turn()
+      if (message.content !== right) await otherwise(context)
     }
-    const environment = environmentWith(parallel({ attempts: 3, agent: failing }))
+  }
+
+  test('leaves out attempts that use up their part, and ends as the first of them where all do', async () => {
+    const greedy = unless('5', async ({ turn }) => {
+      for (;;) await turn()
+    })
+    const environment = environmentWith(parallel({ attempts: 3, agent: greedy }))
     const some = await runScripted({ environment, script: attempts('3', '4', '5')() })
     expect(some.records).toMatchObject([{ outcome: 'completed', answer: '5' }])
     const none = await runScripted({ environment, retries: 0, script: attempts('3', '4', '6')() })
-    expect(none.records).toMatchObject([
-      { outcome: 'agent_error', error: { message: expect.stringContaining('no 3') } },
-    ])
+    expect(none.records).toMatchObject([{ outcome: 'max_turns', truncated: true, answer: null }])
+  })
+
+  test('an attempt that fails otherwise ends the rollout: it is not scored without it', async () => {
+    const failing = unless('5', () => Promise.reject(new Error('no idea')))
+    const environment = environmentWith(parallel({ attempts: 3, agent: failing }))
+    const { records } = await runScripted({ environment, retries: 0, script: attempts('3', '5', '5')() })
+    const error = { message: expect.stringContaining('no idea') }
+    expect(records).toMatchObject([{ outcome: 'agent_error', reward: null, error }])
+    const answers = attempts('3', '5', '5')()
+    const script: Script = (request) => {
+      if (answers(request) === '3') throw new MillraceError('model_server_error', 'down')
+      return answers(request)
+    }
+    const down = await runScripted({ environment, retries: 0, script })
+    expect(down.records).toMatchObject([{ outcome: 'model_error', reward: null }])
   })
 
   test('a reward that fails while an attempt is verified ends the rollout', async () => {

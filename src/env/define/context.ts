@@ -1,3 +1,4 @@
+import type { MillraceError } from '../../errors/index.ts'
 import type {
   AssistantMessage,
   FinishReason,
@@ -186,6 +187,8 @@ export interface ChildRequest {
 export interface ChildResult {
   readonly id: string
   readonly outcome: Outcome
+  /** Why it ended; left out if it ended by itself. */
+  readonly error?: MillraceError
   readonly answer: string
   readonly messages: readonly Message[]
   readonly turns: number

@@ -55,14 +55,16 @@ export async function runChild(
   services.journal.append(run.isResumed ? attemptResumed(began) : attemptStart(began, start.at, parent.id))
   parent.tally.addChild()
   const end = await run.run(request.agent ?? standardAgent, prompt)
+  const { error } = end
   const record = recordOf(run, { end, start })
   if (rolloutEvents.hasSubscribers) rolloutEvents.publish({ kind: 'end', record, isChild: true, trace: run.trace })
   services.journal.append(attemptEnd({ record, leaf: run.session.leaf }, true))
   // The parent uses the same tool servers and writes to the same journal, so this error ends the parent's attempt as well.
-  if (end.error && endsAttempt(end.error)) throw end.error
+  if (endsAttempt(end.error)) throw end.error
   return {
     id,
     outcome: end.outcome,
+    ...(error && { error }),
     answer: run.answer ?? '',
     messages: run.messages,
     turns: run.turns,
