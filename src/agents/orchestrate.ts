@@ -8,7 +8,7 @@ import { type Tool, ToolAnswer } from '../tools/index.ts'
 import { shareOf } from './children.ts'
 import { withoutThoughts } from './replies.ts'
 import { toolLoop } from './tool-loop.ts'
-import { agentSchema, textSchema, withTools } from './watching.ts'
+import { agentSchema, requireNames, textSchema, withTools } from './watching.ts'
 
 export interface SubAgent {
   /** What a model that may call it is told of it. */
@@ -73,6 +73,7 @@ export function orchestrate(options: OrchestrateOptions): Agent {
   for (const [name, each] of entries) checkOptions(`agent ${name} of orchestrate()`, subAgentShape, each)
   return async (context) => {
     const { tools, depth } = context
+    for (const [name, each] of entries) requireNames(context, `agent ${name} of orchestrate()`, each)
     const own = names ? tools.only(names) : tools
     const places = new Semaphore(atOnce)
     const failure = Promise.withResolvers<never>()

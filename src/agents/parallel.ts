@@ -6,7 +6,7 @@ import { type Attempt, choices, type Choice, chooseBy } from './choose.ts'
 import { type ChildWork, shareOf, tryInChild } from './children.ts'
 import { lastReply, saidIn } from './replies.ts'
 import { toolLoop } from './tool-loop.ts'
-import { agentSchema, textSchema } from './watching.ts'
+import { agentSchema, requireNames, textSchema } from './watching.ts'
 
 export interface ParallelOptions {
   /** How many attempts are made side by side; 4 if not given. */
@@ -41,6 +41,7 @@ const optionShape = {
 export function parallel(options: ParallelOptions = {}): Agent {
   checkOptions('parallel()', optionShape, options)
   return async (context) => {
+    requireNames(context, 'parallel()', { model: options.model })
     for (;;) {
       const attempts = await attemptsOf(context, options)
       const { model } = options

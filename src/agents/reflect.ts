@@ -4,7 +4,7 @@ import type { Agent, AgentContext } from '../env/index.ts'
 import { inChild } from './children.ts'
 import { lastReply, saidIn, tagged, transcript } from './replies.ts'
 import { toolLoop } from './tool-loop.ts'
-import { agentSchema, textSchema, watching } from './watching.ts'
+import { agentSchema, requireNames, textSchema, watching } from './watching.ts'
 
 export interface ReflectOptions {
   /** How often it answers, at most; 2 if not given. */
@@ -42,6 +42,7 @@ export function reflect(options: ReflectOptions = {}): Agent {
   checkOptions('reflect()', optionShape, options)
   const { turns = 2, agent = toolLoop() } = options
   return async (original) => {
+    requireNames(original, 'reflect()', options)
     const { context, hasEnded } = watching(original)
     for (let turn = 1; ; turn += 1) {
       await agent(context)

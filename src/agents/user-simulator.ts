@@ -5,7 +5,7 @@ import { isJsonObject, type Message, textOf } from '../schema/index.ts'
 import { aside } from './children.ts'
 import { withoutThoughts } from './replies.ts'
 import { toolLoop } from './tool-loop.ts'
-import { agentSchema, textSchema, watching } from './watching.ts'
+import { agentSchema, requireNames, textSchema, watching } from './watching.ts'
 
 export interface UserSimulatorOptions {
   /** The model that plays the user; the run's model if not given. */
@@ -40,6 +40,7 @@ export function userSimulator(options: UserSimulatorOptions = {}): Agent {
   checkOptions('userSimulator()', optionShape, options)
   const { turns = 10, stop = '###STOP###', agent = toolLoop() } = options
   return async (context) => {
+    requireNames(context, 'userSimulator()', { model: options.model })
     const role = instructions(personaOf(context.task, options), stop)
     const watched = watching(context)
     let isUsersTurn = !context.messages.some((message) => message.role === 'user')

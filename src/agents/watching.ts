@@ -1,6 +1,7 @@
 import { z } from 'zod'
 import { isFunction, mustBe } from '../env/index.ts'
 import type { Agent, AgentContext } from '../env/index.ts'
+import { MillraceError } from '../errors/index.ts'
 
 /** An option that is an agent. */
 export const agentSchema = z.custom<Agent>(isFunction, mustBe('an agent, such as toolLoop()'))
@@ -32,4 +33,20 @@ function changed(context: AgentContext, changes: Partial<AgentContext>): AgentCo
   return new Proxy(context, {
     get: (target, key) => Reflect.get(key in changes ? changes : target, key) as unknown,
   })
+}
+
+/** Checks names of tools and models in the options of an agent before it works: a misspelt one would fail only a child. */
+export function requireNames(
+  { requireNames: check }: AgentContext,
+  of: string,
+  names: Parameters<AgentContext['requireNames']>[0],
+): void {
+  try {
+    check(names)
+  } catch (error) {
+    throw new MillraceError(
+      'env_invalid',
+      `the options of ${of}: ${MillraceError.from(error, 'env_invalid').rawMessage}`,
+    )
+  }
 }

@@ -1,5 +1,5 @@
 import { MillraceError } from '../errors/index.ts'
-import { describeThrown, nearestName } from '../kit/index.ts'
+import { andList, describeThrown, nearestName } from '../kit/index.ts'
 import {
   type ContentPart,
   isJsonObject,
@@ -119,13 +119,12 @@ export class ToolBox<Context extends object> {
     if (known) return known
     const unknown = names.find((name) => !this.#names.find({ tool: name }))
     if (unknown !== undefined) {
-      const near = nearestName(
-        unknown,
-        this.#tools.map(({ name }) => name),
-      )
+      const all = this.#tools.map(({ name }) => name)
+      const near = nearestName(unknown, all)
+      const hint = near === undefined ? `the tools are ${andList(all)}` : `did you mean "${near}"?`
       throw new MillraceError(
         'env_invalid',
-        `there is no tool "${unknown}" to hand on${near ? `; did you mean "${near}"?` : ''}`,
+        `there is no tool "${unknown}" to hand on${all.length === 0 ? '' : `; ${hint}`}`,
       )
     }
     const picked = this.#tools.filter(({ name }) => names.includes(name)).map(({ name, tool }) => [name, tool])

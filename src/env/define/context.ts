@@ -122,6 +122,11 @@ export interface AgentContext {
   readonly verify: () => Promise<Verification>
   /** Starts a sub-agent and waits for it. The standard agent runs it, unless the request names another. */
   readonly child: RolloutContext<unknown, unknown, unknown>['child']
+  /** Throws `env_invalid` if the rollout has no such tools, or the run no such model: a child with them could not start. */
+  readonly requireNames: (names: {
+    readonly tools?: readonly string[] | undefined
+    readonly model?: string | undefined
+  }) => void
   readonly budget: Budget
   readonly signal: AbortSignal
   /** Keeps what is being opened until the agent has ended, however it ends. It is closed before the rollout goes on. */

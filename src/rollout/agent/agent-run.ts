@@ -29,7 +29,7 @@ import type { RolloutTools } from '../environment/toolkit.ts'
 import { recordedSession } from '../recording/recording.ts'
 import { agentFault, completed, endedBy, staleError, type AgentEnd } from '../result/outcome.ts'
 import { attemptEvent } from '../schedule/journal-entries.ts'
-import { AgentCalls, toolAnswers, type CallsHost } from './agent-calls.ts'
+import { AgentCalls, pickedTools, toolAnswers, type CallsHost } from './agent-calls.ts'
 import { AgentTime, type BudgetMeter, Tally, type TimeHost } from './budget.ts'
 import { checkUpdate } from './checks.ts'
 import { ContextCopy, contextEvent } from './context-copy.ts'
@@ -362,6 +362,11 @@ export class AgentRun implements AgentContext, ContextHost, CallsHost, TimeHost,
 
   get child(): AgentContext['child'] {
     return this.context.child
+  }
+
+  readonly requireNames: AgentContext['requireNames'] = ({ tools, model }) => {
+    if (tools) pickedTools(this.liveRollout.tools.box, tools, this.liveRollout)
+    if (model !== undefined) this.services.model(model)
   }
 
   onServerAway(why: MillraceError): () => void {

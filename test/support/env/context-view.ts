@@ -57,6 +57,7 @@ const noAgentContext: AgentContext = {
   update: notToBeUsed,
   verify: notToBeUsed,
   child: notToBeUsed,
+  requireNames: notToBeUsed,
   budget: { turnsLeft: 1, tokensLeft: 1, costLeftUsd: 1, workingMsLeft: 1, wallMsLeft: 1 },
   signal: new AbortController().signal,
 }
