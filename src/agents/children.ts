@@ -44,7 +44,11 @@ export function aside<Result>(
 }
 
 /** A part of the turns and tokens that are left. It allows at least one turn. */
-export function shareOf({ turnsLeft, tokensLeft }: Budget, part: number): NonNullable<ChildRequest['limits']> {
-  const share = (left: number): number => Math.max(1, Math.floor(left * part))
+export function shareOf(
+  { turnsLeft, tokensLeft }: Pick<Budget, 'turnsLeft' | 'tokensLeft'>,
+  part: number,
+): NonNullable<ChildRequest['limits']> {
+  // A 49th of 49 is 1, although 49 * (1 / 49) is a little less.
+  const share = (left: number): number => Math.max(1, Math.floor(left * part * (1 + Number.EPSILON)))
   return { maxTurns: share(turnsLeft), ...(tokensLeft !== Infinity && { maxTokens: share(tokensLeft) }) }
 }

@@ -1,6 +1,6 @@
 import type { AgentContext } from '../env/index.ts'
 import type { AssistantMessage } from '../schema/index.ts'
-import { aside } from './children.ts'
+import { tryInChild } from './children.ts'
 import { lastReply, requireWhole, saidIn, tagged, transcript } from './replies.ts'
 
 /** What an attempt came to. */
@@ -17,14 +17,18 @@ interface Chooser {
   readonly model: string | undefined
 }
 
-/** Each makes one reply of those of several attempts, of which there is at least one. The first wins where several are as good. */
+/**
+ * Each makes one reply of those of several attempts, of which there is at least one. The first wins where several are as good.
+ * If a model does not choose, the vote does.
+ */
 const choosers = {
   vote: (attempts: readonly Attempt[]) => replyOf(mostFrequent(attempts)),
   verify: (attempts: readonly Attempt[]) =>
     replyOf(attempts.reduce((best, each) => (each.reward > best.reward ? each : best))),
   select: async (attempts: readonly Attempt[], chooser: Chooser) =>
-    replyOf(isUnanimous(attempts) ? attempts[0] : await selected(attempts, chooser)),
-  merge: async (attempts: readonly Attempt[], chooser: Chooser) => await merged(attempts, chooser),
+    replyOf(isUnanimous(attempts) ? attempts[0] : ((await selected(attempts, chooser)) ?? mostFrequent(attempts))),
+  merge: async (attempts: readonly Attempt[], chooser: Chooser) =>
+    (await merged(attempts, chooser)) ?? replyOf(mostFrequent(attempts)),
 }
 
 export type Choice = keyof typeof choosers
@@ -77,8 +81,8 @@ const selectRole = `You choose the best of several answers to the same request. 
 
 End with a line "Best: <number>", with the number of the answer.`
 
-async function selected(attempts: readonly Attempt[], { context, model }: Chooser): Promise<Attempt | undefined> {
-  return await aside(context.child, requestFor(selectRole, attempts, { context, model }), async ({ turn, append }) => {
+async function selected(attempts: readonly Attempt[], chooser: Chooser): Promise<Attempt | undefined> {
+  return await askedOf(chooser, requestFor(selectRole, attempts, chooser), async ({ turn, append }) => {
     const ask = async (): Promise<Attempt | undefined> => {
       const { message, finishReason } = await turn()
       requireWhole(finishReason)
@@ -91,7 +95,7 @@ async function selected(attempts: readonly Attempt[], { context, model }: Choose
       role: 'user',
       content: 'Reply with the line "Best: <number>" alone, with the number of one of the answers.',
     })
-    return (await ask()) ?? mostFrequent(attempts)
+    return await ask()
   })
 }
 
@@ -99,12 +103,23 @@ const mergeRole = `You merge several answers to the same request into one. Some 
 
 Reply with the merged answer alone, in the form that the request asks for.`
 
-async function merged(attempts: readonly Attempt[], { context, model }: Chooser): Promise<AssistantMessage> {
-  return await aside(context.child, requestFor(mergeRole, attempts, { context, model }), async ({ turn, messages }) => {
+async function merged(attempts: readonly Attempt[], chooser: Chooser): Promise<AssistantMessage | undefined> {
+  return await askedOf(chooser, requestFor(mergeRole, attempts, chooser), async ({ turn, messages }) => {
     const { finishReason } = await turn()
     requireWhole(finishReason)
     return { role: 'assistant', content: saidIn(lastReply(messages)) }
   })
+}
+
+/** What a model says of the attempts; undefined if its reply was cut, or the budget was used up before. */
+async function askedOf<Result>(
+  { context: { child, signal } }: Chooser,
+  request: ReturnType<typeof requestFor>,
+  work: (own: AgentContext) => Promise<Result>,
+): Promise<Result | undefined> {
+  const end = await tryInChild(child, { ...request, tools: [] }, work)
+  signal.throwIfAborted()
+  return 'result' in end ? end.result : undefined
 }
 
 function requestFor(role: string, attempts: readonly Attempt[], { context, model }: Chooser) {

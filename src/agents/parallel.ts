@@ -35,7 +35,7 @@ const optionShape = {
 
 /**
  * Makes several attempts side by side and keeps one answer. Each attempt is a child that starts from the conversation so far,
- * with an equal part of what is left of turns and tokens. The answer that is kept stands in the rollout's own conversation.
+ * with an equal part of what is left of turns and tokens; a model that selects or merges has a part, too. The answer that is kept stands in the rollout's own conversation.
  * An attempt that uses up its part is left out; if all do, the rollout ends as the first one did.
  */
 export function parallel(options: ParallelOptions = {}): Agent {
@@ -58,8 +58,12 @@ async function attemptsOf(
   { child, messages, budget, signal }: AgentContext,
   { attempts = 4, choose = 'vote', agent = toolLoop() }: ParallelOptions,
 ): Promise<readonly Attempt[]> {
-  const asksModel = choose === 'select' || choose === 'merge'
-  const limits = shareOf(budget, 1 / (attempts + (asksModel ? 1 : 0)))
+  const chooserTurns = choose === 'select' || choose === 'merge' ? 1 : 0
+  const turnsLeft = budget.turnsLeft - chooserTurns
+  // Each attempt needs a turn.
+  const count = Math.max(1, Math.min(attempts, turnsLeft))
+  const tokensLeft = (budget.tokensLeft * count) / (count + chooserTurns)
+  const limits = shareOf({ turnsLeft, tokensLeft }, 1 / count)
   const prompt: readonly Message[] = [...messages]
   const attempt = (): Promise<ChildWork<Attempt>> =>
     tryInChild(child, { prompt, limits }, async (own) => {
@@ -68,7 +72,7 @@ async function attemptsOf(
       const reward = choose === 'verify' ? (await own.verify()).reward : 0
       return { message, answer: saidIn(message), reward }
     })
-  const ended = await Promise.all(Array.from({ length: attempts }, attempt))
+  const ended = await Promise.all(Array.from({ length: count }, attempt))
   signal.throwIfAborted()
   const made = ended.flatMap((end) => ('result' in end ? [end.result] : []))
   const [first] = ended

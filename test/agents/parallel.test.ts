@@ -145,6 +145,44 @@ describe('parallel', () => {
     expect(records).toMatchObject([{ outcome: 'max_turns', usage: { calls: 9 } }])
   })
 
+  test.each([
+    ['select', 4, 4, 3],
+    ['merge', 4, 4, 3],
+    ['merge', 64, 50, 49],
+    ['merge', 1, 1, 1],
+    ['vote', 4, 3, 3],
+  ] as const)('%s of %i attempts with %i turns makes %i attempts', async (choose, wanted, maxTurns, made) => {
+    const environment = environmentWith(parallel({ attempts: wanted, choose }), { limits: { maxTurns } })
+    const script = attempts('3', '5', ...Array<string>(47).fill('4'))(() => (choose === 'select' ? 'Best: 2' : '5'))
+    const { records } = await runScripted({ environment, script })
+    const answer = choose === 'vote' || wanted === 1 ? '3' : '5'
+    const children = made + (choose === 'vote' ? 0 : 1)
+    expect(records).toMatchObject([{ outcome: 'completed', answer, children, usage: { calls: maxTurns } }])
+  })
+
+  test('keeps turns and tokens for the model that merges', async () => {
+    const lefts: string[] = []
+    const agent: Agent = async ({ turn, budget }) => {
+      lefts.push(`${budget.turnsLeft} turns, ${budget.tokensLeft} tokens`)
+      await turn()
+    }
+    const limits = { maxTurns: 11, maxTokens: 300 }
+    const environment = environmentWith(parallel({ attempts: 2, choose: 'merge', agent }), { limits })
+    await runScripted({ environment, script: () => '5' })
+    expect(lefts).toEqual(Array(2).fill('5 turns, 100 tokens'))
+  })
+
+  const cutShort: Script = () => ({ message: { role: 'assistant', content: 'Best: 1' }, finishReason: 'length' })
+  test.each<['select' | 'merge', string, Script]>([
+    ['select', 'is cut', cutShort],
+    ['merge', 'is cut', cutShort],
+    ['select', 'has no turn left', () => 'None?'],
+  ])('the vote decides if the model that is to %s %s', async (choose, _, choosing) => {
+    const environment = environmentWith(parallel({ attempts: 3, choose }), { limits: { maxTurns: 4 } })
+    const { records } = await runScripted({ environment, script: attempts('3', '5', '5')(choosing) })
+    expect(records).toMatchObject([{ outcome: 'completed', answer: '5', reward: 1, children: 4 }])
+  })
+
   test('goes on after a message of the environment, from the answer that was kept', async () => {
     const environment = environmentWith(parallel({ attempts: 2 }), {
       update: ({ messages }: { messages: readonly Message[] }) =>
