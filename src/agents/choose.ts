@@ -58,21 +58,52 @@ function isUnanimous(attempts: readonly Attempt[]): boolean {
   return new Set(attempts.map(({ answer }) => answer)).size === 1
 }
 
+/** The start of a line that may name the answer: with marks of lists and headings, bold or not, as "So the final answer". */
+const leadIn = String.raw`^[ \t>#*_-]*(?:(?:so|thus|hence|therefore|finally),?[ \t]+)?(?:(?:the|my|our)[ \t]+)?(?:(?:final|correct|right)[ \t]+)?`
+
 const marked = [
-  /\\boxed\{([^{}]*)\}/g,
-  /<answer>([\s\S]*?)<\/answer>/gi,
-  /####\s*(.+)/g,
-  /\banswer(?: is)?\s*:?\s+(.+)/gi,
+  /<answer>((?:(?!<answer>)[\s\S])*?)<\/answer>/dgi,
+  /(?<!#)#{4,}[ \t]*([^\s#].*)/dg,
+  new RegExp(String.raw`${leadIn}answer[*_]*[ \t]*(?::|is\b)[:*_\s]*(\S.*)`, 'gdim'),
 ]
 
+interface Marked {
+  readonly text: string
+  readonly at: number
+}
+
+function* markedIn(answer: string): Generator<Marked, void, void> {
+  for (const pattern of marked) {
+    for (const { 1: text = '', indices } of answer.matchAll(pattern)) yield { text, at: indices?.[1]?.[0] ?? 0 }
+  }
+  yield* boxedIn(answer)
+}
+
+/** What stands in `\boxed{…}`, which may have braces of its own. */
+function* boxedIn(answer: string): Generator<Marked, void, void> {
+  let at = 0
+  let depth = 0
+  for (const { 0: token, index } of answer.matchAll(/\\boxed\s*\{|\\.|[{}]/g)) {
+    if (token.startsWith(String.raw`\boxed`)) {
+      at = index + token.length
+      depth = 1
+    } else if (depth > 0 && token === '{') depth += 1
+    else if (depth > 0 && token === '}') {
+      depth -= 1
+      if (depth === 0) yield { text: answer.slice(at, index), at }
+    }
+  }
+}
+
 /** What an answer votes for: the last thing that is marked as the answer, or else its last line; in one form. */
-function voteOf(answer: string): string {
-  const found = marked.map((pattern) => [...answer.matchAll(pattern)].at(-1)?.[1]).find((text) => text !== undefined)
-  const said = (found ?? answer.trim().split('\n').at(-1) ?? '').toLowerCase()
+export function voteOf(answer: string): string {
+  let last: Marked | undefined
+  for (const found of markedIn(answer)) if (!last || found.at > last.at) last = found
+  const said = (last?.text ?? answer.trim().split('\n').at(-1) ?? '').toLowerCase()
   const bare = said
     .replaceAll(/[\s*$`"']+/g, ' ')
     .trim()
-    .replace(/\.$/, '')
+    .replace(/ ?\.$/, '')
   const number = /^[-+]?\d[\d,]*(?:\.\d+)?$/.test(bare) ? Number(bare.replaceAll(',', '')) : Number.NaN
   return Number.isNaN(number) || Math.abs(number) > Number.MAX_SAFE_INTEGER ? bare : String(number)
 }
