@@ -1,9 +1,9 @@
-import type { Agent, AgentContext } from '../env/index.ts'
+import type { Agent, AgentContext, Budget } from '../env/index.ts'
 import { checkOptions, wholeNumber } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
-import { isJsonObject, type Message, textOf } from '../schema/index.ts'
+import { type FinishReason, isJsonObject, type Message, textOf } from '../schema/index.ts'
 import { aside } from './children.ts'
-import { withoutThoughts } from './replies.ts'
+import { requireWhole, withoutThoughts } from './replies.ts'
 import { toolLoop } from './tool-loop.ts'
 import { agentSchema, requireNames, textSchema, watching } from './watching.ts'
 
@@ -82,10 +82,19 @@ When you have got what you want, or it is clear that you will not, reply with ${
 
 async function userSays({ child, messages }: AgentContext, role: string, model: string | undefined): Promise<string> {
   const prompt: readonly Message[] = [{ role: 'system', content: role }, ...fromTheUsersSide(messages)]
-  return await aside(child, { prompt, ...(model !== undefined && { model }) }, async ({ turn }) => {
-    const { message } = await turn()
+  return await aside(child, { prompt, ...(model !== undefined && { model }) }, async ({ turn, budget }) => {
+    const { message, finishReason } = await turn()
+    requireWholeUser(finishReason, budget)
     return withoutThoughts(textOf(message))
   })
+}
+
+/** Half a sentence must not be taken as said, nor a cut thought as leaving. The policy has no part in it, unless the rollout's tokens are used up. */
+function requireWholeUser(finishReason: FinishReason, { tokensLeft }: Budget): void {
+  if (finishReason !== 'length' && finishReason !== 'content_filter') return
+  if (tokensLeft === 0) requireWhole(finishReason)
+  const why = finishReason === 'length' ? 'reached its length limit' : 'was withheld by a content filter'
+  throw new MillraceError('model_truncated', `the reply of the simulated user ${why}`)
 }
 
 /** What is said between the two, with the roles turned round. It begins with a greeting: many chat templates want a user first. */

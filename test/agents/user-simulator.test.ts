@@ -1,4 +1,12 @@
-import { defineEnvironment, textOf, userSimulator, z, type EvaluateOptions, type Message } from 'millrace'
+import {
+  defineEnvironment,
+  textOf,
+  userSimulator,
+  z,
+  type EvaluateOptions,
+  type FinishReason,
+  type Message,
+} from 'millrace'
 import { calls, runScripted, ScriptedBackend, type Script } from 'millrace/testing'
 import { describe, expect, test } from 'vitest'
 import { cutAnywhere } from '../support/agents/cut-anywhere.ts'
@@ -126,6 +134,33 @@ describe('userSimulator', () => {
       },
     })
     expect(records).toMatchObject([{ outcome: 'model_error', children: 1, reward: null }])
+  })
+
+  test.each<[string, FinishReason, string, string]>([
+    ['said half', 'length', 'I want', 'reached its length limit'],
+    ['thought half', 'length', '<think>Do I', 'reached its length limit'],
+    ['said nothing', 'content_filter', '', 'was withheld by a content filter'],
+  ])('a reply of the user that was cut is not taken as said, nor as leaving: %s', async (_, ...cut) => {
+    const [finishReason, content, why] = cut
+    const script: Script = ({ messages }) =>
+      isUser(messages) ? { message: { role: 'assistant', content }, finishReason } : 'Here.'
+    const asking = defineEnvironment({ ...shop, prompt: () => 'Hello?', agent: userSimulator() })
+    const { records } = await runScripted({ environment: asking, retries: 0, script })
+    const error = { code: 'model_truncated', message: `the reply of the simulated user ${why}` }
+    expect(records).toMatchObject([{ outcome: 'model_error', reward: null, error }])
+    expect(said(records[0]?.messages)).toEqual(['user: Hello?', 'assistant: Here.'])
+  })
+
+  test('a reply of the user that used up the tokens of the rollout ends it as max_tokens', async () => {
+    const usage = { calls: 1, input: 1, cachedInput: 0, output: 10, reasoning: 0 }
+    const script: Script = ({ messages }) =>
+      isUser(messages)
+        ? { message: { role: 'assistant', content: 'I want' }, finishReason: 'length', usage }
+        : { message: { role: 'assistant', content: 'Here.' }, usage }
+    const limits = { maxTokens: 20 }
+    const asking = defineEnvironment({ ...shop, limits, prompt: () => 'Hello?', agent: userSimulator() })
+    const { records } = await runScripted({ environment: asking, retries: 0, script })
+    expect(records).toMatchObject([{ outcome: 'max_tokens', truncated: true, reward: 2 }])
   })
 
   test('names what is wrong with its options and with a task', async () => {
