@@ -85,7 +85,17 @@ function readCall(
   // Models that are used to the APIs write the arguments as a text.
   const args = typeof given === 'string' ? (jsonOrText(given) as Json) : given
   if (!isJsonObject(args)) return { problem: `the arguments of ${which} are not an object` }
+  if (isDeeperThan(args, maxDepth))
+    return { problem: `the arguments of ${which} are nested more than ${maxDepth} deep` }
   return { id: id.replace('#', ''), tool, arguments: args, needs: [...referencesIn(args)] }
+}
+
+/** Deeper arguments are a model's repetitions: no tool takes them, and a stack is not deep enough for them. */
+const maxDepth = 100
+
+function isDeeperThan(value: Json | undefined, depth: number): boolean {
+  if (typeof value !== 'object' || value === null) return false
+  return depth === 0 || Object.values(value).some((each) => isDeeperThan(each, depth - 1))
 }
 
 const reference = /#([A-Za-z]\w*)/g

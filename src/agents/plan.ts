@@ -1,6 +1,7 @@
 import { checkOptions, wholeNumber } from '../env/index.ts'
 import type { Agent, AgentContext } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
+import { andList } from '../kit/index.ts'
 import { textOf, type Message, type ToolCall } from '../schema/index.ts'
 import {
   type PlannedCall,
@@ -62,23 +63,38 @@ async function askForPlan({ child, messages }: AgentContext, rules: PlanRules): 
   })
 }
 
-/** Makes planned calls as if the model had made them in its replies, so that they are recorded, shown and resumed as such. */
+/**
+ * Makes planned calls as if the model had made them in its replies, so that they are recorded, shown and resumed as such. A call
+ * that needs the result of one that failed is not made, and its own result says so.
+ */
 async function carryOut(waves: Waves, { append, tools, messages }: AgentContext): Promise<void> {
   const results = new Map<string, string>()
-  for (const wave of waves) {
-    const calls = wave.map((planned, index): ToolCall => {
-      const args = JSON.stringify(withResults(planned, results, tools.definitions))
+  for (const planned of waves) {
+    const isBlocked = ({ needs }: PlannedCall): boolean => needs.some((id) => !results.has(id))
+    const made = planned.filter((each) => !isBlocked(each))
+    const blocked = planned.filter(isBlocked)
+    // Calls that are made come first, since their recorded answers are found by place.
+    const calls = [...made, ...blocked].map((each, index): ToolCall => {
+      const args = JSON.stringify(withResults(each, results, tools.definitions))
       const id = `planned_${messages.length}_${index}`
-      return { id, type: 'function', function: { name: planned.tool, arguments: args } }
+      return { id, type: 'function', function: { name: each.tool, arguments: args } }
     })
     append({ role: 'assistant', content: null, tool_calls: calls })
-    const answers = await tools.call(calls)
+    const answers = await tools.call(calls.slice(0, made.length))
     append(...answers)
-    for (const [index, { id }] of wave.entries()) results.set(id, resultIn(answers[index]))
+    for (const [index, { needs }] of blocked.entries()) {
+      const missing = andList(needs.filter((id) => !results.has(id)).map((id) => `#${id}`))
+      const content = `Not made: it needs ${missing}, and there is no such result, because a call failed.`
+      append({ role: 'tool', tool_call_id: calls[made.length + index]?.id ?? '', content })
+    }
+    for (const [index, { id }] of made.entries()) {
+      const answer = toolMessage(answers[index])
+      if (!tools.hasFailed(answer)) results.set(id, textOf(answer))
+    }
   }
 }
 
-function resultIn(answer: Message | undefined): string {
-  if (answer?.role === 'tool') return textOf(answer)
+function toolMessage(answer: Message | undefined): Message {
+  if (answer?.role === 'tool') return answer
   throw new MillraceError('agent_failed', 'plan() makes tool calls as the APIs have them: leave out the tool format')
 }

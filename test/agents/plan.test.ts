@@ -110,13 +110,34 @@ describe('references', () => {
     expect(records[0]?.messages.at(-1)?.content).toBe('#1 of #tea costs 4.: 5')
   })
 
-  test('to a call that failed give its error, and the model sees both', async () => {
-    const text = JSON.stringify([
-      { id: 'E1', tool: 'price', arguments: { of: 'gold' } },
-      { id: 'E2', tool: 'add', arguments: { left: '#E1', right: 1 } },
+  const chained = JSON.stringify([
+    { id: 'E1', tool: 'price', arguments: { of: 'gold' } },
+    { id: 'E2', tool: 'add', arguments: { left: '#E1', right: 1 } },
+    { id: 'E3', tool: 'price', arguments: { of: 'tea' } },
+    { id: 'E4', tool: 'add', arguments: { left: '#E3', right: 1 } },
+    { id: 'E5', tool: 'price', arguments: { of: 'see #E2' } },
+  ])
+  const roomy = defineEnvironment({ ...environment, agent: plan() })
+
+  test('to a call that failed are not carried out, and the model is told so', async () => {
+    const { records } = await runScripted({ environment: roomy, script: planning(chained) })
+    expect(shapeOf(records[0]?.messages).slice(1, -1)).toEqual([
+      'price {"of":"gold"} + price {"of":"tea"}',
+      expect.stringMatching(/^tool: Error: .*too dear/),
+      'tool: 4',
+      'add {"left":4,"right":1} + add {"left":"#E1","right":1}',
+      'tool: 5',
+      'tool: Not made: it needs #E1, and there is no such result, because a call failed.',
+      'price {"of":"see #E2"}',
+      'tool: Not made: it needs #E2, and there is no such result, because a call failed.',
     ])
-    const { records } = await runScripted({ environment, script: planning(text) })
-    expect(records).toMatchObject([{ outcome: 'completed', toolCalls: 2, toolErrors: 2 }])
+    expect(records).toMatchObject([{ outcome: 'completed', toolCalls: 3, toolErrors: 1 }])
+  })
+
+  test('to a call that failed are not carried out either where the rollout is cut off and resumed', async () => {
+    const [whole, ...cut] = await cutAnywhere(roomy, planning(chained))
+    expect(whole).toMatchObject({ record: { outcome: 'completed', toolCalls: 3 }, replay: ['identical'] })
+    for (const run of cut) expect(run, `cut at ${run.cutAt}`).toEqual({ ...whole, cutAt: run.cutAt })
   })
 })
 
@@ -141,6 +162,11 @@ test.each([
   ],
   ['one id twice', [call('E1', 'price', { of: 'tea' }), call('E1', 'price', {})], 'two calls have the id E1'],
   ['too many calls', Array(5).fill(call('E1', 'price', {})), 'it has 5 calls, and at most 4 are allowed'],
+  [
+    'arguments that are nested too deeply',
+    `[{"tool": "price", "arguments": {"of": ${'['.repeat(3000)}${']'.repeat(3000)}}}]`,
+    'the arguments of call 1 are nested more than 100 deep',
+  ],
   ['arguments that are none', [{ tool: 'price', arguments: 'tea' }], 'the arguments of call 1 are not an object'],
 ])('sends %s back once, with what is wrong', async (_, text, problem) => {
   const first = typeof text === 'string' ? text : JSON.stringify(text)

@@ -167,6 +167,8 @@ export interface AgentTools {
    * message for each native call, or one user message with all results for calls that were written in text.
    */
   readonly call: (calls: readonly ParsedToolCall[]) => Promise<readonly Message[]>
+  /** Whether a message that `call` returned says that a call failed. */
+  readonly hasFailed: (answer: Message) => boolean
   /** These tools beside the others, for this agent. Give the same object each time: it is prepared once. */
   readonly with: <Parameters extends Readonly<Record<string, StandardSchema>>>(tools: {
     readonly [Name in keyof Parameters]: Tool<RolloutContext<unknown, unknown, unknown>, Parameters[Name]>

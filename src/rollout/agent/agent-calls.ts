@@ -79,6 +79,8 @@ export class AgentCalls implements AgentTools {
 
   readonly call: AgentTools['call'] = (calls) => this.make(calls, this.#toolBox)
 
+  readonly hasFailed: AgentTools['hasFailed'] = hasFailed
+
   readonly with: AgentTools['with'] = (tools) => new ToolView(this, this.#toolBox).with(tools)
 
   readonly only: AgentTools['only'] = (names) => new ToolView(this, this.#toolBox).only(names)
@@ -250,9 +252,16 @@ class ToolView implements AgentTools {
 
   readonly call: AgentTools['call'] = (calls) => this.#calls.make(calls, this.#box)
 
+  readonly hasFailed: AgentTools['hasFailed'] = hasFailed
+
   readonly with: AgentTools['with'] = (tools) => new ToolView(this.#calls, this.#calls.extended(this.#box, tools))
 
   readonly only: AgentTools['only'] = (names) => new ToolView(this.#calls, this.#calls.picked(this.#box, names))
+}
+
+function hasFailed(answer: Message): boolean {
+  const { tool, tools = tool ? [tool] : [] } = toolAnswers.get(answer) ?? {}
+  return tools.some(({ status }) => status !== 'ok')
 }
 
 export function pickedTools(

@@ -53,7 +53,7 @@ const noAgentContext: AgentContext = {
   turn: notToBeUsed,
   task: {},
   depth: 0,
-  tools: { definitions: [], call: notToBeUsed, with: notToBeUsed, only: notToBeUsed },
+  tools: { definitions: [], call: notToBeUsed, hasFailed: notToBeUsed, with: notToBeUsed, only: notToBeUsed },
   update: notToBeUsed,
   verify: notToBeUsed,
   child: notToBeUsed,
