@@ -108,7 +108,8 @@ class ModelServer {
   }
 
   async #handle(request: IncomingMessage, response: ServerResponse): Promise<void> {
-    const { pathname } = new URL(request.url ?? '/', 'http://localhost')
+    // `//`, for one, is no address at all: there is nothing at such a path.
+    const pathname = URL.parse(request.url ?? '/', 'http://localhost')?.pathname ?? '/'
     const path = pathname.replace(/^\/v1(?=\/)/, '')
     const dialect = dialects.get(path) ?? (path.startsWith(apiPaths.messages) ? messagesServer : chatServer)
     const requestId = randomBytes(12).toString('hex')

@@ -1,4 +1,6 @@
 /** The endpoint through which programs ask the models of a rollout, spoken to by the vendors' own clients. */
+import { once } from 'node:events'
+import { get, type IncomingMessage } from 'node:http'
 import Anthropic from '@anthropic-ai/sdk'
 import { defineEnvironment, textOf, z, type Agent, type AgentContext } from 'millrace'
 import { runScripted, type Script } from 'millrace/testing'
@@ -109,6 +111,20 @@ test('without the key of a running rollout nothing is answered', async () => {
   if (!ended) throw new Error('the agent did not run')
   await expect(chat(ended, [user('a')])).rejects.toThrow('fetch failed')
   expect(await leftSince(before)).toEqual([])
+})
+
+test('a path that is no address is not found', async () => {
+  const { record } = await run(async ({ root, key, ...rest }) => {
+    const { port } = new URL(root)
+    const [response] = (await once(
+      get({ port, path: '//', headers: { authorization: `Bearer ${key}` } }),
+      'response',
+    )) as [IncomingMessage]
+    expect(response.statusCode).toBe(404)
+    response.resume()
+    await chat({ root, key, ...rest }, [user('a')])
+  })
+  expect(record).toMatchObject({ outcome: 'completed', answer: 'reply 1' })
 })
 
 test('a failed model call is told to the program, which may go on', async () => {
