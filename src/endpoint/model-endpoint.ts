@@ -11,6 +11,7 @@ import type { AddressInfo } from 'node:net'
 import { chatServer, messagesServer, newReplyId, responsesServer, type ServerDialect } from '../apis/index.ts'
 import type { AgentContext } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
+import { keepAliveMs } from '../http/index.ts'
 import { apiPaths } from '../schema/index.ts'
 import { Heartbeat, sendError, sendReply } from './client-reply.ts'
 import { Conversations } from './conversations.ts'
@@ -101,7 +102,10 @@ class ModelServer {
   }
 
   async #listen(): Promise<Server> {
-    const server = createServer((request, response) => void this.#handle(request, response))
+    const server = createServer(
+      { keepAliveTimeout: keepAliveMs },
+      (request, response) => void this.#handle(request, response),
+    )
     server.listen(0, '127.0.0.1')
     await once(server, 'listening')
     return server

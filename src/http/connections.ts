@@ -7,6 +7,9 @@ import { MillraceError } from '../errors/index.ts'
 import { onFirstUse, Resource, type Variables } from '../kit/index.ts'
 import { proxyFor } from './proxy.ts'
 
+/** How long our servers keep an idle connection: longer than clients do, so that it is they who close it. */
+export const keepAliveMs = 5 * 60_000
+
 interface ConnectionsOptions {
   readonly url: URL
   readonly connections: number

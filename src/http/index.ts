@@ -1,4 +1,4 @@
-export { Connections, connectionPool, readAuthority, type Shard } from './connections.ts'
+export { Connections, connectionPool, keepAliveMs, readAuthority, type Shard } from './connections.ts'
 export { descriptorBudget } from './descriptor-budget.ts'
 export { permanentFailure, networkCause } from './network-errors.ts'
 export { proxyFor } from './proxy.ts'

@@ -113,7 +113,7 @@ test('without the key of a running rollout nothing is answered', async () => {
   expect(await leftSince(before)).toEqual([])
 })
 
-test('a path that is no address is not found', async () => {
+test('a path that is no address is not found, and the connection is kept', async () => {
   const { record } = await run(async ({ root, key, ...rest }) => {
     const { port } = new URL(root)
     const [response] = (await once(
@@ -121,6 +121,7 @@ test('a path that is no address is not found', async () => {
       'response',
     )) as [IncomingMessage]
     expect(response.statusCode).toBe(404)
+    expect(response.headers['keep-alive']).toBe('timeout=300')
     response.resume()
     await chat({ root, key, ...rest }, [user('a')])
   })

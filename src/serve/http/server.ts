@@ -5,6 +5,7 @@ import { setImmediate as nextTurn } from 'node:timers/promises'
 import type * as Fastify from 'fastify'
 import type { FastifyInstance } from 'fastify'
 import { MillraceError } from '../../errors/index.ts'
+import { keepAliveMs } from '../../http/index.ts'
 import { HostCheck, isLoopback, onFirstUse, Resource } from '../../kit/index.ts'
 import { clientErrorAnswers, type Refusal, replyWithError } from './errors.ts'
 import { RouteRegistry } from './routes.ts'
@@ -20,8 +21,6 @@ const maxHeaderBytes = 16 * 1024
 const checkEveryMs = 10_000
 /** How long a client that reads slowly may keep the HTTP server from closing. */
 const closeGraceMs = 10_000
-/** Longer than clients keep an idle connection, so that it is they who close it. */
-const keepAliveMs = 5 * 60_000
 const maxParamLength = 256
 
 interface HttpServerOptions {
