@@ -57,13 +57,13 @@ export class Conversations implements AsyncDisposable {
     const repeated = this.#all.find((each) => each.isRepetition(digest))
     try {
       if (repeated) return await repeated.repeat()
-      const keys = request.messages.map((message) => new MessageKey(message))
+      const keys = request.messages.map(keyOf)
       const known = this.#all.filter((each) => each.model === model && each.isContinuedBy(keys))
       const longest = known.reduce<Conversation | undefined>(
         (best, each) => (best && best.length >= each.length ? best : each),
         undefined,
       )
-      return await (longest ?? this.#open(request)).turn(request, digest)
+      return await (longest ?? this.#open(request, keys)).turn(request, { keys, digest })
     } catch (thrown) {
       const error = MillraceError.from(thrown, 'agent_failed')
       if (!isForClient(error)) this.#fatal.reject(error)
@@ -71,7 +71,7 @@ export class Conversations implements AsyncDisposable {
     }
   }
 
-  #open({ model, messages }: DialectRequest): Conversation {
+  #open({ model, messages }: DialectRequest, keys: readonly MessageKey[]): Conversation {
     if (this.#all.length >= maxConversations) {
       const message = `a rollout has at most ${maxConversations} conversations: continue one of them`
       throw new MillraceError('usage', message, { data: { status: 400 } })
@@ -85,7 +85,7 @@ export class Conversations implements AsyncDisposable {
       this.#context.append(...messages)
       this.main = conversation
     }
-    conversation.note(messages)
+    conversation.note(keys)
     this.#all.push(conversation)
     return conversation
   }
@@ -124,6 +124,12 @@ export class Conversations implements AsyncDisposable {
 /** Whether the program is told, and may try again or give up. After any other error nothing can be asked any more. */
 function isForClient({ code }: MillraceError): boolean {
   return code.startsWith('model_') || code === 'context_length' || code === 'usage'
+}
+
+/** The digests of a request: of each message, and of its whole body. */
+interface Said {
+  readonly keys: readonly MessageKey[]
+  readonly digest: string
 }
 
 interface Answered {
@@ -168,28 +174,24 @@ class Conversation {
     return this.#known.every((known, index) => known.isSaidBy(keys[index]))
   }
 
-  note(messages: readonly Message[]): void {
-    for (const message of messages) this.#known.push(new KnownMessage(message))
+  note(keys: readonly MessageKey[]): void {
+    for (const key of keys) this.#known.push(new KnownMessage(key))
   }
 
-  turn(request: DialectRequest, digest: string): Promise<Turn> {
-    const turn = this.#take(request)
+  turn(request: DialectRequest, { keys, digest }: Said): Promise<Turn> {
+    const turn = this.#take(request, keys)
     this.#last = { digest, turn }
     return turn
   }
 
-  async #take({
-    messages,
-    tools,
-    toolChoice,
-    responseFormat,
-    parallelToolCalls,
-    sampling,
-  }: DialectRequest): Promise<Turn> {
+  async #take(
+    { messages, tools, toolChoice, responseFormat, parallelToolCalls, sampling }: DialectRequest,
+    keys: readonly MessageKey[],
+  ): Promise<Turn> {
     this.#isBusy = true
     try {
       const fresh = messages.slice(this.#known.length)
-      this.note(fresh)
+      this.note(keys.slice(this.#known.length))
       const context = await this.#context
       this.#own = context
       context.append(...fresh)
@@ -200,7 +202,7 @@ class Conversation {
         ...(responseFormat && { responseFormat }),
         ...(parallelToolCalls !== undefined && { parallelToolCalls }),
       })
-      this.note([turn.message])
+      this.note([keyOf(turn.message)])
       this.lastError = undefined
       return turn
     } catch (thrown) {
@@ -219,15 +221,14 @@ class KnownMessage {
   readonly #key: MessageKey
   #changed: ReadonlySet<string> | undefined
 
-  constructor(message: Message) {
-    this.#key = keyOf(message)
+  constructor(key: MessageKey) {
+    this.#key = key
   }
 
   isSaidBy(sent: MessageKey | undefined): boolean {
     if (!sent) return false
-    const key = keyOf(sent.message)
-    if (key.digest === this.#key.digest) return true
-    const { looseDigest } = key
+    if (sent.digest === this.#key.digest) return true
+    const { looseDigest } = sent
     if (looseDigest === undefined) return false
     if (looseDigest === this.#key.looseDigest) return true
     return (this.#changed ??= new Set(this.#key.changedDigests())).has(looseDigest)
