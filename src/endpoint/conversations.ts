@@ -1,7 +1,9 @@
 import { hash } from 'node:crypto'
+import { once } from 'node:events'
 import type { DialectRequest } from '../apis/index.ts'
 import type { AgentContext, Turn } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
+import { AbortScope } from '../kit/index.ts'
 import type { Message } from '../schema/index.ts'
 import { MessageKey } from './message-key.ts'
 
@@ -23,7 +25,8 @@ export class Conversations implements AsyncDisposable {
   readonly #context: AgentContext
   readonly #models: Readonly<Record<string, string>>
   readonly #all: Conversation[] = []
-  readonly #closing = Promise.withResolvers<void>()
+  /** Aborts when the agent ends: a request that is still being read then comes too late, and must not change what is scored. */
+  readonly #open: AbortScope
   readonly #children: Promise<unknown>[] = []
   readonly #fatal = Promise.withResolvers<never>()
   /** The rollout's own conversation, once the program has opened it. */
@@ -32,6 +35,7 @@ export class Conversations implements AsyncDisposable {
   constructor(context: AgentContext, models: Readonly<Record<string, string>>) {
     this.#context = context
     this.#models = models
+    this.#open = new AbortScope(context.signal)
     // The agent may have ended before it looks.
     this.#fatal.promise.catch(() => {})
   }
@@ -52,6 +56,7 @@ export class Conversations implements AsyncDisposable {
   }
 
   async answer({ request, body }: EndpointRequest): Promise<Turn> {
+    this.#open.signal.throwIfAborted()
     const { model } = request
     const digest = hash('sha256', body, 'base64url')
     const repeated = this.#all.find((each) => each.isRepetition(digest))
@@ -63,7 +68,7 @@ export class Conversations implements AsyncDisposable {
         (best, each) => (best && best.length >= each.length ? best : each),
         undefined,
       )
-      return await (longest ?? this.#open(request, keys)).turn(request, { keys, digest })
+      return await (longest ?? this.#begin(request, keys)).turn(request, { keys, digest })
     } catch (thrown) {
       const error = MillraceError.from(thrown, 'agent_failed')
       if (!isForClient(error)) this.#fatal.reject(error)
@@ -71,16 +76,18 @@ export class Conversations implements AsyncDisposable {
     }
   }
 
-  #open({ model, messages }: DialectRequest, keys: readonly MessageKey[]): Conversation {
+  #begin({ model, messages }: DialectRequest, keys: readonly MessageKey[]): Conversation {
     if (this.#all.length >= maxConversations) {
       const message = `a rollout has at most ${maxConversations} conversations: continue one of them`
       throw new MillraceError('usage', message, { data: { status: 400 } })
     }
     const isMain = model === this.#context.model && this.#context.messages.length === 0
-    const conversation = new Conversation(
-      model,
-      isMain ? Promise.resolve(this.#context) : this.#startChild(model, messages),
-    )
+    const conversation: Conversation = new Conversation(model, {
+      context: isMain
+        ? Promise.resolve(this.#context)
+        : this.#startChild({ model, messages }, () => conversation.lastError),
+      open: this.#open.signal,
+    })
     if (isMain) {
       this.#context.append(...messages)
       this.main = conversation
@@ -91,17 +98,21 @@ export class Conversations implements AsyncDisposable {
   }
 
   /** A child that lives until the program has ended, and does what the program's requests say. */
-  #startChild(name: string, prompt: readonly Message[]): Promise<AgentContext> {
+  #startChild(
+    { model: name, messages: prompt }: Pick<DialectRequest, 'model' | 'messages'>,
+    lastError: () => MillraceError | undefined,
+  ): Promise<AgentContext> {
     const opened = Promise.withResolvers<AgentContext>()
     const model = this.#models[name]
+    const { signal } = this.#open
     const ended = this.#context.child({
       prompt,
       tools: [],
       ...(model !== undefined && { model }),
       agent: async (own) => {
         opened.resolve(own)
-        await this.#closing.promise
-        const error = this.#all.find(({ isOf }) => isOf(own))?.lastError
+        if (!signal.aborted) await once(signal, 'abort')
+        const error = lastError()
         if (error) throw error
       },
     })
@@ -116,7 +127,7 @@ export class Conversations implements AsyncDisposable {
 
   /** No request follows. Resolves when all that was said is recorded. */
   async [Symbol.asyncDispose](): Promise<void> {
-    this.#closing.resolve()
+    this.#open.abort(new MillraceError('cancelled', 'the agent has ended, so its requests are refused'))
     await Promise.allSettled(this.#children)
   }
 }
@@ -142,22 +153,21 @@ class Conversation {
   readonly model: string
   lastError: MillraceError | undefined
   readonly #context: Promise<AgentContext>
+  readonly #open: AbortSignal
   readonly #known: KnownMessage[] = []
-  #own: AgentContext | undefined
   #last: Answered | undefined
   #isBusy = false
 
-  constructor(model: string, context: Promise<AgentContext>) {
+  constructor(model: string, { context, open }: { context: Promise<AgentContext>; open: AbortSignal }) {
     this.model = model
     this.#context = context
+    this.#open = open
     context.catch(() => {})
   }
 
   get length(): number {
     return this.#known.length
   }
-
-  readonly isOf = (context: AgentContext): boolean => this.#own === context
 
   isRepetition(digest: string): boolean {
     return this.#last?.digest === digest
@@ -193,7 +203,7 @@ class Conversation {
       const fresh = messages.slice(this.#known.length)
       this.note(keys.slice(this.#known.length))
       const context = await this.#context
-      this.#own = context
+      this.#open.throwIfAborted()
       context.append(...fresh)
       const turn = await context.turn({
         tools,

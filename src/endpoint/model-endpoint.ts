@@ -59,8 +59,7 @@ export async function openModelEndpoint(
       return conversations.lastError
     },
     async [Symbol.asyncDispose]() {
-      await server.remove(key)
-      await conversations[Symbol.asyncDispose]()
+      await Promise.all([conversations[Symbol.asyncDispose](), server.remove(key)])
     },
   }
 }

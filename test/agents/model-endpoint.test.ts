@@ -1,6 +1,6 @@
 /** The endpoint through which programs ask the models of a rollout, spoken to by the vendors' own clients. */
 import { once } from 'node:events'
-import { get, type IncomingMessage } from 'node:http'
+import { get, type IncomingMessage, request } from 'node:http'
 import Anthropic from '@anthropic-ai/sdk'
 import { defineEnvironment, textOf, z, type Agent, type AgentContext } from 'millrace'
 import { runScripted, type Script } from 'millrace/testing'
@@ -49,6 +49,22 @@ const post = async ({ url, key }: ModelEndpoint, body: object, path = '/chat/com
   const headers = { authorization: `Bearer ${key}`, 'content-type': 'application/json' }
   const reply = await fetch(url + path, { method: 'POST', headers, body: JSON.stringify(body) })
   return { status: reply.status, text: await reply.text() }
+}
+
+/** Sends all of a body but its last character, and that when `rest` resolves. */
+function slowPost({ root, key }: ModelEndpoint, body: string, rest: Promise<void>) {
+  const headers = { authorization: `Bearer ${key}`, 'content-length': body.length, expect: '100-continue' }
+  const asked = request(`${root}/v1/chat/completions`, { method: 'POST', headers })
+  const begun = once(asked, 'continue').then(() => asked.write(body.slice(0, -1)))
+  const answered = once(asked, 'response') as Promise<[IncomingMessage]>
+  asked.flushHeaders()
+  const said = (async () => {
+    await Promise.all([begun, rest])
+    asked.end(body.slice(-1))
+    const [response] = await answered
+    return Buffer.concat(await response.toArray()).toString()
+  })()
+  return { begun, said }
 }
 
 const chat = async (endpoint: ModelEndpoint, messages: readonly object[], model = 'scripted') =>
@@ -126,6 +142,34 @@ test('a path that is no address is not found, and the connection is kept', async
     await chat({ root, key, ...rest }, [user('a')])
   })
   expect(record).toMatchObject({ outcome: 'completed', answer: 'reply 1' })
+})
+
+test('a request that is still being read when the agent ends changes nothing', async () => {
+  let late: Promise<string[]> | undefined
+  const conversation = [user('a'), assistant('reply 1')]
+  const opened = Promise.withResolvers<void>()
+  const finish = Promise.withResolvers<void>()
+  const leave = Promise.withResolvers<void>()
+  // Another rollout keeps the server, and so the connections, for as long as the requests need.
+  const other = run(async () => {
+    opened.resolve()
+    await leave.promise
+  })
+  await opened.promise
+  const { record } = await run(async (endpoint) => {
+    await chat(endpoint, [user('a')])
+    const asked = ['b', 'c'].map((text) => {
+      const messages = text === 'b' ? [...conversation, user(text)] : [user(text)]
+      return slowPost(endpoint, JSON.stringify({ model: 'scripted', messages }), finish.promise)
+    })
+    await Promise.all(asked.map(({ begun }) => begun))
+    late = Promise.all(asked.map(({ said }) => said))
+  })
+  finish.resolve()
+  expect(await late).toEqual(Array(2).fill(expect.stringContaining('the agent has ended')))
+  leave.resolve()
+  await other
+  expect(record).toMatchObject({ outcome: 'completed', children: 0, turns: 1, messages: conversation })
 })
 
 test('a failed model call is told to the program, which may go on', async () => {
