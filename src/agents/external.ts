@@ -48,8 +48,12 @@ export function external(options: ExternalOptions): Agent {
   if (!isOne) throw new MillraceError('env_invalid', 'external() needs either a `command` or a `url`')
   const agent: Agent = async (context) => {
     const endpoint = await context.use(openModelEndpoint(context, models && { models }))
-    const output = await Promise.race([run({ context, endpoint, options }), endpoint.fatal])
+    const ended = Promise.race([run({ context, endpoint, options }), endpoint.fatal])
+    await ended.catch(() => {})
     await endpoint[Symbol.asyncDispose]()
+    // A program that cannot go on without its model may still exit with 0.
+    if (endpoint.lastError) throw endpoint.lastError
+    const output = await ended
     if (answer === 'reply' && endpoint.hasOpened) return
     // The conversation may be another agent's, which had this one at work, or none that the program opened.
     if (context.messages.length === 0) context.append(...context.prompt)
@@ -80,7 +84,7 @@ async function runCommand({ context, endpoint, options }: Work): Promise<string>
   program.stdin.end(promptText(context))
   const { code } = await program.ended
   await program.close()
-  if (code !== 0) throw endpoint.lastError ?? program.failure
+  if (code !== 0) throw program.failure
   return output.toString()
 }
 
@@ -109,7 +113,7 @@ async function askService({ context, endpoint, options: { url: address = '' } }:
   const { statusCode: status } = reply
   if (status >= 200 && status < 300) return answerIn(said.toString())
   const message = `${service} replied with status ${status}: ${said.toString().slice(0, 500)}`
-  throw endpoint.lastError ?? new MillraceError('agent_failed', message, { data: { status } })
+  throw new MillraceError('agent_failed', message, { data: { status } })
 }
 
 function answerIn(text: string): string {

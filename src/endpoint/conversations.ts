@@ -25,12 +25,14 @@ export class Conversations implements AsyncDisposable {
   readonly #context: AgentContext
   readonly #models: Readonly<Record<string, string>>
   readonly #all: Conversation[] = []
-  /** Aborts when the agent ends: a request that is still being read then comes too late, and must not change what is scored. */
+  /** Aborts when the agent ends, or has to: a request that is still being read then comes too late, and must not change what is scored. */
   readonly #open: AbortScope
   readonly #children: Promise<unknown>[] = []
   readonly #fatal = Promise.withResolvers<never>()
   /** The rollout's own conversation, once the program has opened it. */
   main: Conversation | undefined
+  /** Why the program's last request got no reply, in whatever conversation; undefined if it got one. */
+  lastError: MillraceError | undefined
 
   constructor(context: AgentContext, models: Readonly<Record<string, string>>) {
     this.#context = context
@@ -50,30 +52,36 @@ export class Conversations implements AsyncDisposable {
     return this.#fatal.promise
   }
 
-  /** Why the last request of the rollout's own conversation got no reply; undefined if it got one. */
-  get lastError(): MillraceError | undefined {
-    return (this.main ?? this.#all.at(-1))?.lastError
+  async answer(asked: EndpointRequest): Promise<Turn> {
+    const { signal } = this.#open
+    signal.throwIfAborted()
+    try {
+      const turn = await this.#turn(asked)
+      if (!signal.aborted) this.lastError = undefined
+      return turn
+    } catch (thrown) {
+      const error = MillraceError.from(thrown, 'agent_failed')
+      if (!signal.aborted) this.lastError = error
+      if (!isForClient(error)) {
+        this.#fatal.reject(error)
+        this.#open.abort(error)
+      }
+      throw error
+    }
   }
 
-  async answer({ request, body }: EndpointRequest): Promise<Turn> {
-    this.#open.signal.throwIfAborted()
+  async #turn({ request, body }: EndpointRequest): Promise<Turn> {
     const { model } = request
     const digest = hash('sha256', body, 'base64url')
     const repeated = this.#all.find((each) => each.isRepetition(digest))
-    try {
-      if (repeated) return await repeated.repeat()
-      const keys = request.messages.map(keyOf)
-      const known = this.#all.filter((each) => each.model === model && each.isContinuedBy(keys))
-      const longest = known.reduce<Conversation | undefined>(
-        (best, each) => (best && best.length >= each.length ? best : each),
-        undefined,
-      )
-      return await (longest ?? this.#begin(request, keys)).turn(request, { keys, digest })
-    } catch (thrown) {
-      const error = MillraceError.from(thrown, 'agent_failed')
-      if (!isForClient(error)) this.#fatal.reject(error)
-      throw error
-    }
+    if (repeated) return await repeated.repeat()
+    const keys = request.messages.map(keyOf)
+    const known = this.#all.filter((each) => each.model === model && each.isContinuedBy(keys))
+    const longest = known.reduce<Conversation | undefined>(
+      (best, each) => (best && best.length >= each.length ? best : each),
+      undefined,
+    )
+    return await (longest ?? this.#begin(request, keys)).turn(request, { keys, digest })
   }
 
   #begin({ model, messages }: DialectRequest, keys: readonly MessageKey[]): Conversation {
@@ -151,6 +159,7 @@ interface Answered {
 class Conversation {
   /** The model as the program calls it. */
   readonly model: string
+  /** Why its last request got no reply: how a child ends. */
   lastError: MillraceError | undefined
   readonly #context: Promise<AgentContext>
   readonly #open: AbortSignal

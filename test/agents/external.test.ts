@@ -7,7 +7,17 @@ import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { defineEnvironment, evaluate, external, refine, textOf, z, type Agent, type ExternalOptions } from 'millrace'
+import {
+  defineEnvironment,
+  evaluate,
+  external,
+  MillraceError,
+  refine,
+  textOf,
+  z,
+  type Agent,
+  type ExternalOptions,
+} from 'millrace'
 import { runScripted, temporaryRuns, type Script } from 'millrace/testing'
 import { afterAll, expect, test } from 'vitest'
 import python from '../../examples/external/environment.ts'
@@ -99,11 +109,31 @@ test('a program that fails has no reward, and its last words are shown', async (
   })
 })
 
-test('if the model fails and the program with it, the model is to blame', async () => {
-  const down = () => {
-    throw new Error('down')
+const failingFor =
+  (text: string, error: unknown = new Error('down')): Script =>
+  ({ messages }) => {
+    if (messages.some((message) => textOf(message) === text)) throw error
+    return 'me'
   }
-  expect(await runOne({ command: ask('a') }, down)).toMatchObject({ outcome: 'model_error', reward: null })
+
+test.each([
+  ['fails with it', `${ask('b')}`],
+  ['exits with 0', `${ask('a')}; ${ask('b')}; true`],
+  ['prints an answer', `${ask('a')}; ${ask('b')} || echo me`],
+  ['had asked in another conversation', `${ask('a')}; ${ask('b', 'small-one')}; true`],
+])('if the last model call of a program failed, and the program %s, the model is to blame', async (_, command) => {
+  const ended = { outcome: 'model_error', reward: null }
+  expect(await runOne({ command }, failingFor('b'))).toMatchObject(ended)
+  expect(await runOne({ command, answer: 'output' }, failingFor('b'))).toMatchObject(ended)
+})
+
+test('a failed call that the program recovered from does not count', async () => {
+  const tooLong = new MillraceError('context_length', 'too long')
+  const command = `${ask('a')}; ${ask('b')}; ${ask('c')}`
+  expect(await runOne({ command }, failingFor('b', tooLong))).toMatchObject({ outcome: 'completed', truncated: false })
+  expect(await runOne({ command: `${command}; exit 1` }, failingFor('b', tooLong))).toMatchObject({
+    outcome: 'agent_error',
+  })
 })
 
 test('a limit of the rollout ends the program', async () => {
