@@ -1,6 +1,7 @@
 /** The endpoint through which programs ask the models of a rollout, spoken to by the vendors' own clients. */
 import { once } from 'node:events'
 import { get, type IncomingMessage, request } from 'node:http'
+import { setTimeout as sleep } from 'node:timers/promises'
 import Anthropic from '@anthropic-ai/sdk'
 import { defineEnvironment, textOf, z, type Agent, type AgentContext } from 'millrace'
 import { runScripted, type Script } from 'millrace/testing'
@@ -99,6 +100,28 @@ test('what continues the conversation is added to it; another model, or another 
   })
   expect(record.messages?.map(textOf)).toEqual(['a', 'reply 1', 'b', 'reply 3', 'e', 'reply 5'])
   expect(record).toMatchObject({ turns: 3, children: 2, usage: { calls: 6 } })
+})
+
+test('the time of a conversation is that of the rollout, however long it is idle', async () => {
+  const { records } = await runScripted({
+    environment: environmentWith(async (endpoint) => {
+      await chat(endpoint, [user('a')])
+      await chat(endpoint, [user('b')])
+      // One rollout at a time has the model: the last one waits, which takes none of its time.
+      await chat(endpoint, [user('a'), assistant('reply 1'), user('slow')])
+      const late = await chat(endpoint, [user('b'), assistant('reply 1'), user('c')])
+      expect(late).toMatchObject({ status: 200 })
+    }),
+    script: async (asked) => {
+      if (asked.messages.at(-1)?.content === 'slow') await sleep(700)
+      return numbering(asked)
+    },
+    attempts: 4,
+    retries: 0,
+    models: { scripted: { maxConcurrency: 1 } },
+    limits: { timeoutMs: 2_000 },
+  })
+  expect(records).toMatchObject(Array(4).fill({ outcome: 'completed', children: 1, turns: 2 }))
 })
 
 test('an identical request gets the recorded reply, also while that is under way', async () => {
