@@ -116,6 +116,7 @@ export class Conversations implements AsyncDisposable {
     const ended = this.#context.child({
       prompt,
       tools: [],
+      alongside: true,
       // It is idle most of the time, and its parent's clock goes on with each turn.
       limits: { timeoutMs: Infinity },
       ...(model !== undefined && { model }),

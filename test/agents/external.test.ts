@@ -6,6 +6,7 @@ import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import {
   defineEnvironment,
@@ -226,6 +227,19 @@ test('a rollout that was cut off goes on with the program started again, and is 
   const [whole, ...cut] = await cutAnywhere(python, script)
   expect(whole).toMatchObject({ record: { outcome: 'completed', turns: 2 }, replay: ['identical'] })
   expect(cut).toHaveLength(2)
+  for (const run of cut) expect(run, `cut at ${run.cutAt}`).toEqual({ ...whole, cutAt: run.cutAt })
+})
+
+test('a rollout whose program asks several things at once goes on, and is replayed', async () => {
+  // The title is asked for before the first reply is there; a repetition has that at once.
+  const command = `${ask('a')} & sleep 0.1; ${ask('title', 'small-one')} & wait; ${ask('title', 'small-one')}; ${ask('b')}`
+  const script: Script = async ({ messages: [message] }) => {
+    if (message?.content === 'a') await sleep(500)
+    return `re ${String(message?.content)}`
+  }
+  const [whole, ...cut] = await cutAnywhere(questions(external({ command })), script)
+  expect(whole).toMatchObject({ record: { outcome: 'completed', turns: 1, children: 2 }, replay: ['identical'] })
+  expect(cut).toHaveLength(3)
   for (const run of cut) expect(run, `cut at ${run.cutAt}`).toEqual({ ...whole, cutAt: run.cutAt })
 })
 

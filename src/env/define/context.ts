@@ -188,6 +188,11 @@ export interface ChildRequest {
   readonly sampling?: Sampling
   /** Limits within what the parent has left; the child never gets more than that. */
   readonly limits?: { readonly maxTurns?: number; readonly maxTokens?: number; readonly timeoutMs?: number }
+  /**
+   * It is started beside turns of its parent, which may or may not have ended then: a resumed or replayed parent finds it by
+   * its prompt alone, and not by the number of turns before it.
+   */
+  readonly alongside?: boolean
 }
 
 /** The result of a child, also of a failed one. Only if its tool servers are gone does the parent end too. */

@@ -379,7 +379,7 @@ export class AgentRun implements AgentContext, ContextHost, CallsHost, TimeHost,
 
   startChild(request: ChildRequest, signal: AbortSignal, asking?: CallingToolCall): Promise<ChildResult> {
     const { askedBy } = this
-    const idPart = this.tools.childIdPart(asking?.call)
+    const idPart = request.alongside && !asking ? 'alongside' : this.tools.childIdPart(asking?.call)
     return this.startChildAs(request, signal, { idPart, askedBy: asking ? [...askedBy, asking.reports] : askedBy })
   }
 

@@ -27,6 +27,7 @@ const childRequestSchema = closedObject({
     Object.fromEntries(Object.keys(samplingSchema.shape).map((name) => [name, anything])),
   ).optional(),
   limits: closedObject({ maxTurns: limit, maxTokens: limit, timeoutMs: limit }).optional(),
+  alongside: anything,
 } satisfies Record<keyof ChildRequest, z.ZodType>)
 
 const judgeRequestSchema = closedObject({
