@@ -19,6 +19,8 @@ export interface ExternalOptions {
   readonly cwd?: string
   /** The answer: the last reply in the rollout's conversation (`reply`, the default), or what the program says itself (`output`). */
   readonly answer?: 'reply' | 'output'
+  /** Whether the program gets the task, too: the whole row, with the solution if that is in it. */
+  readonly task?: boolean
   /** Models of the run by the names that the program has for them. Any other name stands for the rollout's model. */
   readonly models?: Readonly<Record<string, string>>
 }
@@ -34,6 +36,7 @@ export const externalShape = {
   env: texts.exactOptional(),
   cwd: z.string().exactOptional(),
   answer: z.enum(['reply', 'output'], mustBe('reply or output')).exactOptional(),
+  task: z.boolean().exactOptional(),
   models: texts.exactOptional(),
 }
 
@@ -76,7 +79,8 @@ async function runCommand({ context, endpoint, options }: Work): Promise<string>
   const { command: given = [], cwd } = options
   const [command = '', ...args] = typeof given === 'string' ? ['/bin/sh', '-c', given] : given
   const name = typeof given === 'string' ? (given.trim().split(/\s/)[0] ?? '') : command
-  const env = { ...variables(context, endpoint), ...options.env }
+  const task = options.task && { MILLRACE_TASK: JSON.stringify(context.task) ?? '' }
+  const env = { ...shortOnes({ ...variables(context, endpoint), ...task }), ...options.env }
   const config = { command, args, env, ...(cwd !== undefined && { cwd }) }
   const program = await context.use(Program.start({ kind: 'program', name, config, closeGraceMs: 0 }))
   const output = new TailBuffer(maxOutputBytes)
@@ -89,7 +93,7 @@ async function runCommand({ context, endpoint, options }: Work): Promise<string>
 }
 
 /** Resolves with the answer of a service that is told where the models are. */
-async function askService({ context, endpoint, options: { url: address = '' } }: Work): Promise<string> {
+async function askService({ context, endpoint, options: { url: address = '', task: isGiven } }: Work): Promise<string> {
   const url = new URL(address)
   const { task, model, signal } = context
   const pool = connectionPool({
@@ -100,7 +104,7 @@ async function askService({ context, endpoint, options: { url: address = '' } }:
     authority: undefined,
   })
   await context.use(Promise.resolve({ [Symbol.asyncDispose]: () => pool.destroy() }))
-  const asked = { task, prompt: promptText(context), url: endpoint.url, key: endpoint.key, model }
+  const asked = { ...(isGiven && { task }), prompt: promptText(context), url: endpoint.url, key: endpoint.key, model }
   const request = { method: 'POST', path: url.pathname + url.search, body: JSON.stringify(asked), signal } as const
   const service = url.origin + url.pathname
   const reply = await pool
@@ -125,9 +129,15 @@ function answerIn(text: string): string {
 /** Linux takes 128 KB for a variable. What is longer is left out: the prompt is the input, too. */
 const maxVariableBytes = 100_000
 
+function shortOnes(variables: Readonly<Record<string, string>>): Record<string, string> {
+  return Object.fromEntries(
+    Object.entries(variables).filter(([, value]) => Buffer.byteLength(value) <= maxVariableBytes),
+  )
+}
+
 function variables(context: AgentContext, { root, url, key }: ModelEndpoint): Record<string, string> {
-  const { task, model } = context
-  const given = {
+  const { model } = context
+  return {
     OPENAI_BASE_URL: url,
     OPENAI_API_KEY: key,
     ANTHROPIC_BASE_URL: root,
@@ -137,12 +147,10 @@ function variables(context: AgentContext, { root, url, key }: ModelEndpoint): Re
     MILLRACE_KEY: key,
     MILLRACE_MODEL: model,
     MILLRACE_PROMPT: promptText(context),
-    MILLRACE_TASK: JSON.stringify(task) ?? '',
     // Ours are never reached through a proxy that is there for everything else.
     NO_PROXY: withLoopback(process.env['NO_PROXY']),
     no_proxy: withLoopback(process.env['no_proxy'] ?? process.env['NO_PROXY']),
   }
-  return Object.fromEntries(Object.entries(given).filter(([, value]) => Buffer.byteLength(value) <= maxVariableBytes))
 }
 
 function withLoopback(hosts: string | undefined): string {

@@ -80,12 +80,15 @@ test.each([
   expect(await folders()).toEqual([])
 })
 
-test('a program gets the task and the prompt, few variables and a folder of its own', async () => {
+test('a program gets the prompt, the task if it is to, few variables and a folder of its own', async () => {
   const said = `printf '%s|' "$(cat)" "$MILLRACE_PROMPT" "$MILLRACE_TASK" "$MORE" "$HIDDEN" "$(ls -A)"`
   process.env['HIDDEN'] = 'ours'
-  const record = await runOne({ command: said, env: { MORE: 'more' } })
+  const record = await runOne({ command: said, env: { MORE: 'more' }, task: true })
+  // The task may have the solution.
+  const without = await runOne({ command: said, env: { MORE: 'more' } })
   delete process.env['HIDDEN']
   expect(record).toMatchObject({ outcome: 'completed', answer: 'Who?|Who?|{"question":"Who?"}|more|||' })
+  expect(without).toMatchObject({ outcome: 'completed', answer: 'Who?|Who?||more|||' })
   expect(record.messages?.map(textOf)).toEqual(['Who?', record.answer])
 })
 
@@ -192,7 +195,8 @@ test('SIGKILL of Millrace leaves no process and no folder', async () => {
 test('a service ends the rollout with its reply', async () => {
   const server = createServer(async (request, response) => {
     const asked = JSON.parse(Buffer.concat(await request.toArray()).toString()) as Record<string, string>
-    expect(asked).toMatchObject({ task: { question: 'Who?' }, prompt: 'Who?', model: 'scripted' })
+    const task = request.url === '/run' ? { question: 'Who?' } : undefined
+    expect(asked).toEqual({ task, prompt: 'Who?', model: 'scripted', url: expect.any(String), key: expect.any(String) })
     if (request.url === '/broken') return response.writeHead(500).end('no idea')
     const body = JSON.stringify({ model: asked['model'], messages: [{ role: 'user', content: 'Who is it?' }] })
     const headers = { authorization: `Bearer ${asked['key']}` }
@@ -201,7 +205,11 @@ test('a service ends the rollout with its reply', async () => {
   }).listen(0, '127.0.0.1')
   await once(server, 'listening')
   const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
-  expect(await runOne({ url: `${url}/run` })).toMatchObject({ outcome: 'completed', answer: 'me', turns: 1 })
+  expect(await runOne({ url: `${url}/run`, task: true })).toMatchObject({
+    outcome: 'completed',
+    answer: 'me',
+    turns: 1,
+  })
   expect(await runOne({ url, answer: 'output' })).toMatchObject({ outcome: 'completed', answer: 'you', turns: 1 })
   expect(await runOne({ url: `${url}/broken` })).toMatchObject({
     outcome: 'agent_error',
