@@ -9,6 +9,7 @@ export {
   eventText,
   type ItemOrigin,
   newReplyId,
+  readWhole,
   replyDeltas,
   type ReplyHead,
   type ReplyMemory,

@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto'
-import type { MillraceError } from '../errors/index.ts'
+import { MillraceError } from '../errors/index.ts'
 import type { BackendReply, ModelRequest, ReplyDelta } from './backend.ts'
 import { type Draft, sseEvent } from '../kit/index.ts'
 import {
@@ -67,6 +67,19 @@ export interface ItemOrigin {
   readonly replyId: string
   readonly kind: ItemKind
   readonly number: number
+}
+
+/** Reads a request; one that builds on an earlier reply is refused, for servers that keep no replies. */
+export function readWhole(
+  dialect: Pick<ServerDialect, 'read'>,
+  body: JsonObject,
+  before?: ReadContext,
+): DialectRequest {
+  const asked = dialect.read(body, before)
+  if (asked.previousReplyId === undefined) return asked
+  throw new MillraceError('model_rejected', 'replies are not kept; send the whole conversation as input', {
+    data: { status: 400, param: 'previous_response_id' },
+  })
 }
 
 /** A request in our own shape, with the names of what does not fit into it. */

@@ -25,6 +25,7 @@ export class Conversations implements AsyncDisposable {
   readonly #context: AgentContext
   readonly #models: Readonly<Record<string, string>>
   readonly #all: Conversation[] = []
+  readonly #dropped = new Set<string>()
   /** Aborts when the agent ends, or has to: a request that is still being read then comes too late, and must not change what is scored. */
   readonly #open: AbortScope
   readonly #children: Promise<unknown>[] = []
@@ -55,6 +56,7 @@ export class Conversations implements AsyncDisposable {
   async answer(asked: EndpointRequest): Promise<Turn> {
     const { signal } = this.#open
     signal.throwIfAborted()
+    this.#noteDropped(asked.request)
     try {
       const turn = await this.#turn(asked)
       if (!signal.aborted) this.lastError = undefined
@@ -68,6 +70,13 @@ export class Conversations implements AsyncDisposable {
       }
       throw error
     }
+  }
+
+  /** What the models are asked without: a field that changes nothing, or a tool that only the program's provider has. */
+  #noteDropped({ dropped = [], hosted = [] }: DialectRequest): void {
+    const known = this.#dropped.size
+    for (const name of [...dropped, ...hosted]) this.#dropped.add(name)
+    if (this.#dropped.size > known) this.#context.note('dropped', [...this.#dropped].toSorted())
   }
 
   async #turn({ request, body }: EndpointRequest): Promise<Turn> {

@@ -8,7 +8,14 @@ import {
   type ServerResponse,
 } from 'node:http'
 import type { AddressInfo } from 'node:net'
-import { chatServer, messagesServer, newReplyId, responsesServer, type ServerDialect } from '../apis/index.ts'
+import {
+  chatServer,
+  messagesServer,
+  newReplyId,
+  readWhole,
+  responsesServer,
+  type ServerDialect,
+} from '../apis/index.ts'
 import type { AgentContext } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
 import { keepAliveMs } from '../http/index.ts'
@@ -142,7 +149,7 @@ interface Exchange {
 
 async function exchange(reply: HttpReply, { dialect, conversations, body }: Exchange): Promise<void> {
   // Read for translation, whatever the model's API is: the rollout asks it in our own shape.
-  const request = dialect.read(parsedMembers(dialect.api, body.toString()), { backendApi: 'ids' })
+  const request = readWhole(dialect, parsedMembers(dialect.api, body.toString()), { backendApi: 'ids' })
   const refused = request.unsupported.filter((name) => name !== 'logprobs')
   const [param] = (request.choices ?? 1) > 1 ? ['n'] : refused
   if (param !== undefined) {

@@ -213,6 +213,24 @@ test('a failed model call is told to the program, which may go on', async () => 
   expect(record).toMatchObject({ outcome: 'completed', answer: 'reply 1' })
 })
 
+test('what would change the question is refused; what does not is left out, and noted', async () => {
+  const { record, backend } = await run(async (endpoint) => {
+    const asked = { model: 'scripted', input: 'a' }
+    const respond = async (more: object) => await post(endpoint, { ...asked, ...more }, '/responses')
+    expect(await respond({ previous_response_id: 'resp_1' })).toMatchObject({
+      status: 400,
+      text: expect.stringMatching(/send the whole conversation as input.*previous_response_id/),
+    })
+    expect(await respond({ conversation: 'conv_1' })).toMatchObject({ status: 400 })
+    expect(await respond({ tools: [{ type: 'web_search' }], store: true })).toMatchObject({ status: 200 })
+    const cached = { type: 'text', text: 'b', cache_control: { type: 'ephemeral' } }
+    const messages = [{ role: 'user', content: [cached] }]
+    await post(endpoint, { model: 'scripted', max_tokens: 5, messages, inference_geo: 'eu' }, '/messages')
+  })
+  expect(backend.requests).toHaveLength(2)
+  expect(record.info).toEqual({ dropped: ['cache_control', 'inference_geo', 'tools[].type web_search'] })
+})
+
 test('a used-up budget ends the rollout, whatever the program does', async () => {
   const { record } = await run(
     async (endpoint) => {

@@ -127,6 +127,7 @@ export interface AgentContext {
     readonly tools?: readonly string[] | undefined
     readonly model?: string | undefined
   }) => void
+  readonly note: RolloutContext<unknown, unknown, unknown>['note']
   readonly budget: Budget
   readonly signal: AbortSignal
   /** Keeps what is being opened until the agent has ended, however it ends. It is closed before the rollout goes on. */

@@ -369,6 +369,10 @@ export class AgentRun implements AgentContext, ContextHost, CallsHost, TimeHost,
     if (model !== undefined) this.services.model(model)
   }
 
+  get note(): AgentContext['note'] {
+    return this.context.note
+  }
+
   onServerAway(why: MillraceError): () => void {
     return this.time.onServerAway(why)
   }

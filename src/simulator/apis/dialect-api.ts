@@ -1,12 +1,13 @@
-import type {
-  BackendReply,
-  DialectError,
-  DialectRequest,
-  ReplyDelta,
-  ReplyHead,
-  ReplyStreamWriter,
-  ServerDialect,
-  ServerSentEvent,
+import {
+  type BackendReply,
+  type DialectError,
+  type DialectRequest,
+  readWhole,
+  type ReplyDelta,
+  type ReplyHead,
+  type ReplyStreamWriter,
+  type ServerDialect,
+  type ServerSentEvent,
 } from '../../apis/index.ts'
 import { MillraceError } from '../../errors/index.ts'
 import type { ClientApi, JsonObject, Sampling, TokenRecord } from '../../schema/index.ts'
@@ -76,15 +77,6 @@ export class DialectApi implements SimulatedApi {
   streamError(error: MillraceError): ServerSentEvent {
     return this.#dialect.streamError(error)
   }
-}
-
-/** Reads a request; one that builds on an earlier reply is refused, as replies are not kept. */
-export function readWhole(dialect: Pick<ServerDialect, 'read'>, body: JsonObject): DialectRequest {
-  const asked = dialect.read(body)
-  if (asked.previousReplyId === undefined) return asked
-  throw new MillraceError('model_rejected', 'replies are not kept; send the whole conversation as input', {
-    data: { status: 400, param: 'previous_response_id' },
-  })
 }
 
 const idPrefixes: Readonly<Record<ClientApi, string>> = {

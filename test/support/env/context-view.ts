@@ -58,6 +58,7 @@ const noAgentContext: AgentContext = {
   verify: notToBeUsed,
   child: notToBeUsed,
   requireNames: notToBeUsed,
+  note: notToBeUsed,
   budget: { turnsLeft: 1, tokensLeft: 1, costLeftUsd: 1, workingMsLeft: 1, wallMsLeft: 1 },
   signal: new AbortController().signal,
 }
