@@ -17,7 +17,7 @@ export interface ExternalOptions {
   readonly env?: Readonly<Record<string, string>>
   /** Where the command works. If not given, each rollout has a new folder, which is removed at its end. */
   readonly cwd?: string
-  /** The answer: the last reply in the rollout's conversation (`reply`, the default), or what the program says itself (`output`). */
+  /** The answer: the last reply (`reply`, the default), also after a summary of the history; or what the program says itself (`output`). */
   readonly answer?: 'reply' | 'output'
   /** Whether the program gets the task, too: the whole row, with the solution if that is in it. */
   readonly task?: boolean
@@ -57,7 +57,13 @@ export function external(options: ExternalOptions): Agent {
     // A program that cannot go on without its model may still exit with 0.
     if (endpoint.lastError) throw endpoint.lastError
     const output = await ended
-    if (answer === 'reply' && endpoint.hasOpened) return
+    const { reply } = endpoint
+    if (answer === 'reply' && reply) {
+      // The program may have ended in another conversation, with a history that it wrote anew.
+      const isInPlace = context.messages.findLast(({ role }) => role === 'assistant') === reply
+      if (!isInPlace) context.append({ role: 'assistant', content: textOf(reply) })
+      return
+    }
     // The conversation may be another agent's, which had this one at work, or none that the program opened.
     if (context.messages.length === 0) context.append(...context.prompt)
     context.append({ role: 'assistant', content: output.trim() })

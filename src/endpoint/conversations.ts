@@ -4,7 +4,7 @@ import type { DialectRequest } from '../apis/index.ts'
 import type { AgentContext, Turn } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
 import { AbortScope } from '../kit/index.ts'
-import type { Message } from '../schema/index.ts'
+import type { AssistantMessage, Message } from '../schema/index.ts'
 import { MessageKey } from './message-key.ts'
 
 /** More than any program needs. One that makes a new conversation with each request would fill the memory. */
@@ -31,7 +31,9 @@ export class Conversations implements AsyncDisposable {
   readonly #children: Promise<unknown>[] = []
   readonly #fatal = Promise.withResolvers<never>()
   /** The rollout's own conversation, once the program has opened it. */
-  main: Conversation | undefined
+  #main: Conversation | undefined
+  #asked = 0
+  #answered: Answer | undefined
   /** Why the program's last request got no reply, in whatever conversation; undefined if it got one. */
   lastError: MillraceError | undefined
 
@@ -51,6 +53,11 @@ export class Conversations implements AsyncDisposable {
   /** Rejects when the rollout cannot go on, whatever the program does: a limit is used up, or the run is stopped. */
   get fatal(): Promise<never> {
     return this.#fatal.promise
+  }
+
+  /** The last reply of the rollout's conversation, or of one that takes its place; undefined before there is one. */
+  get reply(): AssistantMessage | undefined {
+    return this.#answered?.reply
   }
 
   async answer(asked: EndpointRequest): Promise<Turn> {
@@ -84,22 +91,31 @@ export class Conversations implements AsyncDisposable {
     const digest = hash('sha256', body, 'base64url')
     const repeated = this.#all.find((each) => each.isRepetition(digest))
     if (repeated) return await repeated.repeat()
+    const order = (this.#asked += 1)
     const keys = request.messages.map(keyOf)
     const known = this.#all.filter((each) => each.model === model && each.isContinuedBy(keys))
     const longest = known.reduce<Conversation | undefined>(
       (best, each) => (best && best.length >= each.length ? best : each),
       undefined,
     )
-    return await (longest ?? this.#begin(request, keys)).turn(request, { keys, digest })
+    const conversation = longest ?? this.#begin(request, keys)
+    const turn = await conversation.turn(request, { keys, digest })
+    // By when it was asked for, which is the same in a replay.
+    if (conversation.kind === this.#main?.kind && order > (this.#answered?.order ?? 0)) {
+      this.#answered = { order, reply: turn.message }
+    }
+    return turn
   }
 
-  #begin({ model, messages }: DialectRequest, keys: readonly MessageKey[]): Conversation {
+  #begin({ model, messages, tools }: DialectRequest, keys: readonly MessageKey[]): Conversation {
     if (this.#all.length >= maxConversations) {
       const message = `a rollout has at most ${maxConversations} conversations: continue one of them`
       throw new MillraceError('usage', message, { data: { status: 400 } })
     }
     const isMain = model === this.#context.model && this.#context.messages.length === 0
-    const conversation: Conversation = new Conversation(model, {
+    const conversation: Conversation = new Conversation({
+      model,
+      kind: JSON.stringify([model, ...tools.map(({ function: { name } }) => name)]),
       context: isMain
         ? Promise.resolve(this.#context)
         : this.#startChild({ model, messages }, () => conversation.lastError),
@@ -107,7 +123,7 @@ export class Conversations implements AsyncDisposable {
     })
     if (isMain) {
       this.#context.append(...messages)
-      this.main = conversation
+      this.#main = conversation
     }
     conversation.note(keys)
     this.#all.push(conversation)
@@ -163,6 +179,17 @@ interface Said {
   readonly digest: string
 }
 
+interface ConversationOptions extends Pick<Conversation, 'model' | 'kind'> {
+  readonly context: Promise<AgentContext>
+  readonly open: AbortSignal
+}
+
+interface Answer {
+  /** The number of its request. */
+  readonly order: number
+  readonly reply: AssistantMessage
+}
+
 interface Answered {
   readonly digest: string
   readonly turn: Promise<Turn>
@@ -171,6 +198,8 @@ interface Answered {
 class Conversation {
   /** The model as the program calls it. */
   readonly model: string
+  /** The model and the names of the tools, by which a history that was written anew is told from a sub-agent. */
+  readonly kind: string
   /** Why its last request got no reply: how a child ends. */
   lastError: MillraceError | undefined
   readonly #context: Promise<AgentContext>
@@ -179,8 +208,9 @@ class Conversation {
   #last: Answered | undefined
   #isBusy = false
 
-  constructor(model: string, { context, open }: { context: Promise<AgentContext>; open: AbortSignal }) {
+  constructor({ model, kind, context, open }: ConversationOptions) {
     this.model = model
+    this.kind = kind
     this.#context = context
     this.#open = open
     context.catch(() => {})

@@ -19,7 +19,7 @@ import {
 import type { AgentContext } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
 import { keepAliveMs } from '../http/index.ts'
-import { apiPaths } from '../schema/index.ts'
+import { apiPaths, type AssistantMessage } from '../schema/index.ts'
 import { Heartbeat, sendError, sendReply } from './client-reply.ts'
 import { Conversations } from './conversations.ts'
 import { HttpReply } from './http-reply.ts'
@@ -35,8 +35,11 @@ export interface ModelEndpoint extends AsyncDisposable {
   readonly root: string
   readonly url: string
   readonly key: string
-  /** Whether the program has opened the rollout's own conversation. */
-  readonly hasOpened: boolean
+  /**
+   * The last reply of the rollout's own conversation, or of a later one with its model and its tools, in which the program went on
+   * with a history that it wrote anew. Undefined if the program has not opened the rollout's conversation, or got no reply.
+   */
+  readonly reply: AssistantMessage | undefined
   /** Why the program's last request got no reply; undefined if it got one. */
   readonly lastError: MillraceError | undefined
   /** Rejects when the rollout cannot go on, whatever the program does. */
@@ -59,8 +62,8 @@ export async function openModelEndpoint(
     url: `${root}/v1`,
     key,
     fatal: conversations.fatal,
-    get hasOpened() {
-      return conversations.main !== undefined
+    get reply() {
+      return conversations.reply
     },
     get lastError() {
       return conversations.lastError

@@ -41,9 +41,11 @@ const questions = (agent: Agent, more: object = {}) =>
     ...more,
   })
 
-const ask = (content: string, model = '$MILLRACE_MODEL') =>
+const tools = JSON.stringify([{ type: 'function', function: { name: 'read', parameters: { type: 'object' } } }])
+
+const ask = (content: string, model = '$MILLRACE_MODEL', offered = '[]') =>
   `curl -sSf $MILLRACE_URL/chat/completions -H "authorization: Bearer $MILLRACE_KEY" ` +
-  `-d '{"model":"'${model}'","messages":[{"role":"user","content":"${content}"}]}' >reply`
+  `-d '{"model":"'${model}'","messages":[{"role":"user","content":"${content}"}],"tools":${offered}}' >reply`
 
 async function runOne(options: ExternalOptions, script: Script = () => 'me', more: object = {}) {
   const { records } = await runScripted({ environment: questions(external(options)), script, retries: 0, ...more })
@@ -98,6 +100,21 @@ test('the answer is the last reply of the conversation, or what the program prin
   const output = await runOne({ command, answer: 'output' })
   expect(output).toMatchObject({ answer: 'you', reward: 0 })
   expect(output.messages?.map(textOf)).toEqual(['Who is it?', 'me', 'you'])
+})
+
+test.each([
+  [
+    'after a summary, the one that came last',
+    `${ask('a')}; ${ask('summary')}`,
+    're summary',
+    ['a', 're a', 're summary'],
+  ],
+  ['not that of another model', `${ask('a')}; ${ask('title', 'small-one')}`, 're a', ['a', 're a']],
+  ['not that of a request without the tools', `${ask('a', undefined, tools)}; ${ask('title')}`, 're a', ['a', 're a']],
+])('the reply that is the answer: %s', async (_, command, answer, messages) => {
+  const record = await runOne({ command }, ({ messages: [said] }) => `re ${said ? textOf(said) : ''}`)
+  expect(record).toMatchObject({ outcome: 'completed', answer })
+  expect(record.messages?.map(textOf)).toEqual(messages)
 })
 
 test('a program that fails has no reward, and its last words are shown', async () => {
