@@ -135,10 +135,8 @@ function answerIn(text: string): string {
 /** Linux takes 128 KB for a variable. What is longer is left out: the prompt is the input, too. */
 const maxVariableBytes = 100_000
 
-function shortOnes(variables: Readonly<Record<string, string>>): Record<string, string> {
-  return Object.fromEntries(
-    Object.entries(variables).filter(([, value]) => Buffer.byteLength(value) <= maxVariableBytes),
-  )
+function shortOnes(given: Readonly<Record<string, string>>): Record<string, string> {
+  return Object.fromEntries(Object.entries(given).filter(([, value]) => Buffer.byteLength(value) <= maxVariableBytes))
 }
 
 function variables(context: AgentContext, { root, url, key }: ModelEndpoint): Record<string, string> {

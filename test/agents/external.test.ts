@@ -138,7 +138,7 @@ const failingFor =
   }
 
 test.each([
-  ['fails with it', `${ask('b')}`],
+  ['fails with it', ask('b')],
   ['exits with 0', `${ask('a')}; ${ask('b')}; true`],
   ['prints an answer', `${ask('a')}; ${ask('b')} || echo me`],
   ['had asked in another conversation', `${ask('a')}; ${ask('b', 'small-one')}; true`],
@@ -293,4 +293,15 @@ test('an environment whose tools are written in text is refused', async () => {
   const environment = questions(external({ command: 'true' }), { toolFormat: 'hermes' })
   const { records } = await runScripted({ environment, script: () => 'me' })
   expect(records).toMatchObject([{ outcome: 'agent_error', error: { message: expect.stringContaining('toolFormat') } }])
+})
+
+test('tools of a program are refused, too, if it works for another agent', async () => {
+  const environment = (offered: string) =>
+    questions(refine({ agent: external({ command: ask('a', undefined, offered) }) }), { toolFormat: 'hermes' })
+  const refused = await runScripted({ environment: environment(tools), script: () => 'me' })
+  expect(refused.records).toMatchObject([
+    { outcome: 'agent_error', error: { message: expect.stringContaining('leave out the tool format') } },
+  ])
+  const { records } = await runScripted({ environment: environment('[]'), script: () => 'me' })
+  expect(records).toMatchObject([{ outcome: 'completed' }])
 })

@@ -68,6 +68,16 @@ export class AgentCalls implements AgentTools {
     this.style = callStyleOf(host.services.settings)
   }
 
+  /** What the model is told of the tools of a turn. Refuses, with `agent_failed`, those that it would not hear of. */
+  declared(asked: readonly ToolDefinition[] = this.definitions): readonly ToolDefinition[] {
+    if (this.style !== nativeCalls && asked.some(({ function: { name } }) => !this.#isDescribed(name))) throw ownTools()
+    return this.style.declared(asked)
+  }
+
+  #isDescribed(name: string): boolean {
+    return this.definitions.some((each) => each.function.name === name)
+  }
+
   noteReply(calls: readonly ParsedToolCall[]): void {
     this.#inReply = calls
   }
@@ -117,8 +127,7 @@ export class AgentCalls implements AgentTools {
   /** `box` with tools of the agent's own. Refuses, with `agent_failed`, where nothing would tell the model of them. */
   extended(box: RolloutTools['box'], tools: Parameters<AgentTools['with']>[0]): RolloutTools['box'] {
     if (this.style === nativeCalls) return box.with(tools)
-    const advice = 'leave out the tool format'
-    throw new MillraceError('agent_failed', `tools of an agent's own are declared as the APIs have it: ${advice}`)
+    throw ownTools()
   }
 
   /** Only the named tools of `box`. An agent that may call tools whose long outputs are kept must be able to read those. */
@@ -234,6 +243,11 @@ export class AgentCalls implements AgentTools {
     const recorder = new AttemptRecorder(services.journal, id, job.attempt)
     for (const node of nodes) recorder.node(node, messageJson(node.message))
   }
+}
+
+function ownTools(): MillraceError {
+  const message = `tools of an agent's own are declared as the APIs have it: leave out the tool format`
+  return new MillraceError('agent_failed', message)
 }
 
 /** Some of an agent's tools, or these and others. */

@@ -296,7 +296,7 @@ export class AgentRun implements AgentContext, ContextHost, CallsHost, TimeHost,
     const { toolChoice, responseFormat, parallelToolCalls } = options
     const reply = await this.session.turn(
       {
-        tools: this.tools.style.declared(options.tools ?? this.tools.definitions),
+        tools: this.tools.declared(options.tools),
         sampling: this.#samplingFor(options),
         captureTokens: this.services.settings.captureTokens,
         ...(messages && { messages }),
