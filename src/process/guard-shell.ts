@@ -146,5 +146,5 @@ while [ "$groups" != ' ' ] && [ $rounds -lt 100 ]; do
   [ -z "$doomed" ] && break
   for process in $doomed; do kill -KILL "$process"; done
 done
-rm -rf -- "$folders"*
+rm -rf -- "$folders"* || { chmod -R u+rwx -- "$folders"*; rm -rf -- "$folders"*; }
 `

@@ -160,15 +160,40 @@ test('a program works in a folder of its own, which ends with it, as do its temp
   expect(program.failure).toMatchObject({ code: 'agent_failed', rawMessage: "program 'sh' exited with code 0" })
 })
 
-test('the folder of a program is removed although this process was killed', async () => {
-  const source = `
+/** Another process that starts programs. Not as root, whom no file keeps from anything. */
+function startHost(script: string, source: string) {
+  const whole = `
     import { Program } from ${JSON.stringify(import.meta.resolve('./program.ts'))}
-    const config = { command: 'sh', args: ['-c', 'pwd; sleep 600 & touch a; wait'] }
-    const { stdout } = await Program.start({ kind: 'program', name: 'sh', config })
-    stdout.pipe(process.stdout)`
-  const host = spawn(process.execPath, ['--input-type=module', '-e', source], { stdio: ['ignore', 'pipe', 'inherit'] })
+    const config = { command: 'sh', args: ['-c', ${JSON.stringify(script)}] }
+    const program = await Program.start({ kind: 'program', name: 'sh', config })
+    ${source}`
+  return spawn(process.execPath, ['--input-type=module', '-e', whole], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+    ...(process.getuid?.() === 0 && { uid: 65_534, gid: 65_534 }),
+  })
+}
+
+const writeProtected = 'mkdir -p a/b; echo kept >a/b/c; chmod -R a-w a; pwd;'
+
+test.each([
+  ['is removed although this process was killed', 'mkdir a; pwd; sleep 600 & wait'],
+  ['is removed by the guard, too, if it is write-protected', `${writeProtected} sleep 600 & wait`],
+])('the folder of a program %s', async (_, script) => {
+  const host = startHost(script, 'program.stdout.pipe(process.stdout)')
   const folder = String((await once(host.stdout, 'data'))[0]).trim()
-  await expect.poll(() => existsSync(join(folder, 'a'))).toBe(true)
+  expect(existsSync(join(folder, 'a'))).toBe(true)
   host.kill('SIGKILL')
   await expect.poll(() => existsSync(folder)).toBe(false)
+})
+
+test('a folder that is write-protected is removed', async () => {
+  const host = startHost(
+    writeProtected,
+    'program.stdout.pipe(process.stdout); await program.ended; await program.close()',
+  )
+  const [said, [code]] = await Promise.all([host.stdout.toArray(), once(host, 'close')])
+  expect(code).toBe(0)
+  const folder = Buffer.concat(said).toString().trim()
+  expect(folder).toMatch(/millrace-/)
+  expect(existsSync(folder)).toBe(false)
 })

@@ -1,5 +1,5 @@
 import { existsSync } from 'node:fs'
-import { mkdir, rm } from 'node:fs/promises'
+import { chmod, mkdir, readdir, rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { Readable, Writable } from 'node:stream'
 import { MillraceError } from '../errors/index.ts'
@@ -197,8 +197,21 @@ async function suspendedIn(folder: string | undefined, config: ProgramCommand, t
   return await spawnSuspended({ ...config, cwd }, { ...env, ...tagged })
 }
 
+/** Never rejects: what a program has left behind, files of another user for example, is no fault of its rollout. */
 async function removeFolder(folder: string | undefined): Promise<void> {
-  if (folder !== undefined) await rm(folder, { recursive: true, force: true, maxRetries: 3 })
+  if (folder === undefined) return
+  const remove = (): Promise<void> => rm(folder, { recursive: true, force: true, maxRetries: 3 })
+  await remove()
+    // Some write-protect what they made, as Go does with its cache of modules.
+    .catch(() => makeWritable(folder).then(remove))
+    .catch(() => {})
+}
+
+async function makeWritable(folder: string): Promise<void> {
+  await chmod(folder, 0o700)
+  for (const entry of await readdir(folder, { withFileTypes: true })) {
+    if (entry.isDirectory()) await makeWritable(join(folder, entry.name))
+  }
 }
 
 function startFailure({ kind, name, config: { cwd } }: ProgramOptions, error: unknown): MillraceError {
