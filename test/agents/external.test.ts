@@ -232,6 +232,10 @@ test('a service ends the rollout with its reply', async () => {
     outcome: 'agent_error',
     error: { message: `${url}/broken replied with status 500: no idea` },
   })
+  const down = () => {
+    throw new Error('down')
+  }
+  expect(await runOne({ url, answer: 'output' }, down)).toMatchObject({ outcome: 'model_error', reward: null })
   server.close()
   server.closeAllConnections()
   await once(server, 'close')
