@@ -66,15 +66,17 @@ test('sampling and the messages of a row reach the model, and without an input t
   expect(second).toMatchObject({ messages: [{ role: 'user', content: 'plum' }] })
 })
 
+/** Its task is the whole row. */
+const wholeRows = defineEnvironment({
+  name: 'rows',
+  task: z.object({ responses_create_params: z.object({ input: z.string() }), expected: z.string() }),
+  tasks: () => [],
+  prompt: () => 'never',
+  reward: ({ task, answer }) => answer === task.expected,
+})
+
 test('an environment may take the whole row as its task', async () => {
-  const environment = defineEnvironment({
-    name: 'rows',
-    task: z.object({ responses_create_params: z.object({ input: z.string() }), expected: z.string() }),
-    tasks: () => [],
-    prompt: () => 'never',
-    reward: ({ task, answer }) => answer === task.expected,
-  })
-  await using server = await TestServer.start(echo, { nemoGym, environment })
+  await using server = await TestServer.start(echo, { nemoGym, environment: wholeRows })
   const asked = { responses_create_params: { input: 'hello' }, expected: 'you said hello' }
   expect((await server.send('POST', '/run', asked)).body).toMatchObject({ reward: 1 })
 })
@@ -145,18 +147,22 @@ test('a rollout that failed has a class and no reward, or a status', async () =>
   }
 })
 
-test('a full server says so for a row that it did not run, so that a collector asks again', async () => {
+test.each([
+  ['', {}],
+  [', also if the environment takes whole rows', { environment: wholeRows }],
+])('a full server says so for a row that it did not run, so that a collector asks again%s', async (_, options) => {
   const answers = new HeldAnswers()
   await using server = await TestServer.start(answers.script, {
     nemoGym,
     concurrency: 1,
     bounds: { maxQueuedRollouts: 1 },
+    ...options,
   })
-  const first = server.send('POST', '/run', row('a'))
+  const first = server.send('POST', '/run', row('a', { expected: '' }))
   await expect.poll(() => server.service.status().running).toBe(1)
-  const second = server.send('POST', '/run', row('b'))
+  const second = server.send('POST', '/run', row('b', { expected: '' }))
   await expect.poll(() => server.service.status().queued).toBe(1)
-  const { body } = await server.send('POST', '/run', row('c'))
+  const { body } = await server.send('POST', '/run', row('c', { expected: '' }))
   expect(body).toMatchObject({ _ng_failure_class: 'overloaded', _ng_no_persist: true })
   answers.release('a', 'b')
   await Promise.all([first, second])

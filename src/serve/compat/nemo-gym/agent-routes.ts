@@ -106,17 +106,21 @@ async function submit(row: RunRow, requestId: string | undefined, service: Rollo
   try {
     return await service.submit({ ...asked, tasks: [new JsonText(row.own)] })
   } catch (error) {
-    if (!(error instanceof MillraceError) || error.code !== 'task_invalid') throw error
-    return await service.submit({ ...asked, tasks: [new JsonText(row.whole)] }).catch(() => {
-      throw error
+    if (!isMisfit(error)) throw error
+    return await service.submit({ ...asked, tasks: [new JsonText(row.whole)] }).catch((second: unknown) => {
+      // If neither fits, what is wrong with the first is what a user can act on.
+      throw isMisfit(second) ? error : second
     })
   }
 }
 
+function isMisfit(error: unknown): error is MillraceError {
+  return error instanceof MillraceError && error.code === 'task_invalid'
+}
+
 /** As NeMo Gym says of a row that its verifier does not take. */
 function refusedRow(error: unknown): unknown {
-  const isMisfit = error instanceof MillraceError && error.code === 'task_invalid'
-  return isMisfit ? refusal({ type: 'value_error', loc: ['body'], msg: error.rawMessage, input: null }) : error
+  return isMisfit(error) ? refusal({ type: 'value_error', loc: ['body'], msg: error.rawMessage, input: null }) : error
 }
 
 /** Mistakes in a body have the status that they have there. */
