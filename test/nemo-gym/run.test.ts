@@ -1,4 +1,4 @@
-import { defineEnvironment, z } from 'millrace'
+import { defineEnvironment, MillraceError, z } from 'millrace'
 import { expect, test } from 'vitest'
 import { echo, HeldAnswers, TestServer } from '../support/serve/test-server.ts'
 
@@ -112,17 +112,61 @@ test.each(misfits)('a row with %s is refused with 422 if failures have a status'
   expect(body).toMatchObject({ detail: [{ type, loc }] })
 })
 
+async function sendText(server: TestServer, body: string): Promise<Response> {
+  return await fetch(`${server.httpServer.url}/run`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body,
+  })
+}
+
 test('what is no row is refused whatever failures have', async () => {
   await using server = await TestServer.start(echo, { nemoGym })
-  for (const wrong of ['{', '[]', '']) {
-    const response = await fetch(`${server.httpServer.url}/run`, {
-      method: 'POST',
-      headers: { 'content-type': 'application/json' },
-      body: wrong,
-    })
-    expect(response.status).toBe(422)
+  const deepList = '['.repeat(300) + ']'.repeat(300)
+  for (const wrong of ['{', '[]', '', '1.0', '1e999', 'NaN', '"a"', deepList]) {
+    const response = await sendText(server, wrong)
+    expect([wrong, response.status]).toEqual([wrong, 422])
     expect(response.headers.get('set-cookie')).toContain('Millrace___words=')
   }
+})
+
+const deepRow = `{"word":"pear","deep":${'['.repeat(300)}${']'.repeat(300)}}`
+const longRow = `{"word":"${'pear'.repeat(200_000)}"}`
+
+test('a row that cannot be read is a failure for ever, or has the status of its fault', async () => {
+  for (const failures of ['class', 'status'] as const) {
+    await using server = await TestServer.start(echo, { nemoGym: { failures }, bounds: { maxBodyBytes: 500_000 } })
+    for (const [wrong, status] of [
+      [deepRow, 400],
+      [longRow, 413],
+    ] as const) {
+      const response = await sendText(server, wrong)
+      expect(response.status).toBe(failures === 'class' ? 200 : status)
+      const failure = { _ng_failure_class: 'task_invalid', _ng_failure_terminal: true }
+      expect(await response.json()).toMatchObject(failures === 'class' ? failure : { detail: expect.any(String) })
+    }
+  }
+})
+
+test('a row for which the server has no room to read it is asked for again', async () => {
+  await using server = await TestServer.start(echo, { nemoGym, bounds: { maxBodiesBytes: 100_000 } })
+  const full = await sendText(server, longRow)
+  expect(full.status).toBe(200)
+  expect(await full.json()).toMatchObject({ _ng_failure_class: 'overloaded', _ng_no_persist: true })
+  const { codec } = server.service
+  codec.row = async () => await Promise.reject(new MillraceError('overloaded', 'no thread'))
+  const busy = await sendText(server, `{"word":"${'x'.repeat(70_000)}"}`)
+  expect(busy.status).toBe(200)
+  expect(await busy.json()).toMatchObject({ _ng_failure_class: 'overloaded', _ng_no_persist: true })
+})
+
+test('numbers that are not finite are null', async () => {
+  await using server = await TestServer.start(echo, { nemoGym })
+  const response = await sendText(
+    server,
+    '{"responses_create_params":{"input":"pear","temperature":NaN},"word":"pear","mean":NaN,"least":-Infinity,"said":"NaN"}',
+  )
+  expect(await response.json()).toMatchObject({ reward: 1, mean: null, least: null, said: 'NaN' })
 })
 
 test('a rollout that failed has a class and no reward, or a status', async () => {

@@ -41,12 +41,13 @@ export function agentRoutes(scope: FastifyInstance, parts: GymAgent): void {
   })
 
   scope.post(`${base}/run`, { config }, async (request, reply) => {
-    const row = await readBody(intake, request.raw, codec)
+    let row: RunRow | undefined
     try {
+      row = await readBody(intake, request.raw, codec)
       const service = base === '' ? agentFor(row, agents) : agents.get(name)
       return await run(reply, row, { service, failures, runs })
     } catch (error) {
-      if (failures === 'status' || reply.raw.headersSent) throw refusedRow(error)
+      if (failures === 'status' || reply.raw.headersSent || (!row && isNoRow(error))) throw refusedRow(error)
       return await sendJson(reply, failedReply(row, failureBefore(error)))
     }
   })
@@ -116,6 +117,11 @@ async function submit(row: RunRow, requestId: string | undefined, service: Rollo
 
 function isMisfit(error: unknown): error is MillraceError {
   return error instanceof MillraceError && error.code === 'task_invalid'
+}
+
+/** There is no object in the body, or no client any more: no row could be answered. */
+function isNoRow(error: unknown): boolean {
+  return error instanceof MillraceError && (error.data['status'] === 422 || error.code === 'cancelled')
 }
 
 /** As NeMo Gym says of a row that its verifier does not take. */

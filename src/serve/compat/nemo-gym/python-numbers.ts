@@ -8,13 +8,22 @@ export type PythonNumber = bigint | number
 
 /** JSON in which numbers keep what `pythonNumber` needs. Python's parser takes `NaN` and `Infinity`, too. */
 export function parsePython(bytes: Uint8Array): unknown {
+  return parseTolerantly(bytes, parseExactly, beyondDoubles)
+}
+
+/** The same for what is sent on as JSON, which has no `NaN` and no `Infinity`: they become null, as pandas reads them. */
+export function parseFinite(bytes: Uint8Array, parse: (text: string) => unknown): unknown {
+  return parseTolerantly(bytes, parse, 'null')
+}
+
+function parseTolerantly(bytes: Uint8Array, parse: (text: string) => unknown, notFinite: string): unknown {
   const text = decoder.decode(bytes)
   try {
-    return parseExactly(text)
+    return parse(text)
   } catch (error) {
-    const finite = text.replaceAll(stringOrNotFinite, (found) => (found.startsWith('"') ? found : beyondDoubles))
+    const finite = text.replaceAll(stringOrNotFinite, (found) => (found.startsWith('"') ? found : notFinite))
     if (finite === text) throw error
-    return parseExactly(finite)
+    return parse(finite)
   }
 }
 

@@ -18,8 +18,9 @@ export function runReply(row: RunRow, record: RolloutRecord, service: RolloutSer
   }
 }
 
-/** The reply to a row that has no rollout. */
-export function failedReply(row: RunRow, failure: RunFailure): string {
+/** The reply to a row that has no rollout, and to a body in which no row can be read. */
+export function failedReply(row: RunRow | undefined, failure: RunFailure): string {
+  if (!row) return `{${failureFields(failure)}}`
   return `{"responses_create_params":${row.params},${failureFields(failure)}${ownPart(row)}}`
 }
 

@@ -1,11 +1,10 @@
 import { hash } from 'node:crypto'
 import { repeatedFields } from '../../../apis/index.ts'
 import { MillraceError, type WireError } from '../../../errors/index.ts'
-import { depthProblem, isJsonObject } from '../../../kit/index.ts'
+import { isJsonObject } from '../../../kit/index.ts'
 import { agentOf, completeParams, hasPlace, ownFields, readRow, unknownParams } from '../../../nemo-gym/index.ts'
 import type { JsonObject, Message, Sampling } from '../../../schema/index.ts'
-import { maxJsonDepth } from '../../codec/rollout-json.ts'
-import { missing, objectBody, refusal, type Refused } from './wire-errors.ts'
+import { exactBody, missing, plainBody, refusal, type Refused } from './wire-errors.ts'
 
 /** A row as `/run` gets it. Crosses threads: what its reply repeats is text, with every number as it came. */
 export interface RunRow {
@@ -30,10 +29,8 @@ const location = ['body', 'responses_create_params'] as const
 
 /** Reads a row. Throws if it is no row at all. */
 export function decodeRow(body: Uint8Array): RunRow {
-  const exact = objectBody(body) as JsonObject
-  const tooDeep = depthProblem(body, maxJsonDepth)
-  if (tooDeep !== undefined) throw new MillraceError('usage', tooDeep)
-  const plain = JSON.parse(new TextDecoder().decode(body)) as JsonObject
+  const exact = exactBody(body)
+  const plain = plainBody(body)
   const { responses_create_params: params } = exact
   const own = ownFields(exact)
   const ownText = JSON.stringify(own)

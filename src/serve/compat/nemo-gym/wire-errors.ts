@@ -1,9 +1,9 @@
 import { MillraceError, ownFaults } from '../../../errors/index.ts'
-import { depthProblem, isJsonObject, type Json, type JsonObject } from '../../../kit/index.ts'
+import { depthProblem, exactSource, isJsonObject, type JsonObject, parseExactly } from '../../../kit/index.ts'
 import { describeIssue, type ValidationIssue } from '../../../schema/index.ts'
 import { maxJsonDepth } from '../../codec/rollout-json.ts'
 import { statusOfError } from '../../http/errors.ts'
-import { parsePython } from './python-numbers.ts'
+import { parseFinite, parsePython } from './python-numbers.ts'
 
 type Fields = Readonly<Record<string, unknown>>
 
@@ -30,27 +30,47 @@ export function missing(loc: Refused['loc'], input: unknown = null): MillraceErr
   return refusal({ type, loc, msg, input })
 }
 
-/** The object in a body, with numbers that `JSON.parse` would change kept as their text (`exactSource` has it). Throws a 422. */
+/**
+ * The object in a body, with numbers that `JSON.parse` would change kept as their text (`exactSource` has it). A number that is
+ * not finite is one beyond doubles. Throws a 422 if there is no object.
+ */
 export function objectBody(body: Uint8Array): Fields {
   return requireObject(body, parsePython)
 }
 
-/** The same with numbers as JavaScript has them, which is faster by far. */
-export function plainBody(body: Uint8Array): JsonObject {
-  const tooDeep = depthProblem(body, maxJsonDepth)
-  if (tooDeep !== undefined) throw new MillraceError('usage', tooDeep)
-  return requireObject(body, (bytes) => JSON.parse(new TextDecoder().decode(bytes)) as Json)
+/** The same for a body that is sent on: a number that is not finite is null. */
+export function exactBody(body: Uint8Array): JsonObject {
+  return requireObject(body, (bytes) => parseFinite(bytes, parseExactly))
 }
 
-function requireObject<Value>(body: Uint8Array, parse: (body: Uint8Array) => Value): Value & JsonObject {
+/** The same with numbers as JavaScript has them, which is faster by far. */
+export function plainBody(body: Uint8Array): JsonObject {
+  return requireObject(body, (bytes) => parseFinite(bytes, (text) => JSON.parse(text) as unknown))
+}
+
+function requireObject(body: Uint8Array, parse: (body: Uint8Array) => unknown): JsonObject {
   if (body.length === 0) throw missing(['body'])
+  // Before it is parsed: a parser calls itself for every level.
+  const tooDeep = depthProblem(body, maxJsonDepth)
+  if (tooDeep !== undefined) throw beginsObject(body) ? new MillraceError('usage', tooDeep) : noObject(null)
   const parsed = parsedBody(body, parse)
-  if (isJsonObject(parsed)) return parsed
-  throw refusal({
+  if (isJsonObject(parsed) && exactSource(parsed) === undefined) return parsed
+  throw noObject(parsed)
+}
+
+const openBrace = 0x7b
+const space = 0x20
+
+function beginsObject(body: Uint8Array): boolean {
+  return body.find((byte) => byte > space) === openBrace
+}
+
+function noObject(input: unknown): MillraceError {
+  return refusal({
     type: 'model_attributes_type',
     loc: ['body'],
     msg: 'Input should be a valid dictionary or object to extract fields from',
-    input: parsed,
+    input,
   })
 }
 
