@@ -255,3 +255,34 @@ test('a client that comes back in the grace finds its rollout, and one that does
   expect((await back).body).toMatchObject({ reward: 1 })
   expect(server.backend.requests).toHaveLength(2)
 })
+
+/** Its replies are written on a thread. */
+const long = 'x'.repeat(200_000)
+
+test('a result that no thread has room to write waits for one', async () => {
+  await using server = await TestServer.start(({ messages }) => `${long} ${messages.length}`, { nemoGym })
+  const { codec } = server.service
+  const encode = codec.encode.bind(codec)
+  let refusals = 0
+  codec.encode = (rollout, form) => {
+    refusals += 1
+    if (refusals < 3) throw new MillraceError('overloaded', 'no thread')
+    return encode(rollout, form)
+  }
+  const { body } = await server.send('POST', '/run', placed('pear'))
+  expect([refusals, body['outcome']]).toEqual([3, 'completed'])
+  expect(server.backend.requests).toHaveLength(1)
+})
+
+test('a result that could not be sent is found by a client that asks again', async () => {
+  await using server = await TestServer.start(({ messages }) => `${long} ${messages.length}`, { nemoGym })
+  const { codec } = server.service
+  const encode = codec.encode.bind(codec)
+  codec.encode = () => {
+    throw new MillraceError('worker_lost', 'the thread died')
+  }
+  expect((await server.send('POST', '/run', placed('pear'))).status).toBe(500)
+  codec.encode = encode
+  expect((await server.send('POST', '/run', placed('pear'))).body).toMatchObject({ outcome: 'completed' })
+  expect(server.backend.requests).toHaveLength(1)
+})

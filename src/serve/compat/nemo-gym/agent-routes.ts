@@ -1,10 +1,11 @@
 import type { FastifyInstance, FastifyReply } from 'fastify'
 import { MillraceError, ownFaults } from '../../../errors/index.ts'
-import { peekFirst } from '../../../kit/index.ts'
+import { peekFirst, sleep } from '../../../kit/index.ts'
 import type { BodyIntake } from '../../http/body.ts'
+import type { SettledRollout } from '../../requests/active-request.ts'
 import { JsonText } from '../../requests/request-body.ts'
 import type { Submission } from '../../requests/request-intake.ts'
-import { sendEpisode, settledRecord } from '../../rollouts/episode-response.ts'
+import { type EpisodeResponse, sendEpisode, settledRecord } from '../../rollouts/episode-response.ts'
 import { answerAsModel } from '../../rollouts/response-routes.ts'
 import type { RolloutService } from '../../rollouts/rollout-service.ts'
 import { jsonType, leaveWhenGone, sendStream } from '../../rollouts/send-rollouts.ts'
@@ -19,6 +20,7 @@ import type { GymAgent } from './wire-scope.ts'
 /** What is larger is read on a thread: so much takes about a millisecond. */
 const maxInlineMetrics = 16 * 1024
 const maxInlineRow = 64 * 1024
+const roomPauseMs = 200
 
 /** What NeMo Gym asks of an agent. */
 export function agentRoutes(scope: FastifyInstance, parts: GymAgent): void {
@@ -42,14 +44,16 @@ export function agentRoutes(scope: FastifyInstance, parts: GymAgent): void {
 
   scope.post(`${base}/run`, { config }, async (request, reply) => {
     let row: RunRow | undefined
+    let ended: EndedRow | undefined
     try {
       row = await readBody(intake, request.raw, codec)
       const service = base === '' ? agentFor(row, agents) : agents.get(name)
-      return await run(reply, row, { service, failures, runs })
+      ended = await runRow(reply, row, { service, runs })
     } catch (error) {
-      if (failures === 'status' || reply.raw.headersSent || (!row && isNoRow(error))) throw refusedRow(error)
+      if (failures === 'status' || (!row && isNoRow(error))) throw refusedRow(error)
       return await sendJson(reply, failedReply(row, failureBefore(error)))
     }
+    return ended ? await sendEnded(reply, ended, failures) : void reply.hijack()
   })
 }
 
@@ -67,23 +71,58 @@ function agentFor({ agent }: RunRow, agents: ServedAgents): RolloutService {
   return agents.names.length === 1 ? agents.get() : agents.get(agent)
 }
 
-type RunParts = Pick<GymAgent, 'failures' | 'runs'> & { readonly service: RolloutService }
+/** A row whose rollout has a result that its client waits for. */
+interface EndedRow {
+  readonly row: RunRow
+  readonly settled: SettledRollout
+  readonly service: RolloutService
+  readonly waiting: WaitingClient | undefined
+}
 
-async function run(reply: FastifyReply, row: RunRow, { service, failures, runs }: RunParts): Promise<void> {
+type RunParts = Pick<GymAgent, 'runs'> & { readonly service: RolloutService }
+
+/** Undefined if the client has left. */
+async function runRow(reply: FastifyReply, row: RunRow, { service, runs }: RunParts): Promise<EndedRow | undefined> {
   if (row.problem) throw MillraceError.fromWire(row.problem)
   const waiting = row.key === undefined ? undefined : watchDelivery(reply, runs, `${service.info.name}/${row.key}`)
   const { results } = await submit(row, waiting?.requestId, service)
   using _leaving = leaveWhenGone(reply.raw, results)
   try {
     const next = await results.next()
-    if (next.done) return void reply.hijack()
-    const record = settledRecord(next.value, service)
-    const failure = failures === 'status' ? failureOf(record) : undefined
-    if (failure) throw MillraceError.fromWire(failure.error)
-    await sendEpisode(reply, runReply(row, record, service))
+    return next.done ? undefined : { row, settled: next.value, service, waiting }
   } finally {
     results.release()
   }
+}
+
+async function sendEnded(
+  reply: FastifyReply,
+  { row, settled, service, waiting }: EndedRow,
+  failures: GymAgent['failures'],
+): Promise<void> {
+  const record = settledRecord(settled, service)
+  const failure = failures === 'status' ? failureOf(record) : undefined
+  if (failure) throw refusedRow(MillraceError.fromWire(failure.error))
+  try {
+    await sendWhenRoom(reply, () => runReply(row, record, service))
+  } catch (error) {
+    // The result is there, but its client does not get it: asked again, it is found.
+    waiting?.left()
+    throw error
+  }
+}
+
+/** A result that is there is never refused: while all threads that could write it are busy, its client waits. */
+async function sendWhenRoom(reply: FastifyReply, write: () => EpisodeResponse): Promise<void> {
+  while (!reply.raw.destroyed) {
+    try {
+      return await sendEpisode(reply, write())
+    } catch (error) {
+      if (!(error instanceof MillraceError) || error.code !== 'overloaded') throw error
+      await sleep(roomPauseMs)
+    }
+  }
+  reply.hijack()
 }
 
 /** The row is forgotten before its rollout is cancelled, so that nobody joins one that is about to end. */

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import { timerMs } from '../../../kit/index.ts'
 
-/** Somebody who waits for the result of a row. One of the two must be called in the end. */
+/** Somebody who waits for the result of a row. One of the two must be called in the end; what follows does nothing. */
 export interface WaitingClient {
   /** The request to make of the service: the same for everybody who waits for this row. */
   readonly requestId: string
@@ -37,7 +37,16 @@ export class UndeliveredRuns {
     this.#runs.set(key, run)
     clearTimeout(run.timer)
     run.waiting += 1
-    return { requestId: run.requestId, delivered: () => this.#forget(key, run), left: () => this.#leave(key, run) }
+    let isOver = false
+    const once = (end: () => void) => () => {
+      if (!isOver) end()
+      isOver = true
+    }
+    return {
+      requestId: run.requestId,
+      delivered: once(() => this.#forget(key, run)),
+      left: once(() => this.#leave(key, run)),
+    }
   }
 
   #leave(key: string, run: UndeliveredRun): void {
