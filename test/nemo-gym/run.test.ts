@@ -1,4 +1,5 @@
 import { defineEnvironment, MillraceError, z } from 'millrace'
+import { temporaryRuns } from 'millrace/testing'
 import { expect, test } from 'vitest'
 import { echo, HeldAnswers, TestServer } from '../support/serve/test-server.ts'
 
@@ -229,6 +230,27 @@ test('the same row at the same place joins its rollout, and is a new one after i
   expect(new Set([a, c, d]).size).toBe(3)
   expect(idOf(await server.send('POST', '/run', placed('pear')))).not.toBe(a)
   expect(server.backend.requests).toHaveLength(4)
+})
+
+test('the same row after a restart joins the rollout that was left, and is a new one afterwards', async () => {
+  await using runs = await temporaryRuns()
+  const options = { nemoGym, run: { root: runs.root } }
+  const answers = new HeldAnswers()
+  await using before = await TestServer.start(answers.script, options)
+  const gone = before.send('POST', '/run', placed('pear')).catch(() => {})
+  await expect.poll(() => answers.asked.has('pear')).toBe(true)
+  await before[Symbol.asyncDispose]()
+  await gone
+  await using after = await TestServer.start(new HeldAnswers().script, options)
+  await expect.poll(() => after.backend.requests.length).toBe(1)
+  await after[Symbol.asyncDispose]()
+  await using last = await TestServer.start(echo, options)
+  const reply = await last.send('POST', '/run', placed('pear'))
+  expect(reply.body).toMatchObject({ reward: 1 })
+  expect(last.backend.requests).toHaveLength(1)
+  expect(last.service.status().accepted.rollouts).toBe(0)
+  await last.send('POST', '/run', placed('pear'))
+  expect(last.backend.requests).toHaveLength(2)
 })
 
 test('a client that comes back in the grace finds its rollout, and one that does not has it cancelled', async () => {

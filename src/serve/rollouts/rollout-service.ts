@@ -137,6 +137,12 @@ export class RolloutService extends Resource {
     return this.#requests.request(id)
   }
 
+  /** Whether a request with this id would get rollouts: new ones, or some that go on. Not if they have ended, or are being cancelled. */
+  takes(id: string): boolean {
+    const known = this.request(id)
+    return !known || this.#requests.unsettledOf(known).some(({ cancelled }) => !cancelled)
+  }
+
   describeRequest(request: KnownRequest): ListedRequest {
     return listedRequest(request, this.#requests.runningOf(request))
   }

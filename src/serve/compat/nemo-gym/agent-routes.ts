@@ -14,7 +14,7 @@ import { aggregateMetricsReply } from './aggregate-metrics.ts'
 import { failedReply, failureOf, type RunFailure, runReply } from './run-reply.ts'
 import { decodeRow, type RunRow } from './run-row.ts'
 import { refusal } from './wire-errors.ts'
-import type { UndeliveredRuns, WaitingClient } from './undelivered-runs.ts'
+import type { WaitingClient } from './undelivered-runs.ts'
 import type { GymAgent } from './wire-scope.ts'
 
 /** What is larger is read on a thread: so much takes about a millisecond. */
@@ -84,7 +84,7 @@ type RunParts = Pick<GymAgent, 'runs'> & { readonly service: RolloutService }
 /** Undefined if the client has left. */
 async function runRow(reply: FastifyReply, row: RunRow, { service, runs }: RunParts): Promise<EndedRow | undefined> {
   if (row.problem) throw MillraceError.fromWire(row.problem)
-  const waiting = row.key === undefined ? undefined : watchDelivery(reply, runs, `${service.info.name}/${row.key}`)
+  const waiting = row.key === undefined ? undefined : watchDelivery(reply, row.key, { service, runs })
   const { results } = await submit(row, waiting?.requestId, service)
   using _leaving = leaveWhenGone(reply.raw, results)
   try {
@@ -126,13 +126,21 @@ async function sendWhenRoom(reply: FastifyReply, write: () => EpisodeResponse): 
 }
 
 /** The row is forgotten before its rollout is cancelled, so that nobody joins one that is about to end. */
-function watchDelivery(reply: FastifyReply, runs: UndeliveredRuns, key: string): WaitingClient {
-  const waiting = runs.wait(key)
+function watchDelivery(reply: FastifyReply, key: string, { service, runs }: RunParts): WaitingClient {
+  const waiting = runs.wait(`${service.info.name}/${key}`, () => requestIdOf(key, service))
   const { raw } = reply
   // It may have gone while its row was being read.
   if (raw.destroyed) waiting.left()
   else raw.once('close', () => (raw.writableFinished ? waiting.delivered() : waiting.left()))
   return waiting
+}
+
+/** The same in every process, so that a row joins its rollout that an earlier launch has left to this one. */
+function requestIdOf(key: string, service: RolloutService): string {
+  for (let time = 1; ; time += 1) {
+    const id = `nemo-gym.${key}.${time}`
+    if (service.takes(id)) return id
+  }
 }
 
 /** The task is what the dataset says of it. An environment that takes whole rows gets these. */

@@ -1,4 +1,3 @@
-import { randomUUID } from 'node:crypto'
 import { timerMs } from '../../../kit/index.ts'
 
 /** Somebody who waits for the result of a row. One of the two must be called in the end; what follows does nothing. */
@@ -28,12 +27,9 @@ export class UndeliveredRuns {
     this.#graceMs = graceMs
   }
 
-  get size(): number {
-    return this.#runs.size
-  }
-
-  wait(key: string): WaitingClient {
-    const run = this.#runs.get(key) ?? { requestId: `nemo-gym.${randomUUID()}`, waiting: 0 }
+  /** `requestId` makes the id of a row that nobody waits for yet. */
+  wait(key: string, requestId: () => string): WaitingClient {
+    const run = this.#runs.get(key) ?? { requestId: requestId(), waiting: 0 }
     this.#runs.set(key, run)
     clearTimeout(run.timer)
     run.waiting += 1
