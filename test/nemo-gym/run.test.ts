@@ -82,6 +82,27 @@ test('an environment may take the whole row as its task', async () => {
   expect((await server.send('POST', '/run', asked)).body).toMatchObject({ reward: 1 })
 })
 
+test('a metric takes the place of no field of the protocol', async () => {
+  const names = ['response', 'responses_create_params', 'reward', 'error', 'agent_ref', 'outcome', '_ng_failure_class']
+  const environment = defineEnvironment({
+    name: 'words',
+    task: z.object({ word: z.string() }),
+    tasks: () => [],
+    prompt: () => 'go',
+    reward: {
+      half: () => 0.5,
+      ...Object.fromEntries([...names, 'word', 'seen'].map((name) => [name, { weight: 0, score: () => 7 }])),
+    },
+  })
+  await using server = await TestServer.start(echo, { nemoGym, environment })
+  const { body } = await server.send('POST', '/run', placed('pear'))
+  expect(body).toMatchObject({ response: { object: 'response' }, reward: 0.5, outcome: 'completed', seen: 7 })
+  expect(body).toMatchObject({ responses_create_params: { input: 'pear' }, word: 'pear' })
+  expect(Object.keys(body).toSorted()).toEqual(
+    ['outcome', 'response', 'responses_create_params', 'reward', 'seen', 'word'].toSorted(),
+  )
+})
+
 const misfits = [
   ['no parameters', { word: 'pear' }, 'missing', ['body', 'responses_create_params']],
   [

@@ -28,14 +28,26 @@ function ownPart({ own }: RunRow): string {
   return own === '{}' ? '' : `,${own.slice(1, -1)}`
 }
 
-/** The fields of a result, without braces. Those that the row has itself are left out. */
+/** What a result has under these names is not for an environment to say. */
+const wireFields = [
+  'responses_create_params',
+  'response',
+  'reward',
+  'reward_components',
+  'outcome',
+  'error',
+  'agent_ref',
+  'skills_ref',
+] as const
+
+/** The fields of a result, without braces. Metrics that are called as a field of the protocol, or of the row, are left out. */
 export function resultFields(
   { reward, rewards, metrics, outcome }: Pick<RolloutRecord, 'reward' | 'rewards' | 'metrics' | 'outcome'>,
   ownNames: readonly string[],
 ): string {
   const components = Object.entries(rewards).map(([name, { score }]) => [name, score])
-  const own = new Set([...ownNames, 'outcome', 'reward_components'])
-  const counted = Object.entries(metrics).filter(([name]) => !own.has(name))
+  const taken = new Set([...ownNames, ...wireFields])
+  const counted = Object.entries(metrics).filter(([name]) => !taken.has(name) && !name.startsWith('_ng_'))
   const fields = {
     reward,
     ...(!ownNames.includes('outcome') && { outcome }),
