@@ -1,5 +1,8 @@
+import { once } from 'node:events'
 import { existsSync } from 'node:fs'
+import { type IncomingMessage, request } from 'node:http'
 import { join } from 'node:path'
+import { text as streamText } from 'node:stream/consumers'
 import { defineEnvironment, z } from 'millrace'
 import { expect, test } from 'vitest'
 import type { ServiceOptions } from '../../src/serve/index.ts'
@@ -78,6 +81,23 @@ class GymClient {
     return { status: response.status, text, type: response.headers.get('content-type') }
   }
 
+  /** Sends the path as it is, and expects that nothing is there. `fetch` would make another one of it. */
+  async rawPost(path: string, body: object): Promise<void> {
+    const { hostname, port } = new URL(this.#url)
+    const text = JSON.stringify(body)
+    const headers = {
+      'content-type': 'application/json',
+      'content-length': String(text.length),
+      cookie: this.#cookie ?? '',
+    }
+    const asked = request({ hostname, port, path, method: 'POST', headers }).end(text)
+    const [response] = (await once(asked, 'response')) as [IncomingMessage]
+    expect([response.statusCode, await streamText(response)]).toEqual([404, '{"detail":"Not Found"}'])
+    const [cookie = ''] = response.headers['set-cookie'] ?? []
+    expect(cookie).toContain('Millrace___')
+    this.#cookie = cookie.split(';', 1)[0]
+  }
+
   async json(path: string, body?: unknown): Promise<Record<string, unknown>> {
     const { text } = await this.post(path, body)
     return JSON.parse(text) as Record<string, unknown>
@@ -147,6 +167,34 @@ test('whatever a tool does wrong is the body of a reply, and the session goes on
   // A client is sent on to the path without the slash.
   expect((await client.post('/increment_counter/', { count: 3 })).text).toBe('{"success":true}')
   expect(await client.json('/verify', { ...row, response: counted() })).toMatchObject({ reward: 1 })
+})
+
+test.each([
+  '/a/b',
+  '/../verify',
+  '/%zz',
+  '/v1/rollouts',
+  '/v1/workers/restart',
+  '/agents/counter/v1/rollouts',
+  '/run',
+  '/v1/responses',
+  '/aggregate_metrics',
+  `/${'x'.repeat(300)}`,
+])('a tool called %s is not there, and the session goes on', async (path) => {
+  await using server = await startServer()
+  const client = new GymClient(server)
+  await client.post('/seed_session', row)
+  await client.rawPost(path, { count: 1 })
+  expect((await client.post('/increment_counter', { count: 3 })).status).toBe(200)
+  expect(server.service.status().accepted.requests).toBe(0)
+})
+
+test('a client without a session uses the routes of Millrace as ever', async () => {
+  await using server = await startServer()
+  const rollout = await server.post({ task: { initial_count: 1, expected_count: 1 } })
+  expect(rollout).toMatchObject({ status: 200, body: { reward: 1 } })
+  const get = await server.get('/v1/requests')
+  expect(get.status).toBe(200)
 })
 
 test('integers beyond 2^53 come back as they were sent, and reach no tool as other numbers', async () => {

@@ -29,6 +29,8 @@ interface HttpServerOptions {
   readonly limits?: { readonly maxHeaderBytes: number; readonly maxUploadMs: number }
   /** The body of a refusal before any route sees the request; `{ error: { code, message } }` if not given. */
   readonly refusalBody?: (refusal: Refusal) => string
+  /** Answers a request whose path cannot be read or is too long, if it wants to. */
+  readonly refuseUnreadable?: (request: Fastify.FastifyRequest, reply: Fastify.FastifyReply) => unknown
 }
 
 /** Something that listens for HTTP: how it begins and how it ends. What it answers is added by those who extend it. */
@@ -66,7 +68,8 @@ export abstract class HttpServer extends Resource {
       routerOptions: { maxParamLength },
       // A server that is closing says so in its own words.
       return503OnClosing: false,
-      frameworkErrors: (error, _request, reply) => void replyWithError(reply, error),
+      frameworkErrors: (error, request, reply) =>
+        void (options.refuseUnreadable?.(request, reply) ?? replyWithError(reply, error)),
     })
     this.openResponses = new OpenResponses(this.app)
     this.knownRoutes = new RouteRegistry(this.app)

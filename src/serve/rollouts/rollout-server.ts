@@ -7,6 +7,7 @@ import type { GroupOptions } from '../../rows/index.ts'
 import { closedObject, outcomeNames } from '../../schema/index.ts'
 import { maxJsonDepth, type RecordForm } from '../codec/rollout-json.ts'
 import { gymRoutes } from '../compat/nemo-gym/gym-routes.ts'
+import type { StrayRequests } from '../compat/nemo-gym/stray-requests.ts'
 import { type GymOptions, refuseOnGymWire } from '../compat/nemo-gym/wire-scope.ts'
 import { BodyIntake, jsonBody } from '../http/body.ts'
 import { refuse, replyWithError } from '../http/errors.ts'
@@ -46,7 +47,11 @@ export class RolloutServer extends HttpServer {
   private constructor(options: RolloutServerOptions) {
     const { service, accessKey, nemoGym, onFault, host = '127.0.0.1' } = options
     requireAccessKey(host, accessKey)
-    super(host, { isKeyless: accessKey === undefined })
+    let strays: StrayRequests | undefined
+    super(host, {
+      isKeyless: accessKey === undefined,
+      refuseUnreadable: (request, reply) => strays?.refuseUnrouted(request, reply),
+    })
     const { app } = this
     const agents = service instanceof ServedAgents ? service : ServedAgents.of(service)
     const serverKey = accessKey === undefined ? undefined : new Secret(accessKey)
@@ -63,7 +68,9 @@ export class RolloutServer extends HttpServer {
     app.addContentTypeParser('application/json', (_request, _payload, parsed) => parsed(null))
     app.setNotFoundHandler(async (request, reply) => {
       const unrouted = this.knownRoutes.unrouted(request, () => 'GET /openapi.json lists the routes')
-      return await (refuseOnGymWire(request, reply, unrouted) ?? refuseUnrouted(reply, unrouted))
+      return await (refuseOnGymWire(request, reply, unrouted) ??
+        strays?.refuseUnrouted(request, reply, unrouted.beside) ??
+        refuseUnrouted(reply, unrouted))
     })
     app.setErrorHandler(async (error, _request, reply) => {
       const sent = replyWithError(reply, error)
@@ -87,7 +94,7 @@ export class RolloutServer extends HttpServer {
       // NeMo Gym's agents have these routes themselves, with its cookies and errors.
       if (!nemoGym) responseRoutes(app, { base, agents, intake, onFault })
     }
-    if (nemoGym) gymRoutes(app, { ...nemoGym, agents, intake, onFault })
+    if (nemoGym) strays = gymRoutes(app, { ...nemoGym, agents, intake, onFault })
   }
 
   static async open(options: RolloutServerOptions): Promise<RolloutServer> {

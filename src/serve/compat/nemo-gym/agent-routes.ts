@@ -1,4 +1,4 @@
-import type { FastifyInstance, FastifyReply } from 'fastify'
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { MillraceError, ownFaults } from '../../../errors/index.ts'
 import { peekFirst, sleep } from '../../../kit/index.ts'
 import type { BodyIntake } from '../../http/body.ts'
@@ -13,9 +13,9 @@ import type { ServedAgents } from '../../rollouts/served-agents.ts'
 import { aggregateMetricsReply } from './aggregate-metrics.ts'
 import { failedReply, failureOf, type RunFailure, runReply } from './run-reply.ts'
 import { decodeRow, type RunRow } from './run-row.ts'
-import { refusal } from './wire-errors.ts'
+import { notFoundReply, refusal } from './wire-errors.ts'
 import type { WaitingClient } from './undelivered-runs.ts'
-import type { GymAgent } from './wire-scope.ts'
+import { type GymAgent, sendWire, sessionOf } from './wire-scope.ts'
 
 /** What is larger is read on a thread: so much takes about a millisecond. */
 const maxInlineMetrics = 16 * 1024
@@ -26,8 +26,16 @@ const roomPauseMs = 200
 export function agentRoutes(scope: FastifyInstance, parts: GymAgent): void {
   const { base, name, agents, intake, cookies, failures, runs } = parts
   const { codec } = agents.get(name)
-  const config = { gymCookies: cookies }
-  scope.post(`${base}/aggregate_metrics`, { config }, async (request, reply) => {
+  const { sessions } = agents.get(name)
+  const options = {
+    config: { gymCookies: cookies },
+    // A session calls tools: one that a policy has called `run` is not there.
+    onRequest: (request: FastifyRequest, reply: FastifyReply, next: () => void) => {
+      if (sessions.has(sessionOf(request).id)) sendWire(reply, notFoundReply())
+      else next()
+    },
+  }
+  scope.post(`${base}/aggregate_metrics`, options, async (request, reply) => {
     using body = await intake.read(request.raw)
     if (body.length <= maxInlineMetrics) return await sendJson(reply, aggregateMetricsReply(body.bytes))
     // Before the reply begins: a body that does not fit is refused with its own status.
@@ -36,13 +44,13 @@ export function agentRoutes(scope: FastifyInstance, parts: GymAgent): void {
     return await sendStream(reply.raw, { 'content-type': jsonType }, chunks)
   })
 
-  scope.post(`${base}/v1/responses`, { config }, async (request, reply) => {
+  scope.post(`${base}/v1/responses`, options, async (request, reply) => {
     await answerAsModel(request, reply, { service: agents.get(name), intake }).catch((error: unknown) => {
       throw refusedBody(error)
     })
   })
 
-  scope.post(`${base}/run`, { config }, async (request, reply) => {
+  scope.post(`${base}/run`, options, async (request, reply) => {
     let row: RunRow | undefined
     let ended: EndedRow | undefined
     try {

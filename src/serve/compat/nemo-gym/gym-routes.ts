@@ -6,6 +6,7 @@ import { agentRoutes } from './agent-routes.ts'
 import { type GymServer, headRoutes } from './head-routes.ts'
 import { resourceRoutes } from './resource-routes.ts'
 import { SessionCookies } from './session-cookie.ts'
+import { StrayRequests } from './stray-requests.ts'
 import { UndeliveredRuns } from './undelivered-runs.ts'
 import { type GymAgent, type GymOptions, useGymWire } from './wire-scope.ts'
 
@@ -16,16 +17,21 @@ interface GymParts extends GymOptions {
   readonly onFault?: ((error: MillraceError) => void) | undefined
 }
 
-/** NeMo Gym's protocol: one head, and a scope with cookies of its own for each agent. Paths without an agent are the first one's. */
-export function gymRoutes(app: FastifyInstance, { onFault, ...parts }: GymParts): void {
+/**
+ * NeMo Gym's protocol: one head, and a scope with cookies of its own for each agent. Paths without an agent are the first one's.
+ * Returns what answers requests that reach none of these.
+ */
+export function gymRoutes(app: FastifyInstance, { onFault, ...parts }: GymParts): StrayRequests {
   app.get('/', async (_request, reply) => await reply.send({ status: 'ok' }))
-  const servers = parts.agents.names.map((name): GymServer => ({ name, kind: 'responses_api_agents' }))
+  const { names } = parts.agents
+  const servers = names.map((name): GymServer => ({ name, kind: 'responses_api_agents' }))
   headRoutes(app, () => servers)
   const runs = new UndeliveredRuns(parts.agents.get().bounds.abandonGraceMs)
-  for (const [index, name] of parts.agents.names.entries()) {
-    const cookies = new SessionCookies('Millrace', name)
+  const allCookies = new Map(names.map((name) => [name, new SessionCookies('Millrace', name)]))
+  for (const [name, cookies] of allCookies) {
+    const isFirst = name === names[0]
     const bases: GymAgent['base'][] = [`/agents/${name}`]
-    if (index === 0) bases.push('')
+    if (isFirst) bases.push('')
     for (const base of bases) {
       app.register((scope, _options, done) => {
         useGymWire(scope, cookies, { onFault })
@@ -36,4 +42,9 @@ export function gymRoutes(app: FastifyInstance, { onFault, ...parts }: GymParts)
       })
     }
   }
+  const strays = new StrayRequests(allCookies)
+  app.addHook('onRequest', (request, reply, next) => {
+    if (!strays.refuseOwnRoute(request, reply)) next()
+  })
+  return strays
 }

@@ -79,7 +79,7 @@ export function sendWire(reply: FastifyReply, { status, headers, body }: WireRep
 }
 
 /** On the raw response, so that a reply which bypasses fastify has them as well. */
-function startSession(request: FastifyRequest, reply: FastifyReply, cookies: SessionCookies): void {
+export function startSession(request: FastifyRequest, reply: FastifyReply, cookies: SessionCookies): void {
   const session = cookies.session(request.headers.cookie)
   sessions.set(request.raw, session)
   for (const [name, value] of Object.entries(cookies.headers(session))) reply.raw.setHeader(name, value)
