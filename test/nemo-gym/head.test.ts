@@ -1,8 +1,9 @@
+import { defineEnvironment } from 'millrace'
 import { expect, test } from 'vitest'
 import { largeAggregateBody } from '../../scripts/interop/nemo-gym/aggregate-cases.ts'
 import { aggregateMetricsReply } from '../../src/serve/compat/nemo-gym/aggregate-metrics.ts'
-import { RolloutServer, ServedAgents } from '../../src/serve/index.ts'
-import { echo, TestServer } from '../support/serve/test-server.ts'
+import { TestAgents } from '../support/serve/test-agents.ts'
+import { echo, TestServer, wordEnvironment } from '../support/serve/test-server.ts'
 
 const nemoGym = { failures: 'class' } as const
 
@@ -40,15 +41,61 @@ test('without --nemo-gym there is no head', async () => {
   expect((await server.send('POST', '/aggregate_metrics', {})).status).toBe(404)
 })
 
+/** Two agents that differ in what their model says. */
+async function startTwo(): Promise<TestAgents> {
+  const environment = (name: string) => defineEnvironment({ ...wordEnvironment, name })
+  return await TestAgents.startWith(
+    { nemoGym },
+    { environment: environment('words'), script: echo },
+    { environment: environment('others'), script: () => 'nothing' },
+  )
+}
+
+const params = { responses_create_params: { input: 'pear' }, word: 'pear' }
+
 test('several agents have their own paths and cookies', async () => {
-  await using server = await TestServer.start(echo)
-  await using agents = ServedAgents.of(server.service)
-  await using httpServer = await RolloutServer.open({ service: agents, port: 0, nemoGym })
-  for (const path of ['', '/agents/words']) {
-    const response = await fetch(`${httpServer.url}${path}/aggregate_metrics`)
-    expect(response.status).toBe(405)
-    expect(response.headers.get('set-cookie')).toMatch(/^Millrace___words=/)
+  await using server = await startTwo()
+  const { port } = new URL(server.url)
+  const agent = { responses_api_agents: { millrace: { host: '127.0.0.1', port: Number(port) } } }
+  expect(await head(server.url)).toMatchObject({ words: agent, others: agent })
+  for (const [path, name, reward] of [
+    ['/agents/words/run', 'words', 1],
+    ['/agents/others/run', 'others', 0],
+  ] as const) {
+    const response = await server.post(path, params)
+    expect(response.headers.get('set-cookie')).toContain(`Millrace___${name}=`)
+    expect(await response.json()).toMatchObject({ reward })
   }
+})
+
+test('a row says which of several agents it is for', async () => {
+  await using server = await startTwo()
+  const run = async (agent: object): Promise<unknown> =>
+    await (await server.post('/run', { ...params, ...agent })).json()
+  expect(await run({ agent_ref: { name: 'words' } })).toMatchObject({ reward: 1 })
+  expect(await run({ agent_ref: { name: 'others' } })).toMatchObject({ reward: 0 })
+  for (const [agent, message] of [
+    [{ agent_ref: { name: 'word' } }, 'Did you mean words?'],
+    [{}, 'one of words, others'],
+    [{ agent_ref: 7 }, 'one of words, others'],
+  ] as const) {
+    expect(await run(agent)).toMatchObject({
+      _ng_failure_class: 'task_invalid',
+      _ng_failure_terminal: true,
+      error: { message: expect.stringContaining(message) },
+    })
+  }
+})
+
+test('a session of several environments needs the path of one', async () => {
+  await using server = await startTwo()
+  for (const path of ['/seed_session', '/verify', '/anything']) {
+    const refused = await server.post(path, params)
+    expect(refused.status).toBe(400)
+    expect(refused.headers.get('set-cookie')).toContain('Millrace___')
+    expect(await refused.json()).toEqual({ detail: expect.stringContaining('/agents/words, /agents/others') })
+  }
+  expect((await server.post('/agents/others/seed_session', params)).status).toBe(200)
 })
 
 test('metrics are counted here if they are small, and on a thread if not, with the same result', async () => {

@@ -1,6 +1,6 @@
 import type { Environment } from 'millrace'
 import { ScriptedBackend, temporaryRuns, type Script } from 'millrace/testing'
-import { RolloutServer, ServedAgents, type ServedAgentOptions } from '../../../src/serve/index.ts'
+import { type GymOptions, RolloutServer, ServedAgents, type ServedAgentOptions } from '../../../src/serve/index.ts'
 
 type Part = Partial<ServedAgentOptions> & { readonly environment: Environment; readonly script: Script }
 
@@ -17,6 +17,10 @@ export class TestAgents implements AsyncDisposable {
   }
 
   static async start(...parts: readonly Part[]): Promise<TestAgents> {
+    return await TestAgents.startWith({}, ...parts)
+  }
+
+  static async startWith(http: { readonly nemoGym?: GymOptions }, ...parts: readonly Part[]): Promise<TestAgents> {
     await using ends = new AsyncDisposableStack()
     const { root } = ends.use(await temporaryRuns())
     const agents = ends.use(
@@ -30,7 +34,7 @@ export class TestAgents implements AsyncDisposable {
         })),
       ),
     )
-    const httpServer = ends.use(await RolloutServer.open({ service: agents, port: 0 }))
+    const httpServer = ends.use(await RolloutServer.open({ service: agents, port: 0, ...http }))
     return new TestAgents(agents, httpServer.url, ends.move())
   }
 

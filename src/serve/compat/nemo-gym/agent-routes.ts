@@ -76,7 +76,11 @@ async function readBody(
 
 /** The agent that a row names. Where there is only one, a configuration may call it as it likes. */
 function agentFor({ agent }: RunRow, agents: ServedAgents): RolloutService {
-  return agents.names.length === 1 ? agents.get() : agents.get(agent)
+  const { names } = agents
+  if (names.length === 1) return agents.get()
+  if (agent !== undefined) return agents.get(agent)
+  const message = `the row names no agent, and this server has several: give it an agent_ref whose name is one of ${names.join(', ')}`
+  throw new MillraceError('task_invalid', message)
 }
 
 /** A row whose rollout has a result that its client waits for. */

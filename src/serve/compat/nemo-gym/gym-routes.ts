@@ -1,5 +1,5 @@
 import type { FastifyInstance } from 'fastify'
-import type { MillraceError } from '../../../errors/index.ts'
+import { MillraceError } from '../../../errors/index.ts'
 import type { BodyIntake } from '../../http/body.ts'
 import type { ServedAgents } from '../../rollouts/served-agents.ts'
 import { agentRoutes } from './agent-routes.ts'
@@ -18,8 +18,8 @@ interface GymParts extends GymOptions {
 }
 
 /**
- * NeMo Gym's protocol: one head, and a scope with cookies of its own for each agent. Paths without an agent are the first one's.
- * Returns what answers requests that reach none of these.
+ * NeMo Gym's protocol: one head, and a scope with cookies of its own for each agent. Paths without an agent are those of the only
+ * one; of several, a row says which one it means, and a session cannot. Returns what answers requests that reach none of these.
  */
 export function gymRoutes(app: FastifyInstance, { onFault, ...parts }: GymParts): StrayRequests {
   app.get('/', async (_request, reply) => await reply.send({ status: 'ok' }))
@@ -37,7 +37,8 @@ export function gymRoutes(app: FastifyInstance, { onFault, ...parts }: GymParts)
         useGymWire(scope, cookies, { onFault })
         const agent = { ...parts, base, name, cookies, runs }
         agentRoutes(scope, agent)
-        resourceRoutes(scope, agent)
+        if (base === '' && names.length > 1) namelessRoutes(scope, agent)
+        else resourceRoutes(scope, agent)
         done()
       })
     }
@@ -47,4 +48,15 @@ export function gymRoutes(app: FastifyInstance, { onFault, ...parts }: GymParts)
     if (!strays.refuseOwnRoute(request, reply)) next()
   })
   return strays
+}
+
+/** Which of several environments is meant cannot be told: a session with the wrong one would have wrong rewards. */
+function namelessRoutes(scope: FastifyInstance, { agents: { names }, cookies }: GymAgent): void {
+  const paths = names.map((name) => `/agents/${name}`).join(', ')
+  for (const path of ['/seed_session', '/verify', '/:tool']) {
+    scope.post(path, { config: { gymCookies: cookies } }, () => {
+      const message = `this server has several environments: put ${paths} before the path, or serve each one on a port of its own`
+      throw new MillraceError('usage', message)
+    })
+  }
 }
