@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { z } from 'zod'
 import { defineEnvironment } from '../../env/index.ts'
-import { checkTasks } from './request-body.ts'
+import { checkTask, checkTasks, JsonText } from './request-body.ts'
 
 test('task ids come from the environment, also numbers', async () => {
   const environment = defineEnvironment({
@@ -33,4 +33,17 @@ test('a `taskId` that throws gives the same error as in an evaluation', async ()
     code: 'task_invalid',
     rawMessage: expect.stringContaining('taskId threw TypeError') as string,
   })
+})
+
+test('a task that is too large is refused before it is parsed', async () => {
+  const environment = defineEnvironment({
+    name: 'any',
+    task: z.unknown(),
+    tasks: () => [],
+    prompt: () => 'hello',
+    reward: () => 1,
+  })
+  const noJson = new JsonText('é'.repeat(10))
+  expect(await checkTask(environment, noJson, 19)).toBe('has 20 bytes, and a task has at most 19')
+  expect(await checkTask(environment, noJson, 20)).toContain('not JSON')
 })

@@ -207,16 +207,18 @@ export async function checkTask(
   maxBytes: number,
 ): Promise<ValidatedTask | string> {
   let text: string | undefined
+  let bytes: number
   let raw: unknown
   try {
     text = task instanceof JsonText ? task.text : JSON.stringify(task)
     if (text === undefined) return 'not JSON'
+    // Before it is parsed, which takes the longer the larger it is.
+    bytes = Buffer.byteLength(text)
+    if (bytes > maxBytes) return `has ${bytes} bytes, and a task has at most ${maxBytes}`
     raw = task instanceof JsonText ? JSON.parse(text) : task
   } catch (error) {
     return `not JSON: ${MillraceError.from(error, 'internal').rawMessage}`
   }
-  const bytes = Buffer.byteLength(text)
-  if (bytes > maxBytes) return `has ${bytes} bytes, and a task has at most ${maxBytes}`
   const validated = await validate(environment.task, raw)
   if (validated.problem !== undefined) return validated.problem
   const { value } = validated
