@@ -197,17 +197,77 @@ test('a client without a session uses the routes of Millrace as ever', async () 
   expect(get.status).toBe(200)
 })
 
-test('integers beyond 2^53 come back as they were sent, and reach no tool as other numbers', async () => {
+test.each([
+  ['', 0],
+  [', also in a row that is read on a thread', 300_000],
+])('integers beyond 2^53 come back as they were sent, and reach no tool as other numbers%s', async (_, characters) => {
   await using server = await startServer()
   const client = new GymClient(server)
   const big = '9007199254740993'
-  const text = `{"id":${big},${JSON.stringify({ ...row, response: counted() }).slice(1)}`
-  await client.post('/seed_session', text)
+  const sent = { ...row, padding: 'é'.repeat(characters), response: counted() }
+  const text = `{"id":${big},"mean":NaN,${JSON.stringify(sent).slice(1)}`
+  expect((await client.post('/seed_session', text)).text).toBe('{}')
   const called = await client.post('/increment_counter', `{"count":${big}}`)
   expect([called.status, called.text]).toEqual([422, expect.stringContaining(big)])
   await client.post('/increment_counter', { count: 3 })
-  const verified = await client.post('/verify', text)
-  expect(verified.text.startsWith(`${text.slice(0, -1)},"reward":1.0,`)).toBe(true)
+  for (const end of ['', ' \n']) {
+    const { text: verified } = await client.post('/verify', text + end)
+    expect(verified.slice(0, text.length)).toBe(`${text.slice(0, -1)},`)
+    expect(JSON.parse(`{${verified.slice(text.length)}`)).toEqual({
+      reward: 1,
+      outcome: 'completed',
+      said: 4,
+      increments: 1,
+    })
+    expect(verified).toContain('"reward":1.0,')
+  }
+})
+
+test('a long row is refused as a short one is', async () => {
+  await using server = await startServer()
+  const client = new GymClient(server)
+  const long = { padding: 'x'.repeat(100_000) }
+  for (const [path, body, status, text] of [
+    ['/seed_session', { ...row, ...long, initial_count: 'x' }, 422, 'initial_count'],
+    ['/seed_session', `[${JSON.stringify(long)}]`, 422, 'model_attributes_type'],
+    ['/verify', { ...row, ...long }, 422, '"loc":["body","response"]'],
+  ] as const) {
+    const refused = await client.post(path, body)
+    expect([refused.status, refused.text]).toEqual([status, expect.stringContaining(text)])
+  }
+})
+
+test('a task that is too large is refused', async () => {
+  await using server = await startServer({ bounds: { maxTaskBytes: 10_000 } })
+  const client = new GymClient(server)
+  const refused = await client.post('/seed_session', { ...row, padding: 'x'.repeat(20_000) })
+  expect([refused.status, refused.text]).toEqual([422, expect.stringContaining('a task has at most 10000')])
+})
+
+test('nothing is set up for a client that has left while its row was read', async () => {
+  log.setUp = 0
+  await using server = await startServer()
+  const { codec, sessions } = server.service
+  const read = codec.seededRow.bind(codec)
+  const [reading, hasLeft] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
+  codec.seededRow = async (body) => {
+    reading.resolve()
+    await hasLeft.promise
+    return await read(body)
+  }
+  const { hostname, port } = new URL(server.httpServer.url)
+  const headers = { 'content-type': 'application/json' }
+  const leaving = request({ hostname, port, path: '/seed_session', method: 'POST', headers })
+  leaving.on('error', () => {})
+  leaving.end(JSON.stringify({ ...row, padding: 'x'.repeat(100_000) }))
+  await reading.promise
+  leaving.destroy()
+  // By then it has seen that the connection is closed.
+  for (let round = 0; round < 3; round += 1) await server.get('/health')
+  hasLeft.resolve()
+  for (let round = 0; round < 3; round += 1) await server.get('/health')
+  await expect.poll(() => server.service.codec.status().jobs).toBe(0)
+  expect([log.setUp, sessions.size]).toEqual([0, 0])
 })
 
 test('a session that was not seeded has no tools, and is verified from its row if no reward reads the state', async () => {

@@ -4,6 +4,7 @@ import { RecentWaits, Resource, ThreadPool, workerUrl } from '../../kit/index.ts
 import type { GroupOptions, RowCounts } from '../../rows/index.ts'
 import type { DecodedBody, RecordForm } from './rollout-json.ts'
 import type { RunRow } from '../compat/nemo-gym/run-row.ts'
+import type { SeededRow, VerifiedRow } from '../compat/nemo-gym/session-row.ts'
 import type { AgentRequest } from '../rollouts/agent-request.ts'
 import type { RolloutHead } from '../rollouts/reply-schemas.ts'
 
@@ -26,6 +27,7 @@ export type CodecJob =
   | { readonly kind: 'decode'; readonly body: readonly Uint8Array[] }
   | { readonly kind: 'aggregate'; readonly body: readonly Uint8Array[] }
   | { readonly kind: 'row'; readonly body: readonly Uint8Array[] }
+  | { readonly kind: 'session-row'; readonly hasResponse: boolean; readonly body: readonly Uint8Array[] }
   | { readonly kind: 'agent-request'; readonly body: readonly Uint8Array[] }
 
 export type CodecOutput = Uint8Array<ArrayBuffer> | readonly string[]
@@ -34,7 +36,15 @@ export interface DecodedHead extends Omit<DecodedBody, 'tasks'> {
   readonly hasTasks: boolean
 }
 
-export type CodecAnswer = undefined | readonly RolloutHead[] | DecodedHead | RowCounts | RunRow | AgentRequest
+export type CodecAnswer =
+  | undefined
+  | readonly RolloutHead[]
+  | DecodedHead
+  | RowCounts
+  | RunRow
+  | SeededRow
+  | VerifiedRow
+  | AgentRequest
 
 /** A thread works on its jobs in turns, a chunk each. Each job holds its rollout in memory as long as its client reads. */
 const jobsPerThread = 64
@@ -133,6 +143,22 @@ export class CodecPool extends Resource {
   /** A row of NeMo Gym. The memory of the body goes to the thread. */
   async row(body: readonly Uint8Array[]): Promise<RunRow> {
     return (await this.#threads.run({ kind: 'row', body }, { transfer: ownMemory(body) })) as RunRow
+  }
+
+  /** The same of a row for a session. */
+  async seededRow(body: readonly Uint8Array[]): Promise<SeededRow> {
+    const job = { kind: 'session-row', hasResponse: false, body } as const
+    return (await this.#threads.run(job, { transfer: ownMemory(body) })) as SeededRow
+  }
+
+  /** The same of a row with a response. Its text comes back. */
+  async verifiedRow(body: readonly Uint8Array[]): Promise<{ readonly row: VerifiedRow; readonly text: Uint8Array }> {
+    const job = { kind: 'session-row', hasResponse: true, body } as const
+    const outputs = this.#threads.stream(job, { transfer: ownMemory(body) })
+    let text = new Uint8Array()
+    let next = await outputs.next()
+    for (; !next.done; next = await outputs.next()) text = next.value as Uint8Array<ArrayBuffer>
+    return { row: next.value as VerifiedRow, text }
   }
 
   /** A request of Responses to an agent. The memory of the body goes to the thread. */

@@ -24,6 +24,7 @@ async function run(job: CodecJob, outputs: JobOutputs<CodecOutput>): Promise<Cod
     const { decodeRow } = await import('../compat/nemo-gym/run-row.ts')
     return decodeRow(Buffer.concat(job.body))
   }
+  if (job.kind === 'session-row') return await sessionRow(job, outputs)
   if (job.kind === 'agent-request') {
     const { readAgentRequest } = await import('../rollouts/agent-request.ts')
     return readAgentRequest(Buffer.concat(job.body))
@@ -37,6 +38,19 @@ async function run(job: CodecJob, outputs: JobOutputs<CodecOutput>): Promise<Cod
     await nextTurn()
   }
   return next.value ?? undefined
+}
+
+/** Of a row with a response the text goes back: it is a part of the reply. */
+async function sessionRow(
+  { body, hasResponse }: Extract<CodecJob, { kind: 'session-row' }>,
+  outputs: JobOutputs<CodecOutput>,
+): Promise<CodecAnswer> {
+  const { readSeededRow, readVerifiedRow } = await import('../compat/nemo-gym/session-row.ts')
+  const text = Buffer.concat(body)
+  if (!hasResponse) return readSeededRow(text)
+  const row = readVerifiedRow(text)
+  await outputs.send(text, [text.buffer])
+  return row
 }
 
 async function decode(body: readonly Uint8Array[], outputs: JobOutputs<CodecOutput>): Promise<DecodedHead> {

@@ -68,6 +68,7 @@ export class ServedSessions extends Resource {
 
   /** Sets the environment up for a task, in place of the session that has this id. Throws `overloaded` if there are too many. */
   async open(id: string, task: RolloutTerms['task'], signal: AbortSignal): Promise<void> {
+    signal.throwIfAborted()
     const { loaded, settings } = this.#parts.resolved
     const { environment } = loaded
     const { wallTimeoutMs } = settings.limits

@@ -1,15 +1,19 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
-import { responsesServer } from '../../../apis/index.ts'
 import { MillraceError } from '../../../errors/index.ts'
-import { AbortScope, jsonOrText, isJsonObject } from '../../../kit/index.ts'
+import { AbortScope, jsonOrText } from '../../../kit/index.ts'
 import type { Conversation, SessionScore } from '../../../rollout/index.ts'
-import { type JsonObject, type Message, textOf, type Outcome } from '../../../schema/index.ts'
+import { textOf } from '../../../schema/index.ts'
 import type { ToolResult } from '../../../tools/index.ts'
-import { jsonType } from '../../rollouts/send-rollouts.ts'
+import { clientGone } from '../../http/errors.ts'
+import { jsonType, sendStream } from '../../rollouts/send-rollouts.ts'
 import { resultFields } from './run-reply.ts'
 import { rowTask } from './row-task.ts'
-import { missing, notFoundReply, plainBody, refusal } from './wire-errors.ts'
+import { readSeededRow, readVerifiedRow } from './session-row.ts'
+import { notFoundReply, refusal } from './wire-errors.ts'
 import { type GymAgent, sendWire, sessionOf } from './wire-scope.ts'
+
+/** What is larger is read on a thread: so much takes about a millisecond. */
+const maxInlineRow = 64 * 1024
 
 interface ToolPath {
   Params: { tool: string }
@@ -18,26 +22,29 @@ interface ToolPath {
 /** An environment as a resources server of NeMo Gym: an agent elsewhere seeds a session, calls tools by their path, and verifies. */
 export function resourceRoutes(scope: FastifyInstance, { base, name, agents, intake, cookies }: GymAgent): void {
   const service = agents.get(name)
-  const { environment } = service
-  const sessions = service.sessions
+  const { environment, sessions, codec } = service
   const config = { gymCookies: cookies }
 
   scope.post(`${base}/seed_session`, { config }, async (request, reply) => {
     using body = await intake.read(request.raw)
+    const row = body.length <= maxInlineRow ? readSeededRow(body.bytes) : await codec.seededRow(body.parts)
     using gone = abortWhenGone(reply)
     const { id } = sessionOf(request)
-    await sessions.open(id, await rowTask(service, plainBody(body.bytes)), gone.signal)
+    await sessions.open(id, await rowTask(service, row), gone.signal)
     return await sendJson(reply, '{}')
   })
 
   scope.post(`${base}/verify`, { config }, async (request, reply) => {
     using body = await intake.read(request.raw)
+    const isLong = body.length > maxInlineRow
+    const { row, text } = isLong
+      ? await codec.verifiedRow(body.parts)
+      : { row: readVerifiedRow(body.bytes), text: body.bytes }
     using gone = abortWhenGone(reply)
     const { id } = sessionOf(request)
-    const row = plainBody(body.bytes)
-    const conversation = conversationOf(row)
+    const { conversation, names } = row
     const { outcome } = conversation
-    const send = (score: SessionScore) => sendJson(reply, verified(body.bytes, row, { ...score, outcome }))
+    const send = (score: SessionScore) => sendVerified(reply, text, resultFields({ ...score, outcome }, names))
     if (sessions.has(id)) return await send(await sessions.score(id, conversation, gone.signal))
     await sessions.open(id, await rowTask(service, row), gone.signal)
     try {
@@ -69,9 +76,10 @@ export function resourceRoutes(scope: FastifyInstance, { base, name, agents, int
 /** Aborts when the client has gone: what it asked for is not worth its time any more. */
 function abortWhenGone({ raw }: FastifyReply): AbortScope {
   const scope = new AbortScope(undefined)
-  raw.once('close', () => {
-    if (!raw.writableFinished) scope.abort(new MillraceError('cancelled', 'the client has gone'))
-  })
+  const leave = (): void => void (raw.writableFinished || scope.abort(clientGone()))
+  // It may have gone while its body was being read.
+  if (raw.destroyed) leave()
+  else raw.once('close', leave)
   return scope
 }
 
@@ -95,35 +103,6 @@ async function sendResult(reply: FastifyReply, { message, record }: ToolResult):
   return await reply.code(500).type(jsonType).send(JSON.stringify(text))
 }
 
-/** The conversation that a verify request describes: what the row gave, and then the output of the response. */
-function conversationOf(row: JsonObject): Conversation {
-  const { responses_create_params: params, response } = row
-  if (!isJsonObject(params)) throw missing(['body', 'responses_create_params'], row)
-  if (!isJsonObject(response)) throw missing(['body', 'response'], row)
-  const { output } = response
-  if (!Array.isArray(output)) throw missing(['body', 'response', 'output'], response)
-  const { input, instructions } = params
-  const given = Array.isArray(input) ? input : [{ role: 'user', content: input ?? '' }]
-  const messages = messagesOf({ model: 'policy', instructions: instructions ?? null, input: [...given, ...output] })
-  const last = messages.findLast(({ role }) => role === 'assistant')
-  return { messages, answer: last ? textOf(last) : null, outcome: outcomeOf(response, messages) }
-}
-
-function messagesOf(request: JsonObject): readonly Message[] {
-  try {
-    return responsesServer.read(request, { backendApi: 'chat' }).messages
-  } catch (error) {
-    const { rawMessage } = MillraceError.from(error, 'usage')
-    throw refusal({ type: 'value_error', loc: ['body', 'response'], msg: rawMessage, input: null })
-  }
-}
-
-/** How the agent ended, as far as its response says. */
-function outcomeOf({ incomplete_details: incomplete }: JsonObject, messages: readonly Message[]): Outcome {
-  if (isJsonObject(incomplete)) return 'max_tokens'
-  return messages.at(-1)?.role === 'tool' ? 'max_turns' : 'completed'
-}
-
 function hasCalledTools({ messages }: Conversation): boolean {
   return messages.some(({ role }) => role === 'tool')
 }
@@ -133,8 +112,21 @@ function withoutState(environment: string): MillraceError {
   return new MillraceError('usage', message, { data: { status: 409 } })
 }
 
-/** The text of the request with the reward: numbers that JavaScript would change stay as they are. */
-function verified(body: Buffer, row: JsonObject, score: SessionScore & Pick<Conversation, 'outcome'>): string {
-  const text = body.toString().trimEnd()
-  return `${text.slice(0, -1)},${resultFields(score, Object.keys(row))}}`
+const closeBrace = 0x7d
+
+/** The row as it was sent, with the reward: numbers that JavaScript would change stay as they are. */
+async function sendVerified(reply: FastifyReply, row: Uint8Array, fields: string): Promise<void> {
+  // After it there is only white space.
+  const open = row.subarray(0, row.lastIndexOf(closeBrace))
+  const rest = `,${fields}}`
+  if (row.length <= maxInlineRow) {
+    await reply.type(jsonType).send(Buffer.concat([open, Buffer.from(rest)]))
+    return
+  }
+  reply.hijack()
+  await sendStream(reply.raw, { 'content-type': jsonType }, piecesOf(open, rest))
+}
+
+async function* piecesOf(...pieces: readonly (string | Uint8Array)[]): AsyncGenerator<string | Uint8Array, void, void> {
+  yield* pieces
 }

@@ -1,0 +1,68 @@
+import { responsesServer } from '../../../apis/index.ts'
+import { MillraceError } from '../../../errors/index.ts'
+import { isJsonObject } from '../../../kit/index.ts'
+import { completeParams, ownFields } from '../../../nemo-gym/index.ts'
+import type { Conversation } from '../../../rollout/index.ts'
+import { type JsonObject, type Message, textOf, type Outcome } from '../../../schema/index.ts'
+import { missing, plainBody, refusal } from './wire-errors.ts'
+
+/** A row as `/seed_session` gets it. Crosses threads. */
+export interface SeededRow {
+  /** JSON of the row's own fields, and of these with `responses_create_params`. */
+  readonly own: string
+  readonly whole: string
+}
+
+/** A row as `/verify` gets it. Crosses threads. */
+export interface VerifiedRow extends SeededRow {
+  readonly conversation: Conversation
+  /** Of all fields. */
+  readonly names: readonly string[]
+}
+
+/** Throws what is wrong with the body. */
+export function readSeededRow(body: Uint8Array): SeededRow {
+  return tasksOf(plainBody(body))
+}
+
+/** The same. */
+export function readVerifiedRow(body: Uint8Array): VerifiedRow {
+  const row = plainBody(body)
+  return { conversation: conversationOf(row), ...tasksOf(row), names: Object.keys(row) }
+}
+
+function tasksOf(row: JsonObject): SeededRow {
+  const own = ownFields(row)
+  const { responses_create_params: params } = row
+  const whole = { responses_create_params: completeParams(isJsonObject(params) ? params : {}), ...own }
+  return { own: JSON.stringify(own), whole: JSON.stringify(whole) }
+}
+
+/** The conversation that a verify request describes: what the row gave, and then the output of the response. */
+function conversationOf(row: JsonObject): Conversation {
+  const { responses_create_params: params, response } = row
+  if (!isJsonObject(params)) throw missing(['body', 'responses_create_params'], row)
+  if (!isJsonObject(response)) throw missing(['body', 'response'], row)
+  const { output } = response
+  if (!Array.isArray(output)) throw missing(['body', 'response', 'output'], response)
+  const { input, instructions } = params
+  const given = Array.isArray(input) ? input : [{ role: 'user', content: input ?? '' }]
+  const messages = messagesOf({ model: 'policy', instructions: instructions ?? null, input: [...given, ...output] })
+  const last = messages.findLast(({ role }) => role === 'assistant')
+  return { messages, answer: last ? textOf(last) : null, outcome: outcomeOf(response, messages) }
+}
+
+function messagesOf(request: JsonObject): readonly Message[] {
+  try {
+    return responsesServer.read(request, { backendApi: 'chat' }).messages
+  } catch (error) {
+    const { rawMessage } = MillraceError.from(error, 'usage')
+    throw refusal({ type: 'value_error', loc: ['body', 'response'], msg: rawMessage, input: null })
+  }
+}
+
+/** How the agent ended, as far as its response says. */
+function outcomeOf({ incomplete_details: incomplete }: JsonObject, messages: readonly Message[]): Outcome {
+  if (isJsonObject(incomplete)) return 'max_tokens'
+  return messages.at(-1)?.role === 'tool' ? 'max_turns' : 'completed'
+}
