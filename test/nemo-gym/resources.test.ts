@@ -6,7 +6,7 @@ import { text as streamText } from 'node:stream/consumers'
 import { defineEnvironment, z } from 'millrace'
 import { expect, test } from 'vitest'
 import type { ServiceOptions } from '../../src/serve/index.ts'
-import { echo, TestServer } from '../support/serve/test-server.ts'
+import { echo, HeldAnswers, TestServer } from '../support/serve/test-server.ts'
 import { temporaryFolder } from '../support/tools/temporary-folder.ts'
 
 const log = { setUp: 0, tornDown: [] as (number | undefined)[] }
@@ -346,6 +346,27 @@ test('a session that nobody uses is torn down, and a call that its client leaves
   const called = sessions.call('kept', { name: 'hang', arguments: '{}', signal: leaving.signal })
   leaving.abort(new Error('gone'))
   await expect(called).rejects.toThrow('gone')
+})
+
+test('while a server drains, open sessions go on and none is begun', async () => {
+  const answers = new HeldAnswers()
+  await using server = await TestServer.start(answers.script, { environment: counter, nemoGym: { failures: 'class' } })
+  const [open, late] = [new GymClient(server), new GymClient(server)]
+  await open.post('/seed_session', row)
+  const running = server.post({ task: { initial_count: 1, expected_count: 1 } })
+  await expect.poll(() => server.service.status().running).toBe(1)
+  const drained = server.service.drain()
+  for (const [path, body] of [
+    ['/seed_session', row],
+    ['/verify', { ...row, response: counted(false) }],
+  ] as const) {
+    const refused = await late.post(path, body)
+    expect([refused.status, refused.text]).toEqual([503, expect.stringContaining('draining')])
+  }
+  expect((await open.post('/increment_counter', { count: 3 })).status).toBe(200)
+  expect(await open.json('/verify', { ...row, response: counted() })).toMatchObject({ reward: 1 })
+  answers.release('Count.')
+  await Promise.all([drained, running])
 })
 
 test('a reward on another thread does not hold up other sessions', async () => {

@@ -102,7 +102,7 @@ export class RolloutService extends Resource {
 
   /** The environment for agents that run somewhere else. Made when it is asked for first. */
   get sessions(): ServedSessions {
-    return (this.#sessions ??= new ServedSessions(this.#parts))
+    return (this.#sessions ??= new ServedSessions({ ...this.#parts, requireOpen: () => this.#throwUnlessOpen() }))
   }
 
   /** The name of the model of the rollouts. */

@@ -17,7 +17,10 @@ import {
 import type { ToolResult } from '../../tools/index.ts'
 import type { ServiceParts } from './service-parts.ts'
 
-type SessionParts = Pick<ServiceParts, 'resolved' | 'store' | 'backends' | 'bounds'>
+interface SessionParts extends Pick<ServiceParts, 'resolved' | 'store' | 'backends' | 'bounds'> {
+  /** Throws if nothing new is accepted any more. */
+  readonly requireOpen: () => void
+}
 
 interface SessionCall {
   readonly name: string
@@ -66,9 +69,10 @@ export class ServedSessions extends Resource {
     return this.#sessions.size
   }
 
-  /** Sets the environment up for a task, in place of the session that has this id. Throws `overloaded` if there are too many. */
+  /** Sets the environment up for a task, in place of the session that has this id. Throws `overloaded` if there are too many, `closed` while the server drains. */
   async open(id: string, task: RolloutTerms['task'], signal: AbortSignal): Promise<void> {
     signal.throwIfAborted()
+    this.#parts.requireOpen()
     const { loaded, settings } = this.#parts.resolved
     const { environment } = loaded
     const { wallTimeoutMs } = settings.limits
