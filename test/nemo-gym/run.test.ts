@@ -1,7 +1,7 @@
 import { defineEnvironment, MillraceError, z } from 'millrace'
 import { temporaryRuns } from 'millrace/testing'
 import { expect, test } from 'vitest'
-import { echo, HeldAnswers, TestServer } from '../support/serve/test-server.ts'
+import { echo, HeldAnswers, TestServer, wordEnvironment } from '../support/serve/test-server.ts'
 
 const nemoGym = { failures: 'class' } as const
 const big = '9007199254740993'
@@ -101,6 +101,29 @@ test('a metric takes the place of no field of the protocol', async () => {
   expect(Object.keys(body).toSorted()).toEqual(
     ['outcome', 'response', 'responses_create_params', 'reward', 'seen', 'word'].toSorted(),
   )
+})
+
+test('the choice of a tool goes to the model, if the environment has the tool', async () => {
+  const environment = defineEnvironment({
+    ...wordEnvironment,
+    tools: { look: { parameters: z.object({}), run: () => 'nothing' } },
+  })
+  await using server = await TestServer.start(echo, { nemoGym, environment })
+  const choosing = (name: string): object => {
+    const tools = ['look', 'find'].map((each) => ({ type: 'function', name: each, parameters: {}, strict: false }))
+    const choice = { tools, tool_choice: { type: 'function', name }, parallel_tool_calls: false }
+    return row('pear', { responses_create_params: { input: 'pear', ...choice } })
+  }
+  expect((await server.send('POST', '/run', choosing('look'))).body).toMatchObject({ reward: 1 })
+  expect(server.backend.requests).toMatchObject([
+    { sampling: { extra: { parallel_tool_calls: false, tool_choice: { function: { name: 'look' } } } } },
+  ])
+  expect((await server.send('POST', '/run', choosing('find'))).body).toMatchObject({
+    _ng_failure_class: 'task_invalid',
+    _ng_failure_terminal: true,
+    error: { message: expect.stringContaining('find, which is no tool of words') },
+  })
+  expect(server.backend.requests).toHaveLength(1)
 })
 
 const misfits = [

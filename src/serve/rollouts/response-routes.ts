@@ -1,5 +1,6 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { responsesServer } from '../../apis/index.ts'
+import type { Environment } from '../../env/index.ts'
 import { MillraceError } from '../../errors/index.ts'
 import type { BodyIntake } from '../http/body.ts'
 import { JsonText } from '../requests/request-body.ts'
@@ -100,9 +101,14 @@ async function readBody({ raw }: FastifyRequest, intake: BodyIntake, { codec }: 
 
 /** A client may repeat the agent's tools, but it cannot bring its own: the agent's calls never reach it. */
 function requireKnownTools({ tools }: AgentRequest, { environment }: RolloutService): void {
-  if (environment.mcpServers || environment.forTask) return
-  const foreign = tools.filter((name) => !Object.hasOwn(environment.tools ?? {}, name))
+  const foreign = foreignTools(tools, environment)
   if (foreign.length === 0) return
   const message = `the agent makes its calls itself, and has no tool ${foreign.join(', ')}: leave it out of tools`
   throw new MillraceError('usage', message)
+}
+
+/** Those that an environment certainly does not have: what its tool servers and `forTask` have is not known yet. */
+export function foreignTools(names: readonly string[], environment: Environment): string[] {
+  const { tools = {} } = environment
+  return environment.mcpServers || environment.forTask ? [] : names.filter((name) => !Object.hasOwn(tools, name))
 }

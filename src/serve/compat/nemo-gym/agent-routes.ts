@@ -6,7 +6,7 @@ import type { SettledRollout } from '../../requests/active-request.ts'
 import { JsonText } from '../../requests/request-body.ts'
 import type { Submission } from '../../requests/request-intake.ts'
 import { type EpisodeResponse, sendEpisode, settledRecord } from '../../rollouts/episode-response.ts'
-import { answerAsModel } from '../../rollouts/response-routes.ts'
+import { answerAsModel, foreignTools } from '../../rollouts/response-routes.ts'
 import type { RolloutService } from '../../rollouts/rollout-service.ts'
 import { jsonType, leaveWhenGone, sendStream } from '../../rollouts/send-rollouts.ts'
 import type { ServedAgents } from '../../rollouts/served-agents.ts'
@@ -96,6 +96,7 @@ type RunParts = Pick<GymAgent, 'runs'> & { readonly service: RolloutService }
 /** Undefined if the client has left. */
 async function runRow(reply: FastifyReply, row: RunRow, { service, runs }: RunParts): Promise<EndedRow | undefined> {
   if (row.problem) throw MillraceError.fromWire(row.problem)
+  requireChosenTool(row, service)
   const waiting = row.key === undefined ? undefined : watchDelivery(reply, row.key, { service, runs })
   const { results } = await submit(row, waiting?.requestId, service)
   using _leaving = leaveWhenGone(reply.raw, results)
@@ -105,6 +106,13 @@ async function runRow(reply: FastifyReply, row: RunRow, { service, runs }: RunPa
   } finally {
     results.release()
   }
+}
+
+/** The tools of a row are only repeated, but its choice of one goes to the model, with the tools of the environment. */
+function requireChosenTool({ chosenTool }: RunRow, { environment }: RolloutService): void {
+  if (chosenTool === undefined || foreignTools([chosenTool], environment).length === 0) return
+  const message = `tool_choice names ${chosenTool}, which is no tool of ${environment.name}: leave it out`
+  throw new MillraceError('task_invalid', message)
 }
 
 async function sendEnded(

@@ -21,6 +21,8 @@ export interface RunRow {
   readonly repeated: string
   readonly messages: readonly Message[]
   readonly sampling: Sampling
+  /** The only tool that the model may call. */
+  readonly chosenTool?: string
   /** What is wrong with it: it cannot be run. */
   readonly problem?: WireError
 }
@@ -53,7 +55,7 @@ function withParams(params: string, rest: string): string {
   return `{"responses_create_params":${params}${rest}}`
 }
 
-function requestIn(row: JsonObject): Pick<RunRow, 'messages' | 'sampling' | 'problem'> {
+function requestIn(row: JsonObject): Pick<RunRow, 'messages' | 'sampling' | 'chosenTool' | 'problem'> {
   const { responses_create_params: params } = row
   try {
     if (params === undefined) throw missing(location, row)
@@ -61,7 +63,8 @@ function requestIn(row: JsonObject): Pick<RunRow, 'messages' | 'sampling' | 'pro
     const [first, ...rest] = unknownParams(params).map((name) => unknownParam(params, name))
     if (first) throw refusal(first, ...rest)
     const { messages, sampling } = readParams(params)
-    return { messages, sampling }
+    const chosenTool = chosenToolIn(sampling)
+    return { messages, sampling, ...(chosenTool !== undefined && { chosenTool }) }
   } catch (thrown) {
     const error = MillraceError.from(thrown, 'internal')
     const problem = error.code === 'task_invalid' ? refusal(entry('value_error', error.rawMessage, null)) : error
@@ -75,6 +78,13 @@ function readParams(params: JsonObject): Pick<RunRow, 'messages' | 'sampling'> {
   const isEmpty = Array.isArray(input) && input.length === 0
   const read = readRow({ responses_create_params: isEmpty ? { ...params, input: '' } : params })
   return isEmpty ? { ...read, messages: [] } : read
+}
+
+function chosenToolIn({ extra }: Sampling): string | undefined {
+  const choice = extra?.['tool_choice']
+  const called = isJsonObject(choice) ? choice['function'] : undefined
+  const name = isJsonObject(called) ? called['name'] : undefined
+  return typeof name === 'string' ? name : undefined
 }
 
 function entry(type: string, msg: string, input: unknown): Refused {
