@@ -62,7 +62,10 @@ export class OpenApi {
   }
 
   /** What a reply has that the document does not say; undefined if it fits. */
-  problem({ method, path, responses }: Operation, reply: { readonly status: number; readonly body: unknown }): unknown {
+  problem(operation: Operation, reply: { readonly status: number; readonly body: unknown }): unknown {
+    const { method, path, responses, externalDocs } = operation
+    // Another's API: what it answers is described there.
+    if (externalDocs) return undefined
     const status = String(reply.status) in responses ? String(reply.status) : 'default'
     const content = responses[status]?.content
     if (!content) return `${status} is not described`
