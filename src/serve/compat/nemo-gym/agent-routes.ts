@@ -25,8 +25,7 @@ const roomPauseMs = 200
 /** What NeMo Gym asks of an agent. */
 export function agentRoutes(scope: FastifyInstance, parts: GymAgent): void {
   const { base, name, agents, intake, cookies, failures, runs } = parts
-  const { codec } = agents.get(name)
-  const { sessions } = agents.get(name)
+  const { codec, sessions } = agents.get(name)
   const options = {
     config: { gymCookies: cookies },
     // A session calls tools: one that a policy has called `run` is not there.
