@@ -1,7 +1,7 @@
 import { defineEnvironment } from 'millrace'
 import { expect, test } from 'vitest'
 import { largeAggregateBody } from '../../scripts/interop/nemo-gym/aggregate-cases.ts'
-import { aggregateMetricsReply } from '../../src/serve/compat/nemo-gym/aggregate-metrics.ts'
+import { aggregateMetricsReply } from '../../src/serve/compat/nemo-gym/metrics/aggregate-metrics.ts'
 import { TestAgents } from '../support/serve/test-agents.ts'
 import { echo, TestServer, wordEnvironment } from '../support/serve/test-server.ts'
 

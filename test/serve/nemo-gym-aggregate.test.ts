@@ -3,7 +3,7 @@ import { setImmediate as nextTurn } from 'node:timers/promises'
 import { expect, test } from 'vitest'
 import { largeAggregateBody } from '../../scripts/interop/nemo-gym/aggregate-cases.ts'
 import { CodecPool } from '../../src/serve/codec/codec-pool.ts'
-import { aggregateMetricsReply } from '../../src/serve/compat/nemo-gym/aggregate-metrics.ts'
+import { aggregateMetricsReply } from '../../src/serve/compat/nemo-gym/metrics/aggregate-metrics.ts'
 import { TestServer } from '../support/serve/test-server.ts'
 
 /** The longest time between two turns of the loop while this runs. */

@@ -2,7 +2,7 @@ import { spawn } from 'node:child_process'
 import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
-import { aggregateMetricsReply } from '../../../src/serve/compat/nemo-gym/aggregate-metrics.ts'
+import { aggregateMetricsReply } from '../../../src/serve/compat/nemo-gym/metrics/aggregate-metrics.ts'
 import { aggregateDifference } from '../../../test/support/serve/aggregate-difference.ts'
 import { aggregateBodies } from './aggregate-cases.ts'
 

@@ -63,7 +63,7 @@ async function decode(body: readonly Uint8Array[], outputs: JobOutputs<CodecOutp
 }
 
 async function aggregate(body: readonly Uint8Array[], outputs: JobOutputs<CodecOutput>): Promise<undefined> {
-  const { aggregateMetricsReply } = await import('../compat/nemo-gym/aggregate-metrics.ts')
+  const { aggregateMetricsReply } = await import('../compat/nemo-gym/metrics/aggregate-metrics.ts')
   for (const bytes of sized(new TextEncoder().encode(aggregateMetricsReply(Buffer.concat(body))))) {
     await outputs.send(bytes, [bytes.buffer])
     await nextTurn()

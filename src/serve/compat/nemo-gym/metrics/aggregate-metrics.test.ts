@@ -1,10 +1,10 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
-import { aggregateDifference } from '../../../../test/support/serve/aggregate-difference.ts'
+import { aggregateDifference } from '../../../../../test/support/serve/aggregate-difference.ts'
 import { aggregateMetricsReply } from './aggregate-metrics.ts'
 
-const fixtures = join(import.meta.dirname, '..', '..', '..', '..', 'test', 'fixtures', 'nemo-gym')
+const fixtures = join(import.meta.dirname, '..', '..', '..', '..', '..', 'test', 'fixtures', 'nemo-gym')
 
 /** Made by scripts/interop/nemo-gym/aggregate.ts with NeMo Gym 0.4.0, pandas 3.1 and numpy 2.5. */
 const recorded = readFileSync(join(fixtures, 'aggregate-metrics.jsonl'), 'utf8')

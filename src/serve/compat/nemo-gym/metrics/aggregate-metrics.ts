@@ -1,7 +1,7 @@
-import { isJsonObject } from '../../../kit/index.ts'
+import { isJsonObject } from '../../../../kit/index.ts'
 import { passMetrics } from './pass-metrics.ts'
-import { pairwiseSum, pythonNumber, pythonNumberOrFlag, type PythonNumber, writePython } from './python-numbers.ts'
-import { missing, objectBody, refusal } from './wire-errors.ts'
+import { pairwiseSum, pythonNumber, pythonNumberOrFlag, type PythonNumber, writePython } from '../python-numbers.ts'
+import { missing, objectBody, refusal } from '../wire-errors.ts'
 
 type Fields = Readonly<Record<string, unknown>>
 type Metrics = Record<string, unknown>
