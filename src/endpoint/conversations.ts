@@ -79,6 +79,13 @@ export class Conversations implements AsyncDisposable {
     }
   }
 
+  /** No model was asked: the request is the program's fault, and the same request would be refused again. */
+  noteRefused({ rawMessage, data, cause }: MillraceError): void {
+    if (this.#open.signal.aborted) return
+    const message = `the program's last model call was refused: ${rawMessage}`
+    this.lastError = new MillraceError('agent_failed', message, { data, cause })
+  }
+
   /** What the models are asked without: a field that changes nothing, or a tool that only the program's provider has. */
   #noteDropped({ dropped = [], hosted = [] }: DialectRequest): void {
     const known = this.#dropped.size

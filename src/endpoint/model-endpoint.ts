@@ -127,14 +127,16 @@ class ModelServer {
     const dialect = dialects.get(path) ?? (path.startsWith(apiPaths.messages) ? messagesServer : chatServer)
     const requestId = randomBytes(12).toString('hex')
     const reply = new HttpReply(response, { api: dialect.api, requestId, maxStallMs: limits.maxStallMs })
+    const conversations = this.#rollouts.get(keyIn(request.headers) ?? '')
     try {
-      const conversations = this.#rollouts.get(keyIn(request.headers) ?? '')
       if (!conversations) throw unknownKey()
       if (request.method === 'GET' && path === '/models') return sendModels(reply, conversations)
       if (request.method !== 'POST' || !dialects.has(path)) throw noSuchPath(request.method, pathname)
       await exchange(reply, { dialect, conversations, body: await readBody(request) })
     } catch (thrown) {
-      sendError(reply, dialect, MillraceError.from(thrown, 'internal'))
+      const error = MillraceError.from(thrown, 'internal')
+      if (isModelCall(request.method, path) && !reply.isGone) conversations?.noteRefused(error)
+      sendError(reply, dialect, error)
     } finally {
       // The body of a request that was refused: the connection can be used again.
       request.resume()
@@ -195,6 +197,14 @@ function sendModels(reply: HttpReply, { modelNames }: Conversations): void {
 function keyIn({ authorization, 'x-api-key': apiKey }: IncomingHttpHeaders): string | undefined {
   const [, bearer] = /^Bearer (.+)$/i.exec(authorization ?? '') ?? []
   return bearer ?? (typeof apiKey === 'string' ? apiKey : undefined)
+}
+
+/**
+ * Whether the program wants a model's reply, from our routes or from addresses that resemble them: `/completions`, or `/v1/v1/messages`
+ * of a wrong base URL. A program that probes for a list of models or a count of tokens works without them.
+ */
+function isModelCall(method: string | undefined, path: string): boolean {
+  return method === 'POST' && /\/(completions|responses|messages)\/?$/.test(path)
 }
 
 function unknownKey(): MillraceError {

@@ -157,6 +157,37 @@ test('a failed call that the program recovered from does not count', async () =>
   })
 })
 
+const post = (path: string, body: string) =>
+  `curl -sS "$MILLRACE_URL${path}" -H "authorization: Bearer $MILLRACE_KEY" -d '${body}' >reply`
+
+test.each([
+  ['a field that is not supported', post('/responses', '{"model":"m","input":"a","previous_response_id":"r"}')],
+  ['several choices', post('/chat/completions', '{"model":"m","messages":[{"role":"user","content":"a"}],"n":2}')],
+  ['no JSON', post('/messages', 'a')],
+  ['a wrong base URL', post('/v1/messages', '{}')],
+  ['an API that is not there', post('/completions', '{"model":"m","prompt":"a"}')],
+])('if the last model call of a program was refused, the outcome is agent_error: %s', async (_, refused) => {
+  const failed = await runOne({ command: `${refused}; echo me` })
+  expect(failed).toMatchObject({
+    outcome: 'agent_error',
+    reward: null,
+    error: { message: expect.stringContaining(`the program's last model call was refused: `) },
+  })
+  expect(await runOne({ command: `${ask('a')}; ${refused}` })).toMatchObject({ outcome: 'agent_error', turns: 1 })
+  expect(await runOne({ command: `${refused}; ${ask('a')}` })).toMatchObject({ outcome: 'completed', reward: 1 })
+})
+
+test('a refused request that is no model call does not count', async () => {
+  const probes = [
+    post('/messages/count_tokens', '{}'),
+    post('/embeddings', '{}'),
+    'curl -sS "$ANTHROPIC_BASE_URL"',
+    'curl -sSI "$MILLRACE_URL/messages"',
+    'curl -sS "$MILLRACE_URL/responses/resp_1"',
+  ].join('; ')
+  expect(await runOne({ command: `${ask('a')}; ${probes}` })).toMatchObject({ outcome: 'completed', reward: 1 })
+})
+
 test('a limit of the rollout ends the program', async () => {
   const command = `${ask('a')}; ${ask('b')}; exec sleep 600`
   expect(await runOne({ command }, () => 'me', { limits: { maxTurns: 1 } })).toMatchObject({
