@@ -84,7 +84,8 @@ const maxOutputBytes = 256 * 1024
 async function runCommand({ context, endpoint, options }: Work): Promise<string> {
   const { command: given = [], cwd } = options
   const [command = '', ...args] = typeof given === 'string' ? ['/bin/sh', '-c', given] : given
-  const name = typeof given === 'string' ? (given.trim().split(/\s/)[0] ?? '') : command
+  // Of a line, not even the first word: it may be `TOKEN=…`, and the name is recorded.
+  const name = typeof given === 'string' ? 'sh' : command
   const task = options.task && { MILLRACE_TASK: JSON.stringify(context.task) ?? '' }
   const env = { ...shortOnes({ ...variables(context, endpoint), ...task }), ...options.env }
   const config = { command, args, env, ...(cwd !== undefined && { cwd }) }

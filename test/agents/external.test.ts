@@ -122,7 +122,16 @@ test('a program that fails has no reward, and its last words are shown', async (
   expect(failed).toMatchObject({
     outcome: 'agent_error',
     reward: null,
-    error: { message: "program 'curl' exited with code 3; its stderr ended with: out of ideas", data: { exitCode: 3 } },
+    error: { message: "program 'sh' exited with code 3; its stderr ended with: out of ideas", data: { exitCode: 3 } },
+  })
+  const line = await runOne({ command: 'TOKEN=abc123 sh -c "exit 3"' })
+  expect(line.error).toEqual({
+    code: 'agent_failed',
+    message: "program 'sh' exited with code 3",
+    data: { program: 'sh', exitCode: 3, signal: null },
+  })
+  expect(await runOne({ command: 'no-such-program' })).toMatchObject({
+    error: { message: expect.stringMatching(/^program 'sh' exited with code 127; .*no-such-program: .*not found/) },
   })
   expect(await runOne({ command: ['no-such-program'] })).toMatchObject({
     outcome: 'agent_error',
