@@ -1,7 +1,7 @@
 import { resolve } from 'node:path'
 import { agentNamed, type AgentName, type NamedAgent, namedAgentOf } from '../agents/index.ts'
 import { MillraceError } from '../errors/index.ts'
-import type { Variables } from '../kit/index.ts'
+import { type Variables, workerUrl } from '../kit/index.ts'
 import type { JsonObject } from '../schema/index.ts'
 import { type ConfiguredAgent, readAgents } from './read-config.ts'
 import { requireServer } from './resources-server.ts'
@@ -53,7 +53,7 @@ export async function nemoGym(options: NemoGymOptions): Promise<NemoGymEnvironme
   const served = addresses(agents, options.url)
   if (preflight) await Promise.all(Array.from(new Set(served.values()), (url) => requireServer(url, signal)))
   return {
-    environment: new URL(import.meta.resolve('./environment.ts')).href,
+    environment: workerUrl(import.meta, './environment').href,
     options: {
       input: resolve(cwd, input),
       agents: Object.fromEntries(

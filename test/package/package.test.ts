@@ -4,6 +4,7 @@ import { delimiter, dirname, join } from 'node:path'
 import type { Summary } from 'millrace'
 import { temporaryRuns } from 'millrace/testing'
 import { expect, test } from 'vitest'
+import { CounterServer } from '../support/nemo-gym/counter-server.ts'
 import { markedBlocks } from '../support/pages.ts'
 
 const root = join(import.meta.dirname, '../..')
@@ -63,6 +64,17 @@ test('the packed tarball works in a fresh folder', async () => {
     const { stdout, stderr } = await run(bin, ['eval', ...given, ...flags], project)
     expect(summaryIn(stdout)).toMatchObject({ end: 'complete', rollouts: 50, score: { mean: 1 } })
     expect(stderr).toBe('')
+  }
+
+  // Rows of NeMo Gym, whose environment is a module of the package.
+  await using server = await CounterServer.start()
+  await writeFile(join(project, 'gym.yaml'), `res: {resources_servers: {counter: {port: ${server.port}}}}`)
+  const row = { responses_create_params: { input: 'Go.' }, initial_count: 3, expected_count: 3 }
+  await writeFile(join(project, 'rows.jsonl'), JSON.stringify(row))
+  for (const workers of [[], ['--workers', '1']]) {
+    const gym = ['eval', '--nemo-gym', 'gym.yaml', '-i', 'rows.jsonl', '-m', 'sim', '--json', '--quiet', '--new']
+    const { stdout } = await run(bin, [...gym, ...workers], project)
+    expect(summaryIn(stdout)).toMatchObject({ end: 'complete', rollouts: 1, score: { mean: 1 } })
   }
 
   // As a library, and as something to test an environment with.
