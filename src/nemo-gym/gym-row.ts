@@ -56,8 +56,8 @@ export function hasPlace({ _ng_task_index: task, _ng_rollout_index: rollout }: J
   return task !== undefined && rollout !== undefined
 }
 
-/** The agent that a row is for. */
-export function agentOf({ agent_ref: agent }: JsonObject): string | undefined {
+/** The name of the agent that a row is for. */
+export function agentRefOf({ agent_ref: agent }: JsonObject): string | undefined {
   const name = isJsonObject(agent) ? agent['name'] : undefined
   return typeof name === 'string' ? name : undefined
 }

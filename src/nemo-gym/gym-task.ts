@@ -1,5 +1,6 @@
 import { MillraceError } from '../errors/index.ts'
 import { isJsonObject, type Json, type JsonObject, type StandardSchema, taskOf } from '../schema/index.ts'
+import { agentRefOf } from './gym-row.ts'
 import { type GymRequest, readRow } from './read-row.ts'
 
 /** A row of a JSONL file of NeMo Gym: what its server is sent, and what the model is asked. */
@@ -30,10 +31,9 @@ function readTask(value: unknown): GymTask {
   const row: unknown = typeof value === 'string' ? JSON.parse(value) : value
   if (!isJsonObject(row)) throw new MillraceError('task_invalid', 'a row is an object with `responses_create_params`')
   const request = readRow(row)
-  const { agent_ref: named } = row
-  const agent = isJsonObject(named) ? named['name'] : undefined
+  const agent = agentRefOf(row)
   const text = typeof value === 'string' ? value.trim() : JSON.stringify(row)
-  return { row: text, request, ...(typeof agent === 'string' && { agent }) }
+  return { row: text, request, ...(agent !== undefined && { agent }) }
 }
 
 /** The row as NeMo Gym's collector sends it to an agent: it says which rollout this is, and whose. */

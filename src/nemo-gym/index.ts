@@ -1,4 +1,4 @@
-export { agentOf, completeParams, hasPlace, ownFields, unknownParams } from './gym-row.ts'
+export { agentRefOf, completeParams, hasPlace, ownFields, unknownParams } from './gym-row.ts'
 export { episodeName, episodeResponseId, recordItems, RunningEpisode, storedItemPieces } from './stored-episode.ts'
-export { fieldsInMetadata, readRow } from './read-row.ts'
+export { fieldsInMetadata, readParams } from './read-row.ts'
 export { nemoGym, type NemoGymEnvironment, type NemoGymOptions } from './nemo-gym.ts'

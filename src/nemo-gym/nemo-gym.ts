@@ -48,7 +48,7 @@ export async function nemoGym(options: NemoGymOptions): Promise<NemoGymEnvironme
   const { input, agentName, cwd = process.cwd(), env = process.env, overrides, preflight = true, signal } = options
   const all = await readAgents({ configs: [options.config].flat(), overrides, cwd, env })
   const agents = agentName === undefined ? all : new Map([[agentName, chosen(all, agentName)]])
-  const agent = options.agent === undefined ? agentOf(agents) : namedAgentOf(options.agent)
+  const agent = options.agent === undefined ? commonAgent(agents) : namedAgentOf(options.agent)
   if (agent) agentNamed(agent)
   const served = addresses(agents, options.url)
   if (preflight) await Promise.all(Array.from(new Set(served.values()), (url) => requireServer(url, signal)))
@@ -82,7 +82,7 @@ function chosen(agents: ReadonlyMap<string, ConfiguredAgent>, name: string): Con
 }
 
 /** The agent that runs the rows: one for a whole run. */
-function agentOf(agents: ReadonlyMap<string, ConfiguredAgent>): NamedAgent | undefined {
+function commonAgent(agents: ReadonlyMap<string, ConfiguredAgent>): NamedAgent | undefined {
   const made = Array.from(agents, ([name, agent]) => {
     const make = Object.hasOwn(kinds, agent.kind) ? kinds[agent.kind] : undefined
     if (make) return make(agent)

@@ -28,8 +28,18 @@ export function readRow(row: JsonObject): GymRequest {
   if (!isJsonObject(params)) {
     throw new MillraceError('task_invalid', 'the row has no `responses_create_params`: give it an object with `input`')
   }
+  try {
+    return readParams(params)
+  } catch (error) {
+    const { rawMessage } = MillraceError.from(error, 'task_invalid')
+    throw new MillraceError('task_invalid', `responses_create_params: ${rawMessage}`, { cause: error })
+  }
+}
+
+/** The same for the parameters alone: errors name a field without the row's `responses_create_params` before it. */
+export function readParams(params: JsonObject): GymRequest {
   const { metadata, ...rest } = params
-  const { messages, tools, sampling, ...asked } = readParams({ ...rest, model: rest['model'] || 'policy' })
+  const { messages, tools, sampling, ...asked } = readRequest({ ...rest, model: rest['model'] || 'policy' })
   const extra: Record<string, Json | undefined> = { ...sampling.extra }
   const { toolChoice, responseFormat } = asked
   // Without tools, servers refuse these two. `auto` and parallel calls are what they do without being asked.
@@ -54,18 +64,17 @@ export function fieldsInMetadata(metadata: Json | undefined): JsonObject {
   return { ...jsonIn(metadata, bodyInMetadata), ...(template && { [templateInMetadata]: template }) }
 }
 
-function readParams(params: JsonObject): ReturnType<typeof responsesServer.read> {
+function readRequest(params: JsonObject): ReturnType<typeof responsesServer.read> {
   let read: ReturnType<typeof responsesServer.read>
   try {
     read = responsesServer.read(params, { backendApi: 'chat' })
   } catch (error) {
-    const { rawMessage } = MillraceError.from(error, 'task_invalid')
-    throw new MillraceError('task_invalid', `responses_create_params: ${rawMessage}`, { cause: error })
+    throw new MillraceError('task_invalid', MillraceError.from(error, 'task_invalid').rawMessage, { cause: error })
   }
   const earlier = read.previousReplyId === undefined ? [] : ['previous_response_id']
   const unknown = [...read.unsupported, ...(read.hosted ?? []), ...earlier]
   if (unknown.length === 0) return read
-  throw new MillraceError('task_invalid', `responses_create_params: ${andList(unknown)} cannot be asked of every model`)
+  throw new MillraceError('task_invalid', `${andList(unknown)} cannot be asked of every model`)
 }
 
 function jsonIn(metadata: JsonObject, name: string): JsonObject | undefined {

@@ -126,6 +126,13 @@ test('the choice of a tool goes to the model, if the environment has the tool', 
   expect(server.backend.requests).toHaveLength(1)
 })
 
+test('what is wrong with the parameters is told with their name once', async () => {
+  await using server = await TestServer.start(echo, { nemoGym })
+  const message = 'responses_create_params: input must be a string or a list of at least one item'
+  const { body } = await server.send('POST', '/run', row('pear', { responses_create_params: {} }))
+  expect(body).toMatchObject({ error: { message } })
+})
+
 const misfits = [
   ['no parameters', { word: 'pear' }, 'missing', ['body', 'responses_create_params']],
   [

@@ -1,6 +1,6 @@
 import { repeatedFields } from '../../apis/index.ts'
 import { MillraceError } from '../../errors/index.ts'
-import { readRow } from '../../nemo-gym/index.ts'
+import { readParams } from '../../nemo-gym/index.ts'
 import { isJsonObject, type Json, type JsonObject, type Message, type Sampling } from '../../schema/index.ts'
 import { maxJsonDepth } from '../codec/rollout-json.ts'
 import { parseJson } from '../http/body.ts'
@@ -26,7 +26,7 @@ export function readAgentRequest(body: Uint8Array): AgentRequest {
   if (background === true) throw misfit('background is not offered: POST /v1/rollouts with "detached": true is')
   const { input } = params
   const isEmpty = input === undefined || input === null || (Array.isArray(input) && input.length === 0)
-  const { messages, tools, sampling } = readParams(isEmpty ? { ...params, input: '' } : params)
+  const { messages, tools, sampling } = readOrRefuse(isEmpty ? { ...params, input: '' } : params)
   return {
     task: JSON.stringify(task),
     messages: isEmpty ? [] : messages,
@@ -37,11 +37,11 @@ export function readAgentRequest(body: Uint8Array): AgentRequest {
   }
 }
 
-function readParams(params: JsonObject): ReturnType<typeof readRow> {
+function readOrRefuse(params: JsonObject): ReturnType<typeof readParams> {
   try {
-    return readRow({ responses_create_params: params })
+    return readParams(params)
   } catch (error) {
-    throw misfit(MillraceError.from(error, 'usage').rawMessage.replace(/^responses_create_params: /, ''))
+    throw misfit(MillraceError.from(error, 'usage').rawMessage)
   }
 }
 

@@ -2,7 +2,7 @@ import { hash } from 'node:crypto'
 import { repeatedFields } from '../../../apis/index.ts'
 import { MillraceError, type WireError } from '../../../errors/index.ts'
 import { isJsonObject } from '../../../kit/index.ts'
-import { agentOf, completeParams, hasPlace, ownFields, readRow, unknownParams } from '../../../nemo-gym/index.ts'
+import { agentRefOf, completeParams, hasPlace, ownFields, readParams, unknownParams } from '../../../nemo-gym/index.ts'
 import type { JsonObject, Message, Sampling } from '../../../schema/index.ts'
 import { exactBody, missing, plainBody, refusal, type Refused } from './wire-errors.ts'
 
@@ -38,7 +38,7 @@ export function decodeRow(body: Uint8Array): RunRow {
   const ownText = JSON.stringify(own)
   const complete = isJsonObject(params) ? completeParams(params) : {}
   const paramsText = JSON.stringify(complete)
-  const agent = agentOf(plain)
+  const agent = agentRefOf(plain)
   return {
     ...(agent !== undefined && { agent }),
     ...(hasPlace(plain) && { key: hash('sha256', body, 'base64url') }),
@@ -62,7 +62,7 @@ function requestIn(row: JsonObject): Pick<RunRow, 'messages' | 'sampling' | 'cho
     if (!isJsonObject(params)) throw refusal(entry('dict_type', 'Input should be a valid dictionary', params))
     const [first, ...rest] = unknownParams(params).map((name) => unknownParam(params, name))
     if (first) throw refusal(first, ...rest)
-    const { messages, sampling } = readParams(params)
+    const { messages, sampling } = readOpening(params)
     const chosenTool = chosenToolIn(sampling)
     return { messages, sampling, ...(chosenTool !== undefined && { chosenTool }) }
   } catch (thrown) {
@@ -73,10 +73,10 @@ function requestIn(row: JsonObject): Pick<RunRow, 'messages' | 'sampling' | 'cho
 }
 
 /** Without an input, the conversation begins with the environment's own prompt. */
-function readParams(params: JsonObject): Pick<RunRow, 'messages' | 'sampling'> {
+function readOpening(params: JsonObject): Pick<RunRow, 'messages' | 'sampling'> {
   const { input } = params
   const isEmpty = Array.isArray(input) && input.length === 0
-  const read = readRow({ responses_create_params: isEmpty ? { ...params, input: '' } : params })
+  const read = readParams(isEmpty ? { ...params, input: '' } : params)
   return isEmpty ? { ...read, messages: [] } : read
 }
 
