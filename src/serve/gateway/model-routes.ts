@@ -133,7 +133,9 @@ class ModelExchange {
     const sessionId = this.#sessionId
     const { traceparent } = headers
     try {
-      using entered = await this.#enter()
+      const known = callerFrom(gateway, headers)
+      // Without waiting: what is wrong with a body may come in the same turn as its headers, and somebody must listen.
+      using entered = known ? { caller: known, [Symbol.dispose]: () => {} } : await this.#enterByCookie()
       const { caller } = entered
       const dialect = this.#dialect
       const { api } = dialect
@@ -159,11 +161,10 @@ class ModelExchange {
     }
   }
 
-  async #enter(): Promise<{ readonly caller: Caller } & Disposable> {
+  /** A client without a key is one of NeMo Gym, if such clients may come. */
+  async #enterByCookie(): Promise<{ readonly caller: Caller } & Disposable> {
     const { gateway, cookieSessions } = this.#parts
     const { raw, headers } = this.#request
-    const caller = callerFrom(gateway, headers)
-    if (caller) return { caller, [Symbol.dispose]: () => {} }
     const isGym = this.#sessionId === undefined && this.#dialect.api !== 'generate'
     if (!isGym || !cookieSessions?.takes(headers)) throw unauthorized(headers)
     this.#dialect = gymDialect(this.#dialect, (name) => gateway.modelNameFor(name))
