@@ -6,6 +6,7 @@ import { text as streamText } from 'node:stream/consumers'
 import { defineEnvironment, z } from 'millrace'
 import { expect, test } from 'vitest'
 import type { ServiceOptions } from '../../src/serve/index.ts'
+import { HurriedClock, longMs } from '../support/fast-clock.ts'
 import { echo, HeldAnswers, TestServer } from '../support/serve/test-server.ts'
 import { temporaryFolder } from '../support/tools/temporary-folder.ts'
 
@@ -303,6 +304,16 @@ test('a session goes on after a verification: its tools are called, and it is ve
   expect(await client.json('/verify', { ...row, response: counted() })).toMatchObject({ reward: 0 })
   expect((await client.post('/increment_counter', { count: 2 })).status).toBe(200)
   expect(await client.json('/verify', { ...row, response: counted() })).toMatchObject({ reward: 1 })
+})
+
+test('a verified session waits for its next call as long as any other', async () => {
+  using clock = new HurriedClock()
+  await using server = await startServer()
+  const client = new GymClient(server)
+  await client.post('/seed_session', row)
+  expect(await client.json('/verify', { ...row, response: counted() })).toMatchObject({ reward: 0 })
+  clock.pass(longMs)
+  expect((await client.post('/increment_counter', { count: 3 })).status).toBe(200)
 })
 
 test('nothing is left of sessions that ended, were abandoned or never used', async () => {

@@ -15,11 +15,11 @@ class Part extends Resource {
   }
 }
 
-function parts({ max = 2, idleMs = 60_000, releasedIdleMs = 60_000 } = {}) {
+function parts({ max = 2, idleMs = 60_000 } = {}) {
   const faults: unknown[] = []
   return {
     faults,
-    all: new IdleResources<Part>({ max, idleMs, releasedIdleMs, onFault: (error) => faults.push(error) }),
+    all: new IdleResources<Part>({ max, idleMs, onFault: (error) => faults.push(error) }),
   }
 }
 
@@ -47,16 +47,6 @@ test('a released resource makes room for others, until it is used again', async 
   await all.open('c', () => made())
   expect(['a', 'b', 'c'].filter((name) => all.has(name))).toEqual(['a', 'c'])
   await expect(all.open('d', () => made())).rejects.toMatchObject({ code: 'overloaded' })
-  await all.close()
-})
-
-test('a released resource may be idle for less long', async () => {
-  const { all } = parts({ releasedIdleMs: 1 })
-  await all.open('a', () => made())
-  await all.open('b', () => made())
-  all.release('a')
-  await expect.poll(() => all.has('a')).toBe(false)
-  expect(all.has('b')).toBe(true)
   await all.close()
 })
 

@@ -6,8 +6,6 @@ interface IdleResourcesOptions {
   readonly max: number
   /** One that nobody uses for this long is closed. */
   readonly idleMs: number
-  /** The same once it is released; `idleMs` if not given. */
-  readonly releasedIdleMs?: number
   /** Hears of a close that fails: nobody else waits for it. */
   readonly onFault: (error: unknown) => void
 }
@@ -73,13 +71,10 @@ export class IdleResources<Value extends Resource> extends Resource {
     }
   }
 
-  /** It has probably served its purpose: it makes room for others, and may be idle for less long, until it is used again. */
+  /** It has probably served its purpose: it makes room for others until it is used again. */
   release(name: string): void {
     const entry = this.#entries.get(name)
-    if (!entry || entry.users > 0) return
-    entry.isReleased = true
-    clearTimeout(entry.timer)
-    this.#watchIdle(entry)
+    if (entry?.users === 0) entry.isReleased = true
   }
 
   /** Resolves when it has closed, or there is none. Never rejects. */
@@ -125,11 +120,9 @@ export class IdleResources<Value extends Resource> extends Resource {
   }
 
   #watchIdle(entry: Entry<Value>): void {
-    const { value, users, isReleased } = entry
+    const { value, users } = entry
     if (value.isClosed || users > 0) return
-    const { idleMs, releasedIdleMs = idleMs } = this.#options
-    const ms = isReleased ? Math.min(releasedIdleMs, idleMs) : idleMs
-    entry.timer = setTimeout(() => void this.#close(value), timerMs(ms))
+    entry.timer = setTimeout(() => void this.#close(value), timerMs(this.#options.idleMs))
   }
 
   /** The one that was opened first. Its place is free at once: whoever needs it does not wait for the end of the close. */

@@ -28,9 +28,6 @@ interface SessionCall {
   readonly signal: AbortSignal
 }
 
-/** Most agents are done once they have a reward. Some call tools again, and want another one. */
-const scoredIdleMs = 60_000
-
 /** Nothing of a session is part of the run: its agent is somewhere else. */
 const noJournal = { append: () => {} }
 
@@ -58,7 +55,6 @@ export class ServedSessions extends Resource {
     this.#sessions = new IdleResources({
       max: bounds.maxSessions,
       idleMs: bounds.sessionIdleMs,
-      releasedIdleMs: scoredIdleMs,
       // What a teardown throws is nobody's answer; the score stands.
       onFault: () => {},
     })
@@ -162,7 +158,7 @@ export class ServedSessions extends Resource {
     const idleSeconds = Math.round(this.#parts.bounds.sessionIdleMs / 1_000)
     return new MillraceError(
       'usage',
-      `no environment is set up for this session: POST /seed_session first, and send the cookie of each reply with the next request; a session ends after ${idleSeconds} s without a request, and ${scoredIdleMs / 1_000} s after /verify`,
+      `no environment is set up for this session: POST /seed_session first, and send the cookie of each reply with the next request; a session ends after ${idleSeconds} s without a request`,
     )
   }
 }
