@@ -67,6 +67,8 @@ export const environment = defineEnvironment({
   async reward(context) {
     const { state, task, messages, outcome, rollout, signal } = context
     const { session, row, corrections } = state
+    const { dropped } = task.request
+    if (dropped) context.note('dropped', dropped)
     const episode = { rollout: rollout.id, messages, outcome, corrections }
     const digest = episodeDigest(episode)
     // An agent that has its answer verified, and leaves it, has that answer's reward: a judge may say something else the next time.

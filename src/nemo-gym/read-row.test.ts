@@ -70,11 +70,19 @@ test('calls, their results and a format of replies are read', () => {
   expect(sampling).toEqual({ extra: { response_format: json } })
 })
 
+test('fields without which nothing changes are named, and null is no field', () => {
+  const params = { input: 'Go.', max_tool_calls: null, truncation: 'auto', include: ['web_search_call.results'] }
+  const { dropped } = readRow({ responses_create_params: params })
+  expect(dropped).toEqual(['include web_search_call.results', 'truncation auto'])
+  expect(readRow({ responses_create_params: { input: 'Go.' } })).not.toHaveProperty('dropped')
+})
+
 test.each([
   [{}, 'the row has no `responses_create_params`'],
   [{ responses_create_params: {} }, 'responses_create_params: input must be a string or a list'],
   [{ responses_create_params: { input: 'x', tools: [{ type: 'web_search' }] } }, 'web_search cannot be asked'],
   [{ responses_create_params: { input: 'x', previous_response_id: 'r' } }, 'previous_response_id cannot be asked'],
+  [{ responses_create_params: { input: 'x', max_tool_calls: 5 } }, 'max_tool_calls cannot be asked of every model'],
   [{ responses_create_params: { input: 'x', prompt: { id: 'p' } } }, 'prompt cannot be asked of every model'],
   [{ responses_create_params: { input: 'x', metadata: { extra_body: '[1]' } } }, 'responses_create_params: metadata.extra_body must'],
 ])('what a model cannot be asked is refused: %j', (row, problem) => {

@@ -16,6 +16,8 @@ export interface GymRequest {
   readonly tools: readonly ToolDefinition[]
   /** Fields that have no place of their own are in `extra`, as Chat Completions spells them. */
   readonly sampling: Sampling
+  /** Names of fields that models are asked without, as nothing changes without them. */
+  readonly dropped?: readonly string[]
 }
 
 /** Fields of vLLM that a row has in its metadata, as JSON in a string: other metadata does not go to the model. */
@@ -39,7 +41,7 @@ export function readRow(row: JsonObject): GymRequest {
 /** The same for the parameters alone: errors name a field without the row's `responses_create_params` before it. */
 export function readParams(params: JsonObject): GymRequest {
   const { metadata, ...rest } = params
-  const { messages, tools, sampling, ...asked } = readRequest({ ...rest, model: rest['model'] || 'policy' })
+  const { messages, tools, sampling, dropped, ...asked } = readRequest({ ...rest, model: rest['model'] || 'policy' })
   const extra: Record<string, Json | undefined> = { ...sampling.extra }
   const { toolChoice, responseFormat } = asked
   // Without tools, servers refuse these two. `auto` and parallel calls are what they do without being asked.
@@ -54,7 +56,8 @@ export function readParams(params: JsonObject): GymRequest {
   }
   Object.assign(extra, fieldsInMetadata(metadata))
   const { extra: _extra, ...plain } = sampling
-  return { messages, tools, sampling: Object.keys(extra).length > 0 ? { ...plain, extra } : plain }
+  const known = { messages, tools, sampling: Object.keys(extra).length > 0 ? { ...plain, extra } : plain }
+  return dropped ? { ...known, dropped } : known
 }
 
 /** The fields of the model's request that are in the metadata. Throws `task_invalid` if they cannot be read. */
@@ -72,7 +75,9 @@ function readRequest(params: JsonObject): ReturnType<typeof responsesServer.read
     throw new MillraceError('task_invalid', MillraceError.from(error, 'task_invalid').rawMessage, { cause: error })
   }
   const earlier = read.previousReplyId === undefined ? [] : ['previous_response_id']
-  const unknown = [...read.unsupported, ...(read.hosted ?? []), ...earlier]
+  // Without this one the policy could call more tools.
+  const bounds = read.dropped?.filter((name) => name === 'max_tool_calls') ?? []
+  const unknown = [...read.unsupported, ...(read.hosted ?? []), ...earlier, ...bounds]
   if (unknown.length === 0) return read
   throw new MillraceError('task_invalid', `${andList(unknown)} cannot be asked of every model`)
 }

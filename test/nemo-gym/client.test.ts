@@ -138,6 +138,15 @@ test('numbers beyond 2^53, and decimals, reach the server and the record as they
   expect(server.bodies('/increment_counter')).toEqual(['{"count": 3, "id": 9007199254740993}'])
 })
 
+test('a field of a row that the model is not asked with is named in the record', async () => {
+  await using runs = await temporaryRuns()
+  await using server = await CounterServer.start()
+  const { responses_create_params: params } = row()
+  const lines = [row({ responses_create_params: { ...params, truncation: 'auto' } }), row()]
+  const records = await recordsOf(runs.root, { server, lines })
+  expect(records.map(({ info }) => info['dropped'])).toEqual([['truncation auto'], undefined])
+})
+
 test('a bad row is a failed rollout that names its line, and the others run', async () => {
   await using runs = await temporaryRuns()
   await using server = await CounterServer.start()
