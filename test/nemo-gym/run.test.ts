@@ -243,6 +243,15 @@ test('a rollout that failed has a class and no reward, or a status', async () =>
   }
 })
 
+test('a rollout that failed is a 500 if failures have a status, whatever the backend answered', async () => {
+  const refuse = (): never => {
+    throw new MillraceError('model_auth', 'the backend answers 401', { data: { status: 401 } })
+  }
+  await using server = await TestServer.start(refuse, { nemoGym: { failures: 'status' }, retries: 0 })
+  const { status, body } = await server.send('POST', '/run', placed('pear'))
+  expect([status, body]).toEqual([500, expect.stringContaining('the backend answers 401')])
+})
+
 test.each([
   ['', {}],
   [', also if the environment takes whole rows', { environment: wholeRows }],

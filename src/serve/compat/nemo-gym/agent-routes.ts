@@ -121,7 +121,7 @@ async function sendEnded(
 ): Promise<void> {
   const record = settledRecord(settled, service)
   const failure = failures === 'status' ? failureOf(record) : undefined
-  if (failure) throw refusedRow(MillraceError.fromWire(failure.error))
+  if (failure) throw failedRollout(failure)
   try {
     await sendWhenRoom(reply, () => runReply(row, record, service))
   } catch (error) {
@@ -129,6 +129,11 @@ async function sendEnded(
     waiting?.left()
     throw error
   }
+}
+
+/** Whatever status its cause had elsewhere, such as a backend's 401. */
+function failedRollout({ error: { code, message } }: RunFailure): MillraceError {
+  return new MillraceError(code, message, { data: { status: 500 } })
 }
 
 /** A result that is there is never refused: while all threads that could write it are busy, its client waits. */
