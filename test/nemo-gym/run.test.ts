@@ -253,6 +253,18 @@ test('a rollout that failed is a 500 if failures have a status, whatever the bac
 })
 
 test.each([
+  ['weights_stale', 'stale', false],
+  ['cancelled', 'cancelled', false],
+  ['internal', 'agent_error', true],
+] as const)('a rollout that ends with %s has the class %s, and is final: %s', async (code, kind, isTerminal) => {
+  const agent = (): Promise<never> => Promise.reject(new MillraceError(code, 'the end'))
+  await using server = await TestServer.start(echo, { nemoGym, environment: { ...wordEnvironment, agent } })
+  const { body } = await server.send('POST', '/run', placed('pear'))
+  expect(body['_ng_failure_class']).toBe(kind)
+  expect(body['_ng_failure_terminal']).toBe(isTerminal || undefined)
+})
+
+test.each([
   ['', {}],
   [', also if the environment takes whole rows', { environment: wholeRows }],
 ])('a full server says so for a row that it did not run, so that a collector asks again%s', async (_, options) => {

@@ -1,5 +1,5 @@
 import type { WireError } from '../../../errors/index.ts'
-import { outcomes, type RolloutRecord } from '../../../schema/index.ts'
+import { type Outcome, outcomes, type RolloutRecord } from '../../../schema/index.ts'
 import { type EpisodeResponse, episodeResponse } from '../../rollouts/episode-response.ts'
 import type { RolloutService } from '../../rollouts/rollout-service.ts'
 import { writePython } from './python-numbers.ts'
@@ -67,13 +67,16 @@ export interface RunFailure {
   readonly isForNobody: boolean
 }
 
+/** Not retried here, but not because of the row: its rollout was stopped, or the weights changed too often meanwhile. */
+const passing: ReadonlySet<Outcome> = new Set(['cancelled', 'stale'])
+
 /** Undefined if the rollout has a reward. */
 export function failureOf({ outcome, reward, error }: RolloutRecord): RunFailure | undefined {
   if (reward !== null) return undefined
   return {
     kind: outcome,
     error: error ?? { code: 'internal', message: `the rollout ended as ${outcome}, without a reward` },
-    isTerminal: outcomes[outcome].rule === 'none' && outcome !== 'cancelled',
+    isTerminal: outcomes[outcome].rule === 'none' && !passing.has(outcome),
     isForNobody: false,
   }
 }
