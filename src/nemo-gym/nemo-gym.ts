@@ -37,10 +37,7 @@ export interface NemoGymEnvironment {
 const kinds: Readonly<Record<string, (agent: ConfiguredAgent) => NamedAgent | undefined>> = {
   simple_agent: () => undefined,
   non_executing_simple_agent: () => ({ name: 'nonExecuting' }),
-  proof_refinement_agent: ({ field }) => ({
-    name: 'refine',
-    turns: 1 + (wholeNumber(field('max_correction_turns')) ?? 0),
-  }),
+  proof_refinement_agent: (agent) => ({ name: 'refine', turns: 1 + wholeNumber(agent, 'max_correction_turns') }),
 }
 
 /** Reads a configuration of NeMo Gym: `evaluate({ ...(await nemoGym({ config, input })), model })`. */
@@ -57,12 +54,13 @@ export async function nemoGym(options: NemoGymOptions): Promise<NemoGymEnvironme
     options: {
       input: resolve(cwd, input),
       agents: Object.fromEntries(
-        Array.from(agents, ([name, { kind, field }]) => {
-          const maxSteps = kind === 'simple_agent' ? wholeNumber(field('max_steps')) : undefined
+        Array.from(agents, ([name, agent]) => {
+          const { kind } = agent
+          const maxSteps = kind === 'simple_agent' ? wholeNumber(agent, 'max_steps') : 0
           const corrections = kind === 'proof_refinement_agent' && options.agent === undefined ? 'asked' : undefined
           return [
             name,
-            { url: served.get(name), ...(maxSteps !== undefined && { maxSteps }), ...(corrections && { corrections }) },
+            { url: served.get(name), ...(maxSteps > 0 && { maxSteps }), ...(corrections && { corrections }) },
           ]
         }),
       ),
@@ -121,6 +119,11 @@ function addresses(agents: ReadonlyMap<string, ConfiguredAgent>, given: string |
   )
 }
 
-function wholeNumber(value: unknown): number | undefined {
-  return typeof value === 'number' && Number.isInteger(value) && value >= 1 ? value : undefined
+/** A field of an agent, also where a variable gives it as text; 0, which is no limit, if it is not set. */
+function wholeNumber({ at, field }: ConfiguredAgent, name: string): number {
+  const value = field(name) ?? 0
+  const number = typeof value === 'string' && /^\s*\d+\s*$/.test(value) ? Number(value) : value
+  if (typeof number === 'number' && Number.isSafeInteger(number) && number >= 0) return number
+  const shown = `${at}.${name} is ${JSON.stringify(value)}`
+  throw new MillraceError('config_invalid', `${shown}, which is no whole number: correct it, or leave it out`)
 }

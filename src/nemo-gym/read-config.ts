@@ -18,6 +18,8 @@ export interface ConfigSources {
 /** An agent of a configuration: who runs its episodes, and the resources server that they use. */
 export interface ConfiguredAgent {
   readonly kind: string
+  /** The path of its block. */
+  readonly at: string
   /** The fields of its block. */
   readonly field: (name: string) => Json | undefined
   readonly server: string
@@ -36,12 +38,13 @@ export async function readAgents(sources: ConfigSources): Promise<Map<string, Co
     const at = [name, 'responses_api_agents', kind]
     const server = tree.value([...at, 'resources_server', 'name'])
     if (typeof server !== 'string') continue
-    agents.set(name, { kind, server, url: urlOf(tree, server), field: (field) => tree.value([...at, field]) })
+    const field: ConfiguredAgent['field'] = (each) => tree.value([...at, each])
+    agents.set(name, { kind, at: at.join('.'), server, url: urlOf(tree, server), field })
   }
   if (agents.size > 0) return agents
   for (const [name, entry] of Object.entries(tree.root)) {
     if (!isJsonObject(entry) || !isJsonObject(entry['resources_servers'])) continue
-    agents.set(name, { kind: 'simple_agent', server: name, url: urlOf(tree, name), field: () => undefined })
+    agents.set(name, { kind: 'simple_agent', at: name, server: name, url: urlOf(tree, name), field: () => undefined })
   }
   if (agents.size > 0) return agents
   throw new MillraceError(

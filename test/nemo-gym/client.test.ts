@@ -144,7 +144,7 @@ test('a field of a row that the model is not asked with is named in the record',
   const { responses_create_params: params } = row()
   const lines = [row({ responses_create_params: { ...params, truncation: 'auto' } }), row()]
   const records = await recordsOf(runs.root, { server, lines })
-  expect(records.map(({ info }) => info['dropped'])).toEqual([['truncation auto'], undefined])
+  expect(records.map(({ info }) => info?.['dropped'])).toEqual([['truncation auto'], undefined])
 })
 
 test('a bad row is a failed rollout that names its line, and the others run', async () => {
@@ -213,6 +213,17 @@ test('max_steps of the agent ends a rollout, which is verified', async () => {
   expect(record).toMatchObject({ turns: 1, outcome: 'completed', metrics: { counted: 4, nemo_gym_retries: 1 } })
 })
 
+test('a number of steps that a variable gives is text, and any other text is refused', async () => {
+  await using runs = await temporaryRuns()
+  await using server = await CounterServer.start()
+  const options = { server, lines: [row()], agentFields: { max_steps: '${oc.env:STEPS}' } }
+  const [record] = await recordsOf(runs.root, { ...options, gym: { env: { STEPS: '1' } } })
+  expect(record).toMatchObject({ turns: 1, metrics: { counted: 4 } })
+  const refused = launch(runs.root, { ...options, gym: { env: { STEPS: 'few' } } })
+  const path = 'ag.responses_api_agents.simple_agent.max_steps'
+  await expect(refused).rejects.toThrow(`[config_invalid] ${path} is "few", which is no whole number`)
+})
+
 test.each([
   ['an answer that the verifier accepts is not verified again', [{ reward: 1, needs_correction: false }], 1, 1],
   [
@@ -236,7 +247,7 @@ test.each([
     lines: [row()],
     script: () => 'It holds.',
     agentKind: 'proof_refinement_agent',
-    agentFields: { max_correction_turns: 2 },
+    agentFields: { max_correction_turns: '2' },
   })
   expect(record).toMatchObject({ reward, outcome: 'completed' })
   expect(server.bodies('/verify')).toHaveLength(verified)
