@@ -62,6 +62,8 @@ async function* episodeEvents(
   try {
     using progress = new Progress(id, service)
     const result = results.next().finally(() => progress.end())
+    // It may fail while the client takes nothing; it is awaited below.
+    result.catch(() => {})
     for await (const attempt of progress) {
       if (attempt !== undefined) add(running.newItems(attempt))
       yield written() || beat
