@@ -3,7 +3,7 @@ import { existsSync } from 'node:fs'
 import { type IncomingMessage, request } from 'node:http'
 import { join } from 'node:path'
 import { text as streamText } from 'node:stream/consumers'
-import { defineEnvironment, z } from 'millrace'
+import { defineEnvironment, MillraceError, z } from 'millrace'
 import { expect, test } from 'vitest'
 import type { ServiceOptions } from '../../src/serve/index.ts'
 import { HurriedClock, longMs } from '../support/fast-clock.ts'
@@ -304,6 +304,26 @@ test('a session goes on after a verification: its tools are called, and it is ve
   expect(await client.json('/verify', { ...row, response: counted() })).toMatchObject({ reward: 0 })
   expect((await client.post('/increment_counter', { count: 2 })).status).toBe(200)
   expect(await client.json('/verify', { ...row, response: counted() })).toMatchObject({ reward: 1 })
+})
+
+test('a session whose tools lost their infrastructure has no reward until it is seeded again', async () => {
+  const search = {
+    parameters: z.object({ down: z.boolean() }),
+    run: ({ down }: { down: boolean }) => {
+      if (down) throw new MillraceError('tool_infra', 'the index is down')
+      return 'found'
+    },
+  }
+  await using server = await startServer({ environment: { ...counter, tools: { search }, reward: () => 0.5 } })
+  const client = new GymClient(server)
+  await client.post('/seed_session', row)
+  for (const down of [true, false]) {
+    expect((await client.post('/search', { down })).status).toBe(down ? 500 : 200)
+    const verified = await client.post('/verify', { ...row, response: counted() })
+    expect([verified.status, verified.text]).toEqual([500, expect.stringContaining('the index is down')])
+  }
+  await client.post('/seed_session', row)
+  expect(await client.json('/verify', { ...row, response: counted() })).toMatchObject({ reward: 0.5 })
 })
 
 test('a verified session waits for its next call as long as any other', async () => {

@@ -3,7 +3,7 @@ import { scoreRollout } from '../../env/index.ts'
 import { MillraceError } from '../../errors/index.ts'
 import { AbortScope, ArraySet, hash32, Resource, Semaphore, type StopClock, withAbort } from '../../kit/index.ts'
 import type { AssistantMessage, Limits, Message, Outcome, ToolDefinition } from '../../schema/index.ts'
-import { shortenResults, type ToolOutputs, type ToolResult } from '../../tools/index.ts'
+import { endsAttempt, shortenResults, type ToolOutputs, type ToolResult } from '../../tools/index.ts'
 import { type ContextHost, LiveContext } from '../agent/live-context.ts'
 import type { RewardPool } from '../reward/reward-pool.ts'
 import { RewardTime, scoreOnThread } from '../reward/reward-time.ts'
@@ -70,6 +70,8 @@ export class EnvironmentSession extends Resource {
   readonly #permits = new Semaphore(maxCalls, maxCalls)
   readonly #order = new CallOrder()
   readonly #running = new ArraySet<AbortScope>()
+  /** What a call ended with when its infrastructure failed: the state is not what the policy made of it. */
+  #lost: MillraceError | undefined
 
   private constructor(host: SessionHost, live: LiveRollout) {
     super()
@@ -118,15 +120,22 @@ export class EnvironmentSession extends Resource {
       const [result] = outputs ? await shortenResults(results, outputs) : results
       if (!result) throw new MillraceError('internal', `${name} returned no result`)
       return result
+    } catch (error) {
+      if (endsAttempt(error)) this.#lost ??= error
+      throw error
     } finally {
       this.#running.delete(scope)
       this.#permits.release()
     }
   }
 
-  /** Scores a conversation with the state as the tools have left it. Tools may be called afterwards, and it may be scored again. */
+  /**
+   * Scores a conversation with the state as the tools have left it. Tools may be called afterwards, and it may be scored again.
+   * Rejects with what ended a call if that ends an attempt: such an end never carries a reward.
+   */
   async score({ messages, answer, outcome }: Conversation, scoring: SessionScoring): Promise<SessionScore> {
     this.throwIfClosed()
+    if (this.#lost) throw this.#lost
     const { limits, rewardPool, onBlocked, askJudge, signal } = scoring
     using scope = new AbortScope(signal)
     this.#running.add(scope)
