@@ -54,6 +54,14 @@ test('the order of options, models and backends does not change the experiment d
   expect(changed.digest).not.toBe(one.digest)
 })
 
+test('options that only say where something is do not change the experiment digest', async () => {
+  const options = { environment: { ...environment, addresses: ['server'] }, model: 'sim' }
+  const at = async (server: string, split: string) =>
+    (await resolveRun({ ...options, options: { server, split } }, {})).digest
+  expect(await at('http://a.invalid', 'test')).toBe(await at('http://b.invalid', 'test'))
+  expect(await at('http://a.invalid', 'test')).not.toBe(await at('http://a.invalid', 'train'))
+})
+
 test('the difference is named, also one of many, and one of secrets only', async () => {
   const resolved = await resolveRun(first, {})
   const config = JSON.parse(JSON.stringify(resolved.config)) as Record<string, never>

@@ -16,9 +16,10 @@ export function experimentOf(config: RunConfig): Record<string, Json> {
   ])
   // A rollout that runs out of these ends without a score: a later launch may give it more.
   const { wallTimeoutMs: _wallTimeoutMs, tailMs: _tailMs, ...measured } = limits
-  const { name, options, module = null } = environment
+  const { name, module = null, addresses = [] } = environment
+  const given = Object.entries(environment.options ?? {}).filter(([option]) => !addresses.includes(option))
   const experiment = {
-    environment: { name, module, options },
+    environment: { name, module, options: Object.fromEntries(given) },
     model,
     models: Object.fromEntries(served),
     judge,

@@ -41,6 +41,7 @@ export async function resolveRun(options: EvaluateOptions, env: Variables, signa
       specifier: loaded.specifier ?? null,
       module: loaded.specifier === undefined ? null : moduleName(loaded.specifier),
       options: loaded.options,
+      ...(environment.addresses && { addresses: environment.addresses }),
     },
     models,
     model: policy.name,

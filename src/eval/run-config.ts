@@ -13,6 +13,8 @@ export interface RunConfig {
     /** `moduleName` of the specifier; null, or missing, if the environment is no module. */
     readonly module?: string | null
     readonly options: unknown
+    /** The options that only say where something is; left out if there are none. */
+    readonly addresses?: readonly string[]
   }
   readonly models: readonly ModelConfig[]
   readonly model: string

@@ -11,11 +11,13 @@ import { episodeDigest, readVerified, type Verified, verifiedNote, verifyBody } 
 export const gymOptionsSchema = z.strictObject({
   /** The JSONL file with the rows. */
   input: z.string(),
+  /** The addresses of the resources servers by name. */
+  servers: z.record(z.string(), z.string()),
   /** The agents that rows may name, with the resources server of each. */
   agents: z.record(
     z.string(),
     z.strictObject({
-      url: z.string(),
+      server: z.string(),
       maxSteps: z.int().min(1).exactOptional(),
       /** Answers are corrected only if the verifier asks for that. */
       corrections: z.literal('asked').exactOptional(),
@@ -42,12 +44,14 @@ type Context = RolloutContext<GymTask, GymState, GymOptions>
 export const environment = defineEnvironment({
   name: 'nemo-gym',
   options: gymOptionsSchema,
+  // NeMo Gym gives its servers other ports at each start.
+  addresses: ['servers'],
   task: gymTaskSchema,
   tasks: ({ input }) => jsonlAsWritten(input),
   async setup({ task, options, rollout, signal }): Promise<GymState> {
     const agent = agentFor(task, options)
     const row = sentRow(task, { rollout: rollout.id, sample: rollout.sample, agent: agent.name })
-    const session = new ResourcesSession(agent.url)
+    const session = new ResourcesSession(options.servers[agent.server] ?? '')
     try {
       await session.seed(row, signal)
     } catch (error) {

@@ -48,19 +48,20 @@ export async function nemoGym(options: NemoGymOptions): Promise<NemoGymEnvironme
   const agent = options.agent === undefined ? commonAgent(agents) : namedAgentOf(options.agent)
   if (agent) agentNamed(agent)
   const served = addresses(agents, options.url)
-  if (preflight) await Promise.all(Array.from(new Set(served.values()), (url) => requireServer(url, signal)))
+  if (preflight) await Promise.all(Object.values(served).map((url) => requireServer(url, signal)))
   return {
     environment: workerUrl(import.meta, './environment').href,
     options: {
       input: resolve(cwd, input),
+      servers: served,
       agents: Object.fromEntries(
         Array.from(agents, ([name, agent]) => {
-          const { kind } = agent
+          const { kind, server } = agent
           const maxSteps = kind === 'simple_agent' ? wholeNumber(agent, 'max_steps') : 0
           const corrections = kind === 'proof_refinement_agent' && options.agent === undefined ? 'asked' : undefined
           return [
             name,
-            { url: served.get(name), ...(maxSteps > 0 && { maxSteps }), ...(corrections && { corrections }) },
+            { server, ...(maxSteps > 0 && { maxSteps }), ...(corrections && { corrections }) },
           ]
         }),
       ),
@@ -98,8 +99,8 @@ function commonAgent(agents: ReadonlyMap<string, ConfiguredAgent>): NamedAgent |
   )
 }
 
-/** The address of each agent's resources server. */
-function addresses(agents: ReadonlyMap<string, ConfiguredAgent>, given: string | undefined): Map<string, string> {
+/** The addresses of the agents' resources servers, by name. */
+function addresses(agents: ReadonlyMap<string, ConfiguredAgent>, given: string | undefined): Record<string, string> {
   const servers = new Set(Array.from(agents.values(), ({ server }) => server))
   if (given !== undefined && servers.size > 1) {
     throw new MillraceError(
@@ -108,10 +109,10 @@ function addresses(agents: ReadonlyMap<string, ConfiguredAgent>, given: string |
         'name one agent with --nemo-gym.agent=<name> (agentName), or give each server its port as below resources_servers in its file',
     )
   }
-  return new Map(
-    Array.from(agents, ([name, { server, url }]) => {
+  return Object.fromEntries(
+    Array.from(agents.values(), ({ server, url }) => {
       const address = given ?? url
-      if (address !== undefined && URL.canParse(address) && /^https?:/.test(address)) return [name, address]
+      if (address !== undefined && URL.canParse(address) && /^https?:/.test(address)) return [server, address]
       const why = address === undefined ? `the configuration has no port for` : `${address} is no address of`
       const how = 'start it, and give its address as --nemo-gym.url=<address> (url)'
       throw new MillraceError('config_invalid', `${why} the resources server ${server}: ${how}`)

@@ -38,10 +38,11 @@ interface Launch {
   readonly agentFields?: object
   readonly agentKind?: string
   readonly gym?: Partial<NemoGymOptions>
+  readonly resume?: 'required'
 }
 
 async function launch(root: string, options: Launch) {
-  const { server, lines, script = addsUp, attempts = 1, agentFields, agentKind = 'simple_agent', gym } = options
+  const { server, lines, script = addsUp, attempts = 1, agentFields, agentKind = 'simple_agent', gym, resume } = options
   const [config, input] = [join(root, 'config.yaml'), join(root, 'data.jsonl')]
   await mkdir(root, { recursive: true })
   const servers = { counter: { host: '127.0.0.1', port: server.port, entrypoint: 'app.py', domain: 'agent' } }
@@ -55,7 +56,7 @@ async function launch(root: string, options: Launch) {
     model: scripted,
     backends: { scripted: [backend] },
     attempts,
-    run: { root: join(root, 'runs') },
+    run: { root: join(root, 'runs'), ...(resume && { resume }) },
   })
   return { evaluation, backend }
 }
@@ -204,6 +205,20 @@ test('a run that is stopped cuts off its tool calls, and leaves no connection', 
   await evaluation.summary()
   await expect.poll(() => server.left).toBe(2)
   expect(await server.connections()).toBe(0)
+})
+
+test('a run is continued after its server has started again at another address', async () => {
+  await using runs = await temporaryRuns()
+  const lines = [row(), row()]
+  await using server = await CounterServer.start({ '/increment_counter': { count: 8, with: 'hang' } })
+  const { evaluation } = await launch(runs.root, { server, lines })
+  await expect.poll(() => server.bodies('/increment_counter')).toHaveLength(2)
+  evaluation.stop()
+  const { run } = await evaluation.summary()
+  await using again = await CounterServer.start()
+  const resumed = await launch(runs.root, { server: again, lines, resume: 'required' })
+  expect(await resumed.evaluation.summary()).toMatchObject({ run, end: 'complete', rollouts: 2, score: { mean: 1 } })
+  expect(again.bodies('/seed_session')).toHaveLength(2)
 })
 
 test('max_steps of the agent ends a rollout, which is verified', async () => {

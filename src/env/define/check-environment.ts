@@ -35,6 +35,7 @@ const environmentShape = {
   contextPolicy: optionalFunction,
   feedback: optionalFunction,
   options: schemaSchema.optional(),
+  addresses: z.array(z.string(), mustBe('a list of names of options')).optional(),
   groupPolicy: z.enum(['keep', 'replace', 'void'], mustBe('"keep", "replace" or "void"')).optional(),
   isolation: z.enum(['thread', 'process'], mustBe('"thread" or "process"')).optional(),
   mcpServers: z

@@ -60,6 +60,8 @@ export interface EnvironmentSpec<
   readonly description?: string
   /** The options that `--env.<option>=<value>` may set. */
   readonly options?: OptionsSchema
+  /** The names of options that only say where something is: with other values of these, a run is continued. */
+  readonly addresses?: readonly string[]
   readonly task: TaskSchema
   tasks(options: NoInfer<OutputOf<OptionsSchema>>): TaskInput | Promise<TaskInput>
   /** A stable name for a task; if not given, its place in the source. */
