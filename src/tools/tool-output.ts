@@ -1,5 +1,5 @@
 import { hash } from 'node:crypto'
-import { mkdir, open, writeFile } from 'node:fs/promises'
+import { mkdir, open, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { z } from 'zod'
 import { MillraceError } from '../errors/index.ts'
@@ -63,6 +63,11 @@ export class ToolOutputs {
     } finally {
       await file.close()
     }
+  }
+
+  /** Removes all that is kept. */
+  async remove(): Promise<void> {
+    await rm(this.#folder, { recursive: true, force: true })
   }
 
   async #keep(text: string): Promise<string> {

@@ -1,5 +1,5 @@
 import { once } from 'node:events'
-import { existsSync } from 'node:fs'
+import { existsSync, readdirSync } from 'node:fs'
 import { type IncomingMessage, request } from 'node:http'
 import { join } from 'node:path'
 import { text as streamText } from 'node:stream/consumers'
@@ -324,6 +324,30 @@ test('a session whose tools lost their infrastructure has no reward until it is 
   }
   await client.post('/seed_session', row)
   expect(await client.json('/verify', { ...row, response: counted() })).toMatchObject({ reward: 0.5 })
+})
+
+test('long tool outputs are kept until their session ends', async () => {
+  const environment = defineEnvironment({
+    ...counter,
+    toolOutput: { spill: true, maxChars: 2_000 },
+    tools: { read: { parameters: z.object({}), run: () => 'x'.repeat(5_000) } },
+    reward: () => 1,
+  })
+  await using server = await startServer({ environment })
+  const outputs = join(server.service.info.folder, 'outputs')
+  const clients = [new GymClient(server), new GymClient(server)]
+  for (const client of clients) {
+    await client.post('/seed_session', row)
+    const { text } = await client.post('/read', {})
+    const [output] = /o-[0-9a-f]{12}/.exec(text) ?? []
+    expect((await client.post('/read_tool_output', { output, offset: 4_999 })).text).toContain('this is the end')
+  }
+  expect(readdirSync(outputs)).toHaveLength(2)
+  await clients[0]?.post('/verify', { ...row, response: counted() })
+  await clients[0]?.post('/seed_session', row)
+  expect(readdirSync(outputs)).toHaveLength(1)
+  await server.service.close()
+  expect(readdirSync(outputs)).toEqual([])
 })
 
 test('a verified session waits for its next call as long as any other', async () => {

@@ -27,7 +27,7 @@ export interface SessionHost {
 interface SessionOpening {
   readonly id: string
   readonly task: RolloutJob['task']
-  /** Where long tool outputs are kept. An environment that keeps them needs it. */
+  /** Where long tool outputs are kept until the session closes. An environment that keeps them needs it. */
   readonly outputs?: ToolOutputs | undefined
   readonly signal: AbortSignal
 }
@@ -181,6 +181,7 @@ export class EnvironmentSession extends Resource {
   protected async onClose(): Promise<void> {
     for (const scope of this.#running) scope.abort(this.closedSignal.reason)
     await using parts = new AsyncDisposableStack()
+    parts.defer(async () => await this.#live.outputs?.remove())
     parts.defer(async () => await this.#tools.release?.())
     parts.defer(() => this.#tearDown())
   }

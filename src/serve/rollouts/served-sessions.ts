@@ -1,3 +1,5 @@
+import { randomUUID } from 'node:crypto'
+import { join } from 'node:path'
 import { MillraceError } from '../../errors/index.ts'
 import { AbortScope, IdleResources, Resource, Semaphore } from '../../kit/index.ts'
 import {
@@ -69,13 +71,18 @@ export class ServedSessions extends Resource {
   async open(id: string, task: RolloutTerms['task'], signal: AbortSignal): Promise<void> {
     signal.throwIfAborted()
     this.#parts.requireOpen()
-    const { loaded, settings } = this.#parts.resolved
+    const { resolved, store } = this.#parts
+    const { loaded, settings } = resolved
     const { environment } = loaded
     const { wallTimeoutMs } = settings.limits
     const late = (): MillraceError =>
       new MillraceError('setup_failed', `setup took longer than the ${wallTimeoutMs} ms of limits.wallTimeoutMs`)
     using scope = new AbortScope(signal, wallTimeoutMs, late)
-    const outputs = outputsOf({ id }, { environment, settings })
+    // Not the session's id: the session before it may still be closing, and removes what it kept.
+    const outputs = outputsOf(
+      { id: randomUUID() },
+      { environment, settings: { ...settings, outputsFolder: join(store.folder, 'outputs') } },
+    )
     const host = { ...loaded, lease: this.#toolkit.lease.bind(this.#toolkit) }
     const make = (until: AbortSignal) => EnvironmentSession.open(host, { id, task, outputs, signal: until })
     await this.#sessions.open(id, make, scope.signal)
