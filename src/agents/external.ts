@@ -7,6 +7,7 @@ import { connectionPool, proxyFor } from '../http/index.ts'
 import { isJsonObject, jsonOrText } from '../kit/index.ts'
 import { Program, TailBuffer } from '../process/index.ts'
 import { type Message, textOf } from '../schema/index.ts'
+import { requireNames } from './watching.ts'
 
 export interface ExternalOptions {
   /** The program with its arguments, or a line for /bin/sh. */
@@ -46,11 +47,12 @@ export const externalShape = {
  */
 export function external(options: ExternalOptions): Agent {
   checkOptions('external()', externalShape, options)
-  const { command, url, models, answer = 'reply' } = options
+  const { command, url, models = {}, answer = 'reply' } = options
   const [run, isOne] = url === undefined ? [runCommand, command !== undefined] : [askService, command === undefined]
   if (!isOne) throw new MillraceError('env_invalid', 'external() needs either a `command` or a `url`')
   const agent: Agent = async (context) => {
-    const endpoint = await context.use(openModelEndpoint(context, models && { models }))
+    for (const model of Object.values(models)) requireNames(context, 'external()', { model })
+    const endpoint = await context.use(openModelEndpoint(context, { models }))
     const ended = Promise.race([run({ context, endpoint, options }), endpoint.fatal])
     await ended.catch(() => {})
     await endpoint[Symbol.asyncDispose]()

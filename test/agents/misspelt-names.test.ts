@@ -1,5 +1,6 @@
 import {
   defineEnvironment,
+  external,
   orchestrate,
   parallel,
   reflect,
@@ -35,6 +36,11 @@ test.each<[what: string, agent: Agent, message: string]>([
   ['a tool of reflect', reflect({ tools: ['serch'] }), `the options of reflect(): ${noTool}`],
   ['a model of parallel', parallel({ choose: 'select', model: 'sparrow' }), `the options of parallel(): ${noModel}`],
   ['a model of userSimulator', userSimulator({ model: 'sparrow' }), `the options of userSimulator(): ${noModel}`],
+  [
+    'a model of external',
+    external({ command: 'true', models: { small: 'sparrow' } }),
+    `the options of external(): ${noModel}`,
+  ],
   ['a tool of an own agent', async (context) => context.requireNames({ tools: ['serch'] }), noTool],
 ])('%s that does not exist ends the rollout before the first model call', async (_what, agent, message) => {
   const { records, backend } = await runScripted({ environment: environmentWith(agent), retries: 0, script: () => 'x' })
