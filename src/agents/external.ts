@@ -50,6 +50,11 @@ export function external(options: ExternalOptions): Agent {
   const { command, url, models = {}, answer = 'reply' } = options
   const [run, isOne] = url === undefined ? [runCommand, command !== undefined] : [askService, command === undefined]
   if (!isOne) throw new MillraceError('env_invalid', 'external() needs either a `command` or a `url`')
+  if (url !== undefined && (options.env ?? options.cwd) !== undefined) {
+    const message =
+      'external(): `env` and `cwd` are for a `command`: set them where the service at the `url` is started'
+    throw new MillraceError('env_invalid', message)
+  }
   const agent: Agent = async (context) => {
     for (const model of Object.values(models)) requireNames(context, 'external()', { model })
     const endpoint = await context.use(openModelEndpoint(context, { models }))
