@@ -34,7 +34,9 @@ export const externalShape = {
     .union([z.string().min(1), z.array(z.string()).min(1)], mustBe('a line for the shell, or a list of words'))
     .exactOptional(),
   url: z.url({ protocol: /^https?$/, ...mustBe('an address, such as http://127.0.0.1:5000/run') }).exactOptional(),
-  env: texts.exactOptional(),
+  env: z
+    .record(z.string(), z.string(mustBe(`a text (on the command line with quotes, such as '"1"')`)))
+    .exactOptional(),
   cwd: z.string().exactOptional(),
   answer: z.enum(['reply', 'output'], mustBe('reply or output')).exactOptional(),
   task: z.boolean().exactOptional(),

@@ -45,6 +45,10 @@ test.each<[string | NamedAgent, string]>([
   [{ name: 'refine', turns: 'two' }, 'agent refine: turns: expected number'],
   [{ name: 'refine', agent: 'plann' }, 'there is no agent named "plann"; did you mean plan?'],
   [{ name: 'orchestrate', agents: { reader: { tools: [] } } }, 'agent orchestrate: agents.reader.description: '],
+  [
+    { name: 'external', command: 'true', env: { PORT: 8080 } },
+    `agent external: env.PORT: must be a text (on the command line with quotes, such as '"1"'), not 8080`,
+  ],
   [{ name: 'toolLoop', turns: 2 }, 'agent toolLoop: `turns` is not known; there are none'],
 ])('%j is refused', (named, message) => {
   expect(() => agentNamed(named)).toThrow(message)
