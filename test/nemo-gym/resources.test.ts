@@ -306,6 +306,28 @@ test('a session goes on after a verification: its tools are called, and it is ve
   expect(await client.json('/verify', { ...row, response: counted() })).toMatchObject({ reward: 1 })
 })
 
+test('sessions of one task have seeds of their own, and the same row has the same', async () => {
+  const seeds: number[] = []
+  const environment = defineEnvironment({
+    ...counter,
+    setup: ({ rollout }) => {
+      seeds.push(rollout.seed)
+      return { count: 0 }
+    },
+  })
+  await using server = await startServer({ environment })
+  const places = [
+    [0, 0],
+    [0, 1],
+    [1, 0],
+    [0, 1],
+  ].map(([task, rollout]) => ({ _ng_task_index: task, _ng_rollout_index: rollout }))
+  for (const place of [...places, {}, {}]) await new GymClient(server).post('/seed_session', { ...row, ...place })
+  expect(seeds).toHaveLength(6)
+  expect(seeds[3]).toBe(seeds[1])
+  expect(new Set(seeds).size).toBe(5)
+})
+
 test('a session whose tools lost their infrastructure has no reward until it is seeded again', async () => {
   const search = {
     parameters: z.object({ down: z.boolean() }),
@@ -397,7 +419,7 @@ test('a session that nobody uses is torn down, and a call that its client leaves
   await expect.poll(() => sessions.size).toBe(0)
   expect((await client.post('/increment_counter', { count: 1 })).status).toBe(400)
   const leaving = new AbortController()
-  await sessions.open('kept', { index: 0, id: '0', data: row }, leaving.signal)
+  await sessions.open('kept', { task: { index: 0, id: '0', data: row } }, leaving.signal)
   const called = sessions.call('kept', { name: 'hang', arguments: '{}', signal: leaving.signal })
   leaving.abort(new Error('gone'))
   await expect(called).rejects.toThrow('gone')

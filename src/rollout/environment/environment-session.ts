@@ -1,7 +1,7 @@
 import type { Environment, JudgeRequest, ScoreResult } from '../../env/index.ts'
 import { scoreRollout } from '../../env/index.ts'
 import { MillraceError } from '../../errors/index.ts'
-import { AbortScope, ArraySet, hash32, Resource, Semaphore, type StopClock, withAbort } from '../../kit/index.ts'
+import { AbortScope, ArraySet, derivedSeed, Resource, Semaphore, type StopClock, withAbort } from '../../kit/index.ts'
 import type { AssistantMessage, Limits, Message, Outcome, ToolDefinition } from '../../schema/index.ts'
 import { endsAttempt, shortenResults, type ToolOutputs, type ToolResult } from '../../tools/index.ts'
 import { type ContextHost, LiveContext } from '../agent/live-context.ts'
@@ -27,6 +27,8 @@ export interface SessionHost {
 interface SessionOpening {
   readonly id: string
   readonly task: RolloutJob['task']
+  /** One of this session and task, if not given. */
+  readonly seed?: number
   /** Where long tool outputs are kept until the session closes. An environment that keeps them needs it. */
   readonly outputs?: ToolOutputs | undefined
   readonly signal: AbortSignal
@@ -83,8 +85,8 @@ export class EnvironmentSession extends Resource {
 
   /** Sets the environment up. Where that fails, or is abandoned, it is torn down again first. */
   static async open(host: SessionHost, opening: SessionOpening): Promise<EnvironmentSession> {
-    const { id, task, outputs, signal } = opening
-    const job = { id, attempt: 1, sample: 0, seed: hash32(task.id), task }
+    const { id, task, seed = derivedSeed(0, task.id, id), outputs, signal } = opening
+    const job = { id, attempt: 1, sample: 0, seed, task }
     const tools = await host.lease(job, signal)
     const live = liveRolloutOf(job, { tools, outputs, options: host.options })
     const session = new EnvironmentSession(host, live)

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import { join } from 'node:path'
 import { MillraceError } from '../../errors/index.ts'
-import { AbortScope, IdleResources, Resource, Semaphore } from '../../kit/index.ts'
+import { AbortScope, derivedSeed, IdleResources, Resource, Semaphore } from '../../kit/index.ts'
 import {
   askJudge,
   BlockedRewards,
@@ -19,9 +19,16 @@ import {
 import type { ToolResult } from '../../tools/index.ts'
 import type { ServiceParts } from './service-parts.ts'
 
-interface SessionParts extends Pick<ServiceParts, 'resolved' | 'store' | 'backends' | 'bounds'> {
+interface SessionParts extends Pick<ServiceParts, 'resolved' | 'seed' | 'store' | 'backends' | 'bounds'> {
   /** Throws if nothing new is accepted any more. */
   readonly requireOpen: () => void
+}
+
+/** What a session is set up for. */
+export interface SessionTask {
+  readonly task: RolloutTerms['task']
+  /** The same for sessions that are to have the same seed. A session without a place has a seed of its own. */
+  readonly place?: string | undefined
 }
 
 interface SessionCall {
@@ -68,10 +75,10 @@ export class ServedSessions extends Resource {
   }
 
   /** Sets the environment up for a task, in place of the session that has this id. Throws `overloaded` if there are too many, `closed` while the server drains. */
-  async open(id: string, task: RolloutTerms['task'], signal: AbortSignal): Promise<void> {
+  async open(id: string, { task, place }: SessionTask, signal: AbortSignal): Promise<void> {
     signal.throwIfAborted()
     this.#parts.requireOpen()
-    const { resolved, store } = this.#parts
+    const { resolved, store, seed: runSeed } = this.#parts
     const { loaded, settings } = resolved
     const { environment } = loaded
     const { wallTimeoutMs } = settings.limits
@@ -84,7 +91,8 @@ export class ServedSessions extends Resource {
       { environment, settings: { ...settings, outputsFolder: join(store.folder, 'outputs') } },
     )
     const host = { ...loaded, lease: this.#toolkit.lease.bind(this.#toolkit) }
-    const make = (until: AbortSignal) => EnvironmentSession.open(host, { id, task, outputs, signal: until })
+    const seed = derivedSeed(runSeed, place ?? id)
+    const make = (until: AbortSignal) => EnvironmentSession.open(host, { id, task, seed, outputs, signal: until })
     await this.#sessions.open(id, make, scope.signal)
   }
 

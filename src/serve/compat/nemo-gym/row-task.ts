@@ -1,16 +1,18 @@
-import type { RolloutTerms } from '../../../rollout/index.ts'
 import { checkTask, JsonText } from '../../requests/request-body.ts'
 import type { RolloutService } from '../../rollouts/rollout-service.ts'
+import type { SessionTask } from '../../rollouts/served-sessions.ts'
 import type { SeededRow } from './session-row.ts'
 import { refusal } from './wire-errors.ts'
 
 /** The task of a row, as for `/run`: what the dataset says of it, or with its parameters. Throws a 422 if neither fits. */
-export async function rowTask(service: RolloutService, { own, whole }: SeededRow): Promise<RolloutTerms['task']> {
+export async function rowTask(service: RolloutService, { own, whole, place }: SeededRow): Promise<SessionTask> {
   const { environment, bounds } = service
   const check = (task: string) => checkTask(environment, new JsonText(task), bounds.maxTaskBytes)
   const checked = await check(own)
   const fitting = typeof checked === 'string' ? await check(whole) : checked
-  if (typeof fitting !== 'string') return { index: 0, id: fitting.name ?? '0', data: fitting.value }
+  if (typeof fitting !== 'string') {
+    return { task: { index: 0, id: fitting.name ?? '0', data: fitting.value }, place }
+  }
   // What is wrong with the first is what a user can act on.
   const msg = typeof checked === 'string' ? checked : fitting
   throw refusal({ type: 'value_error', loc: ['body'], msg, input: null })

@@ -1,7 +1,7 @@
 import { responsesServer } from '../../../apis/index.ts'
 import { MillraceError } from '../../../errors/index.ts'
 import { isJsonObject } from '../../../kit/index.ts'
-import { completeParams, ownFields } from '../../../nemo-gym/index.ts'
+import { completeParams, hasPlace, ownFields } from '../../../nemo-gym/index.ts'
 import type { Conversation } from '../../../rollout/index.ts'
 import { type JsonObject, type Message, textOf, type Outcome } from '../../../schema/index.ts'
 import { missing, plainBody, refusal } from './wire-errors.ts'
@@ -11,6 +11,8 @@ export interface SeededRow {
   /** JSON of the row's own fields, and of these with `responses_create_params`. */
   readonly own: string
   readonly whole: string
+  /** Where it stands in a collection, if it says so. */
+  readonly place?: string
 }
 
 /** A row as `/verify` gets it. Crosses threads. */
@@ -33,9 +35,10 @@ export function readVerifiedRow(body: Uint8Array): VerifiedRow {
 
 function tasksOf(row: JsonObject): SeededRow {
   const own = ownFields(row)
-  const { responses_create_params: params } = row
+  const { responses_create_params: params, _ng_task_index: task, _ng_rollout_index: rollout } = row
   const whole = { responses_create_params: completeParams(isJsonObject(params) ? params : {}), ...own }
-  return { own: JSON.stringify(own), whole: JSON.stringify(whole) }
+  const place = hasPlace(row) ? JSON.stringify([task, rollout]) : undefined
+  return { own: JSON.stringify(own), whole: JSON.stringify(whole), ...(place !== undefined && { place }) }
 }
 
 /** The conversation that a verify request describes: what the row gave, and then the output of the response. */
