@@ -4,7 +4,9 @@ import { MillraceError } from '../errors/index.ts'
 import { nearestName } from '../kit/index.ts'
 import type { Message, ToolDefinition } from '../schema/index.ts'
 import { jsonSchemaParameters, type Tool, ToolAnswer } from '../tools/index.ts'
+import { agentRefOf } from './gym-row.ts'
 import { type GymTask, gymTaskSchema, sentRow } from './gym-task.ts'
+import { type GivenPrompts, promptTemplateSchema, withPrompts } from './prompt-template.ts'
 import { isSuccess, ResourcesSession } from './resources-server.ts'
 import { episodeDigest, readVerified, type Verified, verifiedNote, verifyBody } from './verify.ts'
 
@@ -19,12 +21,16 @@ export const gymOptionsSchema = z.strictObject({
     z.strictObject({
       server: z.string(),
       maxSteps: z.int().min(1).exactOptional(),
+      /** The messages of rows that have none; a text says why there are none. */
+      prompt: z.union([promptTemplateSchema, z.string()]).exactOptional(),
       /** Answers are corrected only if the verifier asks for that. */
       corrections: z.literal('asked').exactOptional(),
     }),
   ),
   /** The agent of all rows, whatever they name. */
   agent: z.string().exactOptional(),
+  /** The messages of all rows. */
+  prompt: promptTemplateSchema.exactOptional(),
 })
 
 type GymOptions = z.infer<typeof gymOptionsSchema>
@@ -47,7 +53,10 @@ export const environment = defineEnvironment({
   // NeMo Gym gives its servers other ports at each start.
   addresses: ['servers'],
   task: gymTaskSchema,
-  tasks: ({ input }) => jsonlAsWritten(input),
+  tasks(options) {
+    const of: GivenPrompts['of'] = (row) => options.agents[agentName(agentRefOf(row), options) ?? '']?.prompt
+    return withPrompts(jsonlAsWritten(options.input), { ofAll: options.prompt, of })
+  },
   async setup({ task, options, rollout, signal }): Promise<GymState> {
     const agent = agentFor(task, options)
     const row = sentRow(task, { rollout: rollout.id, sample: rollout.sample, agent: agent.name })
@@ -100,13 +109,15 @@ export const environment = defineEnvironment({
   },
 })
 
-function agentFor(
-  task: GymTask,
-  { agents, agent: ofAll }: GymOptions,
-): GymOptions['agents'][string] & { readonly name: string } {
+function agentName(named: string | undefined, { agents, agent: ofAll }: GymOptions): string | undefined {
   const known = Object.keys(agents)
-  const name = ofAll ?? task.agent ?? (known.length === 1 ? known[0] : undefined)
-  const agent = name === undefined ? undefined : agents[name]
+  return ofAll ?? named ?? (known.length === 1 ? known[0] : undefined)
+}
+
+function agentFor(task: GymTask, options: GymOptions): GymOptions['agents'][string] & { readonly name: string } {
+  const known = Object.keys(options.agents)
+  const name = agentName(task.agent, options)
+  const agent = name === undefined ? undefined : options.agents[name]
   if (name !== undefined && agent) return { ...agent, name }
   const near = name === undefined ? undefined : nearestName(name, known)
   const what = name === undefined ? 'the row names no agent (agent_ref)' : `the configuration has no agent ${name}`

@@ -15,6 +15,8 @@ export interface NemoGymOptions {
   readonly url?: string | undefined
   /** The configured agent of all rows, whatever they name. */
   readonly agentName?: string | undefined
+  /** The file of a prompt for all rows, over those of the configuration. The rows have no `input` of their own. */
+  readonly promptConfig?: string | undefined
   /** The built-in agent that runs the rows, in place of the configured one. */
   readonly agent?: AgentName | NamedAgent | undefined
   /** Values over those of the configuration, as `{ server: { resources_servers: { kind: { port: 8000 } } } }`. */
@@ -43,7 +45,9 @@ const kinds: Readonly<Record<string, (agent: ConfiguredAgent) => NamedAgent | un
 /** Reads a configuration of NeMo Gym: `evaluate({ ...(await nemoGym({ config, input })), model })`. */
 export async function nemoGym(options: NemoGymOptions): Promise<NemoGymEnvironment> {
   const { input, agentName, cwd = process.cwd(), env = process.env, overrides, preflight = true, signal } = options
-  const all = await readAgents({ configs: [options.config].flat(), overrides, cwd, env })
+  const { promptConfig } = options
+  const configs = [options.config].flat()
+  const { agents: all, prompt: ofAll } = await readAgents({ configs, promptConfig, overrides, cwd, env })
   const agents = agentName === undefined ? all : new Map([[agentName, chosen(all, agentName)]])
   const agent = options.agent === undefined ? commonAgent(agents) : namedAgentOf(options.agent)
   if (agent) agentNamed(agent)
@@ -55,17 +59,16 @@ export async function nemoGym(options: NemoGymOptions): Promise<NemoGymEnvironme
       input: resolve(cwd, input),
       servers: served,
       agents: Object.fromEntries(
-        Array.from(agents, ([name, agent]) => {
-          const { kind, server } = agent
-          const maxSteps = kind === 'simple_agent' ? wholeNumber(agent, 'max_steps') : 0
+        Array.from(agents, ([name, configured]) => {
+          const { kind, server, prompt } = configured
+          const maxSteps = kind === 'simple_agent' ? wholeNumber(configured, 'max_steps') : 0
           const corrections = kind === 'proof_refinement_agent' && options.agent === undefined ? 'asked' : undefined
-          return [
-            name,
-            { server, ...(maxSteps > 0 && { maxSteps }), ...(corrections && { corrections }) },
-          ]
+          const bounds = { ...(maxSteps > 0 && { maxSteps }), ...(corrections && { corrections }) }
+          return [name, { server, ...bounds, ...(prompt !== undefined && { prompt }) }]
         }),
       ),
       ...(agentName !== undefined && { agent: agentName }),
+      ...(ofAll && { prompt: ofAll }),
     },
     ...(agent && { agent }),
   }

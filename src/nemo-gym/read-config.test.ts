@@ -24,7 +24,7 @@ async function agentsOf(
     await mkdir(dirname(join(folder.path, name)), { recursive: true })
     await writeFile(join(folder.path, name), text)
   }
-  const agents = await readAgents({ configs, overrides, cwd: folder.path, env })
+  const { agents } = await readAgents({ configs, overrides, cwd: folder.path, env })
   return Object.fromEntries(
     Array.from(agents, ([name, { kind, server, url, field }]) => [
       name,
@@ -122,7 +122,7 @@ test.each([
   ['main.yaml: it is not YAML', 'a: ['],
   ['main.yaml is not a configuration', '- a'],
   ['main.yaml has no resources server', 'a: 1'],
-  ['there is no configuration gone.yaml in', 'config_paths: [gone.yaml]'],
+  ['there is no file gone.yaml in', 'config_paths: [gone.yaml]'],
   ['inherits from nobody, which is not there', `${server('')}${agent()}\nx: {_inherit_from: nobody}`],
 ])('what is wrong is told: %s', async (problem, main) => {
   await expect(agentsOf({ 'main.yaml': main })).rejects.toThrow(problem)

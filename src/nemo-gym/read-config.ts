@@ -4,11 +4,14 @@ import { MillraceError } from '../errors/index.ts'
 import { nearestName, parseYaml, type Variables } from '../kit/index.ts'
 import { isJsonList, isJsonObject, type Json, type JsonObject } from '../schema/index.ts'
 import { ConfigTree, merged } from './config-tree.ts'
+import { type PromptTemplate, promptTemplate } from './prompt-template.ts'
 import { fetchText } from './resources-server.ts'
 
 export interface ConfigSources {
   /** Files, later ones over earlier ones, or the address of a head server, which has the whole configuration. */
   readonly configs: readonly string[]
+  /** The file of a prompt for all rows. */
+  readonly promptConfig?: string | undefined
   /** Put over the files. */
   readonly overrides?: JsonObject | undefined
   readonly cwd: string
@@ -22,14 +25,20 @@ export interface ConfiguredAgent {
   readonly at: string
   /** The fields of its block. */
   readonly field: (name: string) => Json | undefined
+  /** The prompt of its benchmark, or why it cannot be read. */
+  readonly prompt: PromptTemplate | string | undefined
   readonly server: string
   /** Undefined if the configuration has no port for it. */
   readonly url: string | undefined
 }
 
 /** The agents of a configuration by name. Where there are none, each resources server has one of its own name: the simple agent. */
-export async function readAgents(sources: ConfigSources): Promise<Map<string, ConfiguredAgent>> {
-  const tree = await readTree(sources)
+export async function readAgents(
+  sources: ConfigSources,
+): Promise<{ readonly agents: ReadonlyMap<string, ConfiguredAgent>; readonly prompt: PromptTemplate | undefined }> {
+  const { tree, folders } = await readTree(sources)
+  const { promptConfig } = sources
+  const prompt = promptConfig === undefined ? undefined : await readPrompt(promptConfig, folders)
   const agents = new Map<string, ConfiguredAgent>()
   for (const [name, entry] of Object.entries(tree.root)) {
     const kinds = isJsonObject(entry) ? entry['responses_api_agents'] : undefined
@@ -39,14 +48,16 @@ export async function readAgents(sources: ConfigSources): Promise<Map<string, Co
     const server = tree.value([...at, 'resources_server', 'name'])
     if (typeof server !== 'string') continue
     const field: ConfiguredAgent['field'] = (each) => tree.value([...at, each])
-    agents.set(name, { kind, at: at.join('.'), server, url: urlOf(tree, server), field })
+    const own = await promptOf(field('datasets'), folders)
+    agents.set(name, { kind, at: at.join('.'), server, url: urlOf(tree, server), field, prompt: own })
   }
-  if (agents.size > 0) return agents
+  if (agents.size > 0) return { agents, prompt }
   for (const [name, entry] of Object.entries(tree.root)) {
     if (!isJsonObject(entry) || !isJsonObject(entry['resources_servers'])) continue
-    agents.set(name, { kind: 'simple_agent', at: name, server: name, url: urlOf(tree, name), field: () => undefined })
+    const none = { field: () => undefined, prompt: undefined }
+    agents.set(name, { kind: 'simple_agent', at: name, server: name, url: urlOf(tree, name), ...none })
   }
-  if (agents.size > 0) return agents
+  if (agents.size > 0) return { agents, prompt }
   throw new MillraceError(
     'config_invalid',
     `${sources.configs.join(', ')} has no resources server: name a configuration with \`resources_servers\``,
@@ -71,14 +82,46 @@ function urlOf(tree: ConfigTree, server: string): string | undefined {
   return `http://${typeof host === 'string' ? host : JSON.stringify(host)}:${port}`
 }
 
+/** The prompt of an agent's benchmark. Its rows may have messages already, so that a file that is missing is told only where it is needed. */
+async function promptOf(
+  datasets: Json | undefined,
+  folders: readonly string[],
+): Promise<PromptTemplate | string | undefined> {
+  const ofBenchmarks = (isJsonList(datasets) ? datasets : []).flatMap((each) =>
+    isJsonObject(each) && each['type'] === 'benchmark' ? [each['prompt_config']] : [],
+  )
+  const [path, ...others] = new Set(ofBenchmarks.filter((each) => typeof each === 'string'))
+  if (path === undefined) return undefined
+  const how = 'choose one with --nemo-gym.prompt_config=<file> (promptConfig)'
+  if (others.length > 0) return `the row has no \`input\`, and its agent has several prompts: ${how}`
+  try {
+    return await readPrompt(path, folders)
+  } catch (error) {
+    if (!(error instanceof MillraceError) || error.code !== 'file_not_found') throw error
+    return `the row has no \`input\`, and the prompt of its agent is missing: ${error.rawMessage}; or ${how}`
+  }
+}
+
+async function readPrompt(path: string, folders: readonly string[]): Promise<PromptTemplate> {
+  const { content } = await readConfig(path, folders)
+  return promptTemplate(content, path)
+}
+
 /** As NeMo Gym merges: files in their order, those that they name after them, `env.yaml`, and what was given by hand. */
-async function readTree({ configs, overrides, cwd, env }: ConfigSources): Promise<ConfigTree> {
+async function readTree({
+  configs,
+  overrides,
+  cwd,
+  env,
+}: ConfigSources): Promise<{ readonly tree: ConfigTree; readonly folders: readonly string[] }> {
   const waiting = configs.map((path) => ({ path, folder: cwd }))
   const known = new Set(configs)
+  const folders = [cwd]
   let root: Json | undefined = {}
   for (const { path, folder } of waiting) {
     const { content, folder: beside } = await readConfig(path, [cwd, ...foldersFrom(folder)])
     root = merged(root, content)
+    folders.push(...foldersFrom(beside))
     const { config_paths: more } = content
     for (const each of isJsonList(more) ? more : []) {
       if (typeof each !== 'string' || known.has(each)) continue
@@ -88,7 +131,7 @@ async function readTree({ configs, overrides, cwd, env }: ConfigSources): Promis
   }
   root = merged(root, await readFile(resolve(cwd, 'env.yaml'), 'utf8').then(parsedAs('env.yaml'), () => undefined))
   const whole = merged(root, overrides)
-  return new ConfigTree(isJsonObject(whole) ? whole : {}, env)
+  return { tree: new ConfigTree(isJsonObject(whole) ? whole : {}, env), folders }
 }
 
 /** `config_paths` start from where NeMo Gym is installed: a folder around the file that names them. */
@@ -113,7 +156,7 @@ async function readConfig(path: string, folders: readonly string[]): Promise<{ c
   }
   throw new MillraceError(
     'file_not_found',
-    `there is no configuration ${path} in ${folders[0]}, nor in the folders around the file that names it; check the path`,
+    `there is no file ${path} in ${folders[0]}, nor in the folders around the file that names it; check the path`,
   )
 }
 
@@ -121,6 +164,6 @@ function parsedAs(shown: string): (text: string) => JsonObject {
   return (text) => {
     const content = parseYaml(text, shown)
     if (isJsonObject(content)) return content
-    throw new MillraceError('config_invalid', `${shown} is not a configuration: it must be an object of named servers`)
+    throw new MillraceError('config_invalid', `${shown} is not a configuration: it must be an object with names`)
   }
 }

@@ -28,7 +28,10 @@ const templateInMetadata = 'chat_template_kwargs'
 export function readRow(row: JsonObject): GymRequest {
   const { responses_create_params: params } = row
   if (!isJsonObject(params)) {
-    throw new MillraceError('task_invalid', 'the row has no `responses_create_params`: give it an object with `input`')
+    throw new MillraceError(
+      'task_invalid',
+      'the row has no `responses_create_params`: give it an object with `input`, or its agent a benchmark with `prompt_config`',
+    )
   }
   try {
     return readParams(params)

@@ -221,6 +221,32 @@ test('a run is continued after its server has started again at another address',
   expect(again.bodies('/seed_session')).toHaveLength(2)
 })
 
+test('rows of a benchmark, which have no messages, get those of its prompt_config', async () => {
+  await using runs = await temporaryRuns()
+  await using server = await CounterServer.start()
+  await mkdir(join(runs.root, 'prompts'))
+  await writeFile(join(runs.root, 'prompts/math.yaml'), 'user: |-\n  Answer in \\boxed{{}}.\n\n  {question}\n')
+  const bare = { question: 'Is {x} even?', expected_answer: '7', initial_count: 1, expected_count: 1 }
+  const lines = [bare, { ...bare, question: undefined }]
+  const datasets = (path: string) => ({ datasets: [{ name: 'aime', type: 'benchmark', prompt_config: path }] })
+  const options = { server, lines, script: () => 'Yes.', agentFields: datasets('prompts/math.yaml') }
+  const records = await recordsOf(runs.root, options)
+  const input = [{ role: 'user', content: 'Answer in \\boxed{}.\n\nIs {x} even?' }]
+  expect(records.map(({ reward }) => reward)).toEqual([1, null])
+  expect(records[0]?.messages[0]).toEqual(input[0])
+  expect(records[1]?.error?.message).toMatch(
+    /^data.jsonl line 2: the prompt has the field \{question\}, and the row only/,
+  )
+  expect(JSON.parse(server.bodies('/verify')[0] ?? '')).toMatchObject({ ...bare, responses_create_params: { input } })
+
+  const missing = { ...options, agentFields: datasets('gone.yaml') }
+  const [failed] = await recordsOf(join(runs.root, 'gone'), missing)
+  expect(failed?.error?.message).toContain('the prompt of its agent is missing: there is no file gone.yaml in')
+  const promptConfig = join(runs.root, 'prompts/math.yaml')
+  const [given] = await recordsOf(join(runs.root, 'given'), { ...missing, gym: { promptConfig } })
+  expect(given).toMatchObject({ reward: 1 })
+})
+
 test('max_steps of the agent ends a rollout, which is verified', async () => {
   await using runs = await temporaryRuns()
   await using server = await CounterServer.start({ '/seed_session': { count: 1, with: 503 } })

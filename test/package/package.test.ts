@@ -69,11 +69,13 @@ test('the packed tarball works in a fresh folder', async () => {
   // Rows of NeMo Gym, whose environment is a module of the package.
   await using server = await CounterServer.start()
   await writeFile(join(project, 'gym.yaml'), `res: {resources_servers: {counter: {port: ${server.port}}}}`)
-  const row = { responses_create_params: { input: 'Go.' }, initial_count: 3, expected_count: 3 }
+  await writeFile(join(project, 'prompt.yaml'), 'user: "{question}"')
+  const row = { question: 'Go.', initial_count: 3, expected_count: 3 }
   await writeFile(join(project, 'rows.jsonl'), JSON.stringify(row))
   for (const workers of [[], ['--workers', '1']]) {
     const gym = ['eval', '--nemo-gym', 'gym.yaml', '-i', 'rows.jsonl', '-m', 'sim', '--json', '--quiet', '--new']
-    const { stdout } = await run(bin, [...gym, ...workers], project)
+    const prompt = '--nemo-gym.prompt_config=prompt.yaml'
+    const { stdout } = await run(bin, [...gym, prompt, ...workers], project)
     expect(summaryIn(stdout)).toMatchObject({ end: 'complete', rollouts: 1, score: { mean: 1 } })
   }
 

@@ -26,12 +26,13 @@ export async function evalOptions(
   if (prefixed['env']) throw usageError('--env.… is for environments of Millrace: leave it or --nemo-gym out')
   if (input === undefined) throw usageError('--nemo-gym needs rows: add -i <file.jsonl>')
   const options = await optionsFromFlags({ ...invocation, arguments: [''] }, io)
-  const { url, agent: agentName, ...overrides } = given ?? {}
+  const { url, agent: agentName, prompt_config: promptConfig, ...overrides } = given ?? {}
   const gym = await nemoGym({
     config,
     input,
     url: text('url', url),
     agentName: text('agent', agentName),
+    promptConfig: text('prompt_config', promptConfig),
     agent: options.agent,
     overrides: overrides as JsonObject,
     preflight: options.preflight,
