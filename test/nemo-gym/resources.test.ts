@@ -306,6 +306,70 @@ test('a session goes on after a verification: its tools are called, and it is ve
   expect(await client.json('/verify', { ...row, response: counted() })).toMatchObject({ reward: 1 })
 })
 
+test('a row is never scored with the state or the task of another', async () => {
+  await using server = await startServer()
+  const client = new GymClient(server)
+  const other = { ...row, initial_count: 7, expected_count: 7 }
+  await client.post('/seed_session', row)
+  await client.post('/increment_counter', { count: 3 })
+  expect(await client.json('/verify', { ...row, response: counted() })).toMatchObject({ reward: 1 })
+  expect(await client.json('/verify', { ...other, response: counted(false) })).toMatchObject({ reward: 1 })
+  const { status, text } = await client.post('/verify', { ...other, response: counted() })
+  expect([status, text]).toEqual([409, expect.stringContaining('never seeded with this row')])
+  // Agents add fields of their own.
+  const again = { ...row, turn_index: 1, response: counted() }
+  expect(await client.json('/verify', again)).toMatchObject({ reward: 1, increments: 1 })
+  expect((await client.post('/seed_session', other)).status).toBe(200)
+  expect(await client.json('/verify', { ...other, response: counted() })).toMatchObject({ reward: 1 })
+})
+
+test('the same task at another place of a collection is another row', async () => {
+  await using server = await startServer()
+  const client = new GymClient(server)
+  const at = (rollout: number) => ({ ...row, _ng_task_index: 0, _ng_rollout_index: rollout, response: counted() })
+  await client.post('/seed_session', at(0))
+  await client.post('/increment_counter', { count: 3 })
+  expect((await client.post('/verify', at(1))).status).toBe(409)
+  expect(await client.json('/verify', { ...row, response: counted() })).toMatchObject({ reward: 1 })
+})
+
+test('an environment of whole rows compares their parameters', async () => {
+  const environment = defineEnvironment({
+    name: 'whole',
+    task: z.object({ responses_create_params: z.object({ input: z.string() }) }),
+    tasks: () => [],
+    prompt: () => '',
+    setup: ({ task }) => ({ asked: task.responses_create_params.input }),
+    reward: ({ task, state }) => Number(task.responses_create_params.input === state.asked) + state.asked.length,
+  })
+  await using server = await startServer({ environment })
+  const client = new GymClient(server)
+  const asking = (input: string) => ({ responses_create_params: { input }, response: counted(false) })
+  await client.post('/seed_session', asking('a'))
+  expect(await client.json('/verify', asking('a'))).toMatchObject({ reward: 2 })
+  expect(await client.json('/verify', asking('abc'))).toMatchObject({ reward: 4 })
+})
+
+test('a policy that calls tools seed_session and verify gets no other task, no other state and no hint', async () => {
+  await using server = await startServer()
+  const client = new GymClient(server)
+  const easy = { ...row, initial_count: 1, expected_count: 1 }
+  await client.post('/seed_session', row)
+  expect((await client.post('/seed_session', easy)).status).toBe(409)
+  await client.post('/increment_counter', { count: 1 })
+  for (const body of [easy, row]) {
+    const refused = await client.post('/seed_session', body)
+    expect([refused.status, refused.text]).toEqual([409, expect.stringContaining('under way')])
+  }
+  // It is scored with the row that it made up.
+  expect(await client.json('/verify', { ...easy, response: counted(false) })).toMatchObject({ reward: 1 })
+  expect((await client.post('/verify', { ...easy, response: counted() })).status).toBe(409)
+  expect((await client.post('/verify', { responses_create_params: params, response: counted() })).status).toBe(422)
+  expect((await client.post('/seed_session', easy)).status).toBe(409)
+  await client.post('/increment_counter', { count: 2 })
+  expect(await client.json('/verify', { ...row, response: counted() })).toMatchObject({ reward: 1 })
+})
+
 test('sessions of one task have seeds of their own, and the same row has the same', async () => {
   const seeds: number[] = []
   const environment = defineEnvironment({
@@ -405,7 +469,7 @@ test('nothing is left of sessions that ended, were abandoned or never used', asy
   // A second seed takes the place of the first, and the server ends those that are left.
   const last = new GymClient(server)
   await last.post('/seed_session', row)
-  await last.post('/seed_session', row)
+  expect((await last.post('/seed_session', row)).status).toBe(200)
   expect([sessions.size, log.tornDown.length]).toEqual([60, 122])
   await server.service.close()
   expect([sessions.size, log.tornDown.length]).toEqual([0, 182])
@@ -419,7 +483,7 @@ test('a session that nobody uses is torn down, and a call that its client leaves
   await expect.poll(() => sessions.size).toBe(0)
   expect((await client.post('/increment_counter', { count: 1 })).status).toBe(400)
   const leaving = new AbortController()
-  await sessions.open('kept', { task: { index: 0, id: '0', data: row } }, leaving.signal)
+  await sessions.open('kept', { task: { index: 0, id: '0', data: row }, source: '{}' }, leaving.signal)
   const called = sessions.call('kept', { name: 'hang', arguments: '{}', signal: leaving.signal })
   leaving.abort(new Error('gone'))
   await expect(called).rejects.toThrow('gone')

@@ -38,6 +38,11 @@ export class IdleResources<Value extends Resource> extends Resource {
     return this.#entries.has(name)
   }
 
+  /** To look at: it is not in use by that. */
+  get(name: string): Value | undefined {
+    return this.#entries.get(name)?.value
+  }
+
   /** Opens one in place of the one that has the name. `make` is told to stop when `signal` aborts, or this closes. */
   async open(name: string, make: (signal: AbortSignal) => Promise<Value>, signal?: AbortSignal): Promise<Value> {
     this.throwIfClosed()

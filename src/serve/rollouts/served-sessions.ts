@@ -27,8 +27,15 @@ interface SessionParts extends Pick<ServiceParts, 'resolved' | 'seed' | 'store' 
 /** What a session is set up for. */
 export interface SessionTask {
   readonly task: RolloutTerms['task']
+  /** JSON of the object that the task was read from. */
+  readonly source: string
   /** The same for sessions that are to have the same seed. A session without a place has a seed of its own. */
   readonly place?: string | undefined
+}
+
+/** A session that is open, as far as its client has come. */
+export interface SessionProgress extends SessionTask {
+  stage: 'seeded' | 'called' | 'scored'
 }
 
 interface SessionCall {
@@ -45,6 +52,7 @@ export class ServedSessions extends Resource {
   readonly #parts: SessionParts
   readonly #toolkit: Toolkit
   readonly #sessions: IdleResources<EnvironmentSession>
+  readonly #progress = new WeakMap<EnvironmentSession, SessionProgress>()
   readonly #judgePermits: Semaphore
   readonly #blocked: BlockedRewards
   #calls = 0
@@ -75,7 +83,7 @@ export class ServedSessions extends Resource {
   }
 
   /** Sets the environment up for a task, in place of the session that has this id. Throws `overloaded` if there are too many, `closed` while the server drains. */
-  async open(id: string, { task, place }: SessionTask, signal: AbortSignal): Promise<void> {
+  async open(id: string, given: SessionTask, signal: AbortSignal): Promise<void> {
     signal.throwIfAborted()
     this.#parts.requireOpen()
     const { resolved, store, seed: runSeed } = this.#parts
@@ -91,14 +99,16 @@ export class ServedSessions extends Resource {
       { environment, settings: { ...settings, outputsFolder: join(store.folder, 'outputs') } },
     )
     const host = { ...loaded, lease: this.#toolkit.lease.bind(this.#toolkit) }
+    const { task, place } = given
     const seed = derivedSeed(runSeed, place ?? id)
     const make = (until: AbortSignal) => EnvironmentSession.open(host, { id, task, seed, outputs, signal: until })
-    await this.#sessions.open(id, make, scope.signal)
+    this.#progress.set(await this.#sessions.open(id, make, scope.signal), { ...given, stage: 'seeded' })
   }
 
   /** One call of a tool. What the tool does wrong is a result, and the session goes on. */
   async call(id: string, call: SessionCall): Promise<ToolResult> {
     this.#calls += 1
+    this.#enter(id, 'called')
     const called = this.#sessions.use(id, (session) => session.call({ id: `call_${this.#calls}`, ...call }))
     if (!called) throw this.#unknown()
     return await called
@@ -106,6 +116,7 @@ export class ServedSessions extends Resource {
 
   /** Scores a conversation. Its session may go on, but makes room for others. */
   async score(id: string, conversation: Conversation, signal: AbortSignal): Promise<SessionScore> {
+    this.#enter(id, 'scored')
     const scored = this.#sessions.use(id, async (session) => await session.score(conversation, this.#scoring(signal)))
     if (!scored) throw this.#unknown()
     const score = await scored
@@ -115,6 +126,11 @@ export class ServedSessions extends Resource {
 
   has(id: string): boolean {
     return this.#sessions.has(id)
+  }
+
+  progress(id: string): SessionProgress | undefined {
+    const session = this.#sessions.get(id)
+    return session && this.#progress.get(session)
   }
 
   async end(id: string): Promise<void> {
@@ -127,6 +143,11 @@ export class ServedSessions extends Resource {
     parts.use(this.#rewardPool)
     parts.use(this.#toolkit)
     parts.use(this.#sessions)
+  }
+
+  #enter(id: string, stage: SessionProgress['stage']): void {
+    const progress = this.progress(id)
+    if (progress) progress.stage = stage
   }
 
   #scoring(signal: AbortSignal): SessionScoring {

@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto'
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { MillraceError } from '../../../errors/index.ts'
 import { AbortScope, jsonOrText } from '../../../kit/index.ts'
@@ -6,9 +7,10 @@ import { textOf } from '../../../schema/index.ts'
 import type { ToolResult } from '../../../tools/index.ts'
 import { clientGone } from '../../http/errors.ts'
 import { jsonType, sendStream } from '../../rollouts/send-rollouts.ts'
+import type { SessionProgress } from '../../rollouts/served-sessions.ts'
 import { resultFields } from './run-reply.ts'
-import { rowTask } from './row-task.ts'
-import { readSeededRow, readVerifiedRow } from './session-row.ts'
+import { isRowOf, rowTask } from './row-task.ts'
+import { readSeededRow, readVerifiedRow, type SeededRow } from './session-row.ts'
 import { notFoundReply, refusal } from './wire-errors.ts'
 import { type GymAgent, sendWire, sessionOf } from './wire-scope.ts'
 
@@ -30,6 +32,8 @@ export function resourceRoutes(scope: FastifyInstance, { base, name, agents, int
     const row = body.length <= maxInlineRow ? readSeededRow(body.bytes) : await codec.seededRow(body.parts)
     using gone = abortWhenGone(reply)
     const { id } = sessionOf(request)
+    const before = sessions.progress(id)
+    if (before && !isReplaceable(before, row)) throw underWay()
     await sessions.open(id, await rowTask(service, row), gone.signal)
     return await sendJson(reply, '{}')
   })
@@ -45,14 +49,18 @@ export function resourceRoutes(scope: FastifyInstance, { base, name, agents, int
     const { conversation, names } = row
     const { outcome } = conversation
     const send = (score: SessionScore) => sendVerified(reply, text, resultFields({ ...score, outcome }, names))
-    if (sessions.has(id)) return await send(await sessions.score(id, conversation, gone.signal))
-    await sessions.open(id, await rowTask(service, row), gone.signal)
+    const seeded = sessions.progress(id)
+    if (seeded && isRowOf(seeded, row)) return await send(await sessions.score(id, conversation, gone.signal))
+    const task = await rowTask(service, row)
+    // Beside the session of the cookie, which may be under way with another row.
+    const ownId = randomUUID()
+    await sessions.open(ownId, { ...task, place: task.place ?? id }, gone.signal)
     try {
-      const score = await sessions.score(id, conversation, gone.signal)
+      const score = await sessions.score(ownId, conversation, gone.signal)
       if (score.hasReadState && hasCalledTools(conversation)) throw withoutState(environment.name)
       return await send(score)
     } finally {
-      await sessions.end(id)
+      await sessions.end(ownId)
     }
   })
 
@@ -103,12 +111,23 @@ async function sendResult(reply: FastifyReply, { message, record }: ToolResult):
   return await reply.code(500).type(jsonType).send(JSON.stringify(text))
 }
 
+/** A policy may call a tool `seed_session`: it must not get another state, or another task, for the conversation that it has begun. */
+function isReplaceable(session: SessionProgress, row: SeededRow): boolean {
+  return session.stage === 'scored' || (session.stage === 'seeded' && isRowOf(session, row))
+}
+
+function underWay(): MillraceError {
+  const message =
+    'this session is under way: POST /verify before it is seeded again, or seed another one, without the cookie'
+  return new MillraceError('usage', message, { data: { status: 409 } })
+}
+
 function hasCalledTools({ messages }: Conversation): boolean {
   return messages.some(({ role }) => role === 'tool')
 }
 
 function withoutState(environment: string): MillraceError {
-  const message = `a reward of ${environment} reads the state, and the session whose tools made it has ended or was never seeded: POST /seed_session, call the tools, and verify with the same cookie`
+  const message = `a reward of ${environment} reads the state, and the session whose tools made it has ended, or was never seeded with this row: POST /seed_session, call the tools, and verify with the same cookie`
   return new MillraceError('usage', message, { data: { status: 409 } })
 }
 

@@ -1,3 +1,5 @@
+import { isDeepStrictEqual } from 'node:util'
+import type { JsonObject } from '../../../schema/index.ts'
 import { checkTask, JsonText } from '../../requests/request-body.ts'
 import type { RolloutService } from '../../rollouts/rollout-service.ts'
 import type { SessionTask } from '../../rollouts/served-sessions.ts'
@@ -11,9 +13,19 @@ export async function rowTask(service: RolloutService, { own, whole, place }: Se
   const checked = await check(own)
   const fitting = typeof checked === 'string' ? await check(whole) : checked
   if (typeof fitting !== 'string') {
-    return { task: { index: 0, id: fitting.name ?? '0', data: fitting.value }, place }
+    const source = typeof checked === 'string' ? whole : own
+    return { task: { index: 0, id: fitting.name ?? '0', data: fitting.value }, source, place }
   }
   // What is wrong with the first is what a user can act on.
   const msg = typeof checked === 'string' ? checked : fitting
   throw refusal({ type: 'value_error', loc: ['body'], msg, input: null })
+}
+
+/** Whether a row is the one that a session was set up for. Agents add fields, such as the index of a turn. */
+export function isRowOf({ source, place }: SessionTask, row: SeededRow): boolean {
+  if (place !== undefined && row.place !== undefined && place !== row.place) return false
+  if (source === row.own || source === row.whole) return true
+  const given = JSON.parse(row.whole) as JsonObject
+  const seeded = Object.entries(JSON.parse(source) as JsonObject)
+  return seeded.every(([name, value]) => isDeepStrictEqual(given[name], value))
 }
