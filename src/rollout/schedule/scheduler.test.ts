@@ -1,4 +1,4 @@
-import { expect, test } from 'vitest'
+import { expect, test, vi } from 'vitest'
 import { newRun, nodeEntry, temporaryFolder } from '../../../test/support/store/fixtures.ts'
 import type { Executor, RolloutJob } from './executor.ts'
 import { MillraceError } from '../../errors/index.ts'
@@ -73,6 +73,34 @@ test('a rollout that is cancelled while its attempt fails is not repeated', asyn
   expect(settled).toMatchObject([{ id: '0-0', attempt: 2, outcome: 'model_error' }])
   expect(scheduler.active).toBe(0)
 })
+
+test.each([true, false])(
+  'a result that a client waits for is committed at once, any other with those of others: %s',
+  async (isAwaited) => {
+    using folder = temporaryFolder()
+    await using store = await RunStore.open({ folder: folder.path, create: newRun() })
+    const atOnce = vi.spyOn(store.journal, 'durable')
+    const settled: RolloutRecord[] = []
+    const scheduler = new Scheduler({
+      ...oneAtATime(store),
+      executor: executorThat((job) => {
+        const { id, attempt } = job
+        store.journal.append({ kind: 'attempt-start', rollout: id, attempt, parent: null, task: 0, sample: 0, at: 1 })
+        return Promise.resolve({ kind: 'ended', record: failed(job), leaf: null })
+      }),
+      isAwaited,
+      onSettled: (record) => {
+        expect(atOnce).toHaveBeenCalledTimes(isAwaited ? 1 : 0)
+        settled.push(record)
+      },
+    })
+    async function* plans(): AsyncGenerator<PlannedRollout, void, void> {
+      yield { kind: 'attempt', id: '0-0', sample: 0, task: { index: 0, id: '0', data: {} }, attempt: 1 }
+    }
+    await scheduler.run(plans())
+    expect(settled).toHaveLength(1)
+  },
+)
 
 test('a waiting source is notified when no rollout starts any more', async () => {
   using folder = temporaryFolder()

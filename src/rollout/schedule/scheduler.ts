@@ -28,6 +28,8 @@ export interface SchedulerOptions extends AttemptOptions {
   readonly onGroupScore?: () => void
   /** Takes a rollout whose result is on disk; readers of the run may see it a little later. While too many are waiting to be taken, nothing new starts. */
   readonly onSettled: (record: RolloutRecord) => Promise<void> | void
+  /** Whether a client waits for each result. If not, a result may wait some 20 ms for a commit that others need. */
+  readonly isAwaited?: boolean
   /** Takes back a rollout that this launch does not start, or does not start over; its plan is for the next attempt. */
   readonly onLeft?: (left: PlannedRollout) => void
   /** Called when nothing new starts any more, for whatever reason: a source of plans need not wait for more of them. */
@@ -235,9 +237,9 @@ export class Scheduler {
   async #report(ended: readonly HeldRollout[]): Promise<void> {
     this.#work += 1
     try {
-      const { journal, onSettled } = this.#options
+      const { journal, onSettled, isAwaited } = this.#options
       journal.appendAll(ended.map(rolloutEnd))
-      await journal.durableSoon()
+      await (isAwaited ? journal.durable() : journal.durableSoon())
       for (const { record } of ended) await onSettled(record)
     } catch (error) {
       this.#fail(error)

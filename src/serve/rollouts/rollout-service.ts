@@ -324,6 +324,7 @@ function dueRollouts(
     ...listeners,
     onGroupScore: keepChanges,
     onAttemptEnd: () => {},
+    isAwaited: true,
     labels: { environment: environment.name, model },
     executor,
     journal: store.journal,
