@@ -29,7 +29,14 @@ interface Entry {
 const count = z.int().exactOptional()
 const text = z.string().exactOptional()
 const names = z.array(z.string(), mustBe('a list of names, such as ["search", "read"]')).exactOptional()
-const another = z.union([z.string(), z.looseObject({ name: z.string() })]).exactOptional()
+const another = z
+  .union(
+    [z.string(), z.looseObject({ name: z.string() })],
+    mustBe(
+      'an agent: its name, or its options with the name, such as --agent.agent.name=plan --agent.agent.maxCalls=5',
+    ),
+  )
+  .exactOptional()
 const subAgent = closedObject({
   description: z.string(),
   instructions: text,

@@ -44,6 +44,7 @@ test.each<[string | NamedAgent, string]>([
   ],
   [{ name: 'refine', turns: 'two' }, 'agent refine: turns: expected number'],
   [{ name: 'refine', agent: 'plann' }, 'there is no agent named "plann"; did you mean plan?'],
+  [{ name: 'refine', agent: { maxCalls: 5 } }, 'agent refine: agent: must be an agent: its name, or its options with'],
   [{ name: 'orchestrate', agents: { reader: { tools: [] } } }, 'agent orchestrate: agents.reader.description: '],
   [
     { name: 'external', command: 'true', env: { PORT: 8080 } },
