@@ -2,7 +2,8 @@ import type { BackendReply, BackendRequest, ModelRequest, ReplySink } from '../.
 import type { Semaphore } from '../../kit/index.ts'
 import { estimatedTokens, estimatedUsage } from '../usage.ts'
 import type { ModelConfig } from '../config.ts'
-import type { BreakerPass, LimitFeedback } from '../limits/circuit-breaker.ts'
+import type { BreakerPass } from '../limits/circuit-breaker.ts'
+import type { LimitFeedback } from '../limits/in-flight.ts'
 import { RateLimit, type RateShare } from '../limits/rate-limit.ts'
 import type { CallHooks, SentCall } from '../model-client.ts'
 import { CallWait, type WaitLimits } from './call-wait.ts'
@@ -66,7 +67,7 @@ export class CallAdmission {
       call.reserved = tokens
     }
     for (;;) {
-      const route = this.#routes.choose(call)
+      const route = this.#routes.only ?? this.#routes.choose(call)
       call.route = route
       if (route.breaker.canEnter) {
         await this.#permits.acquire(signal)
@@ -93,13 +94,14 @@ export class CallAdmission {
         continue
       }
       call.pass = pass
-      route.inFlight += 1
+      route.load.begin(call.contextTokens)
       return
     }
   }
 
   answered(call: OngoingCall, reply: BackendReply): void {
     this.#free(call, this.#usedBy(reply, call.request))
+    if (!this.#routes.only) this.#routes.noteReply(call.request.sessionId, reply.usage.input + reply.usage.output)
     this.#feedback.onSuccess()
     leave(call, 'answered')
   }
@@ -107,6 +109,7 @@ export class CallAdmission {
   /** True if the failed try is excused: the failure lies with the backend and not with the request. */
   failed(call: OngoingCall, rule: RetryRule, retryAfterMs: number | undefined): boolean {
     this.#free(call, 0)
+    if (rule.retried) routeOf(call).load.noteFailure()
     if (rule.cutsConcurrency) this.#feedback.onRateLimited(retryAfterMs)
     return leave(call, rule.evidence, retryAfterMs)
   }
@@ -131,17 +134,17 @@ export class CallAdmission {
 
   /** Asks the breaker for a pass. The caller has a permit, which is released if there is no pass. */
   #enter(call: OngoingCall): boolean {
-    const route = this.#routes.choose(call)
+    const route = this.#routes.only ?? this.#routes.choose(call)
     call.route = route
     call.pass = route.breaker.enter()
-    if (call.pass) route.inFlight += 1
+    if (call.pass) route.load.begin(call.contextTokens)
     else this.#permits.release()
     return call.pass !== undefined
   }
 
   #free(call: OngoingCall, used: number): void {
     this.#permits.release()
-    routeOf(call).noteEnded()
+    routeOf(call).load.end(call.contextTokens)
     this.settle(call, used)
   }
 
@@ -176,6 +179,7 @@ export class OngoingCall implements SentCall, RoutedCall {
   /** Tokens reserved from the rate limit for the next try. */
   reserved: number | undefined
   route: BackendRoute | undefined
+  contextTokens = 0
   pass: BreakerPass | undefined
   /** Whether part of the reply was passed on, which another try could not take back. */
   hasBegun = false
@@ -231,7 +235,7 @@ export class OngoingCall implements SentCall, RoutedCall {
   }
 
   forgetFailures(): void {
-    this.#failedAt = []
+    this.#failedAt = this.#failedAt.slice(-1)
   }
 }
 

@@ -1,122 +1,146 @@
 import type { Backend, ModelRequest } from '../../apis/index.ts'
 import type { MillraceError } from '../../errors/index.ts'
-import type { Semaphore } from '../../kit/index.ts'
+import { hash32, type Semaphore } from '../../kit/index.ts'
 import type { ModelConfig } from '../config.ts'
 import { CircuitBreaker } from '../limits/circuit-breaker.ts'
-import type { LimitChange } from '../model-client.ts'
+import { BackendLoad } from '../limits/in-flight.ts'
+import type { BackendStatus, LimitChange } from '../model-client.ts'
+import type { Candidate, RoutingPolicy } from './routing-policy.ts'
 
-/** A backend with its breaker and the count of requests on their way to it. */
-export class BackendRoute {
+/** A backend with its breaker and its load. */
+export class BackendRoute implements Candidate {
   readonly backend: Backend
   readonly breaker: CircuitBreaker
+  readonly load = new BackendLoad()
+  readonly hash: number
+  sessions = 0
+  /** How often a session left the backend because it had too much to do. */
+  affinityBreaks = 0
   /** Why the last failed try at this backend failed. */
   lastFailure: MillraceError | undefined
-  /** Requests of this worker on their way to the backend. */
-  inFlight = 0
-  #onIdle: (() => void) | undefined
-  /** When the backend's last answer was complete, and the longest it ever took to begin one. */
-  #answeredAt = 0
-  #longestGapMs = 0
 
   constructor(backend: Backend, breaker: CircuitBreaker) {
     this.backend = backend
     this.breaker = breaker
-  }
-
-  noteEnded(): void {
-    this.inFlight -= 1
-    if (this.inFlight === 0) this.#onIdle?.()
+    this.hash = hash32(backend.name)
   }
 
   /** Takes the route out of use: calls parked here choose another one. Resolves when its requests on their way have ended. */
   retire(): Promise<void> {
     this.breaker.dismiss()
     this.breaker.shut()
-    const { promise, resolve } = Promise.withResolvers<void>()
-    this.#onIdle = resolve
-    if (this.inFlight === 0) resolve()
-    return promise
-  }
-
-  noteAnswer(answeredAt: number, gapMs: number): void {
-    this.#answeredAt = answeredAt
-    this.#longestGapMs = Math.max(this.#longestGapMs, gapMs)
+    return this.load.idle()
   }
 
   /** Whether the backend has said nothing to any call since `sentAt`, and for longer than it ever took to begin an answer. */
   isSilentSince(sentAt: number): boolean {
-    const lastByteAt = Math.max(this.#answeredAt, this.backend.lastByteAt ?? 0)
-    return lastByteAt < sentAt && performance.now() - sentAt > this.#longestGapMs
+    const { answeredAt, longestGapMs } = this.load
+    const lastByteAt = Math.max(answeredAt, this.backend.lastByteAt ?? 0)
+    return lastByteAt < sentAt && performance.now() - sentAt > longestGapMs
+  }
+
+  status(): BackendStatus {
+    const { requests, tokens, weight, engine } = this.load
+    const { sessions, affinityBreaks } = this
+    const figures = { inFlight: requests, contextTokens: tokens, sessions, weight, affinityBreaks }
+    return { name: this.backend.name, ...figures, ...engine }
   }
 }
 
 /** A call as far as the choice of its backend depends on it. */
 export interface RoutedCall {
   readonly request: ModelRequest
+  /** The tokens of its context, as far as they are known: set when its backend is chosen among several. */
+  contextTokens: number
   hasFailedAt(route: BackendRoute): boolean
-  /** All backends have failed the call: none is preferred to another any more. */
+  /** All backends have failed the call: of those only the last one counts from now on. */
   forgetFailures(): void
+}
+
+interface RoutedSession {
+  readonly route: BackendRoute
+  /** The tokens of the last prompt and its reply, of which the next prompt consists for the most part; 0 before any reply. */
+  tokens: number
 }
 
 /** At most so many sessions are remembered. Beyond it the least recently used one is forgotten, and may move. */
 const maxSessions = 65_536
+/** A usual figure for English text and JSON. */
+const charsPerToken = 4
 
 /**
- * Chooses the backend of a call. A session stays with its backend, because its prefix is cached there, unless that backend
- * failed this very call or its breaker is open while another one is closed. New and moved sessions go to the backend with the
- * fewest requests on their way.
+ * Chooses the backend of a call, by the policy of the model, among those whose breaker is closed and that have not failed this
+ * very call. It remembers which backend a session is with, because its prefix is cached there.
  */
 export class BackendRoutes {
   /** Replaced when the backends change. A session whose route is gone moves: the breaker of a retired route admits nothing. */
   all: readonly BackendRoute[] = []
+  /** The backend of a model that has one: then nothing is chosen or remembered. */
+  only: BackendRoute | undefined
+  readonly #policy: RoutingPolicy
   // A Map iterates in insertion order, and `#pin` puts an entry at the end, so the first one is the least recently used.
-  readonly #pinned = new Map<string, BackendRoute>()
-  /** Where the search begins, so that equally idle backends take turns. */
-  #turn = 0
+  readonly #sessions = new Map<string, RoutedSession>()
+
+  constructor(policy: RoutingPolicy) {
+    this.#policy = policy
+  }
+
+  use(routes: readonly BackendRoute[]): void {
+    this.all = routes
+    this.only = routes.length === 1 ? routes[0] : undefined
+  }
 
   /** The backend to use now. If its breaker is open, all breakers are, and the call has to park there. */
   choose(call: RoutedCall): BackendRoute {
-    const { all } = this
-    if (all.length === 1) return all[0] as BackendRoute
     const { sessionId } = call.request
-    const pinned = this.#pinned.get(sessionId)
-    const isUsable = pinned && pinned.breaker.canEnter && !call.hasFailedAt(pinned)
-    const route = isUsable ? pinned : (this.#leastBusy(call) ?? this.#leastParked(pinned))
-    this.#pin(sessionId, route)
+    const session = this.#sessions.get(sessionId)
+    const before = session?.route
+    call.contextTokens = session?.tokens || estimatedContext(call.request)
+    const usable = this.#usable(call)
+    const isUsable = before !== undefined && usable.includes(before)
+    const route =
+      usable.length === 0
+        ? this.#leastParked(before)
+        : this.#policy({ usable, pinned: isUsable ? before : undefined, sessionId, contextTokens: call.contextTokens })
+    if (isUsable && route !== before) before.affinityBreaks += 1
+    this.#pin(sessionId, { route, tokens: session?.tokens ?? 0 })
     return route
   }
 
   /** Whether another try could go to a different backend at once: one that is usable and has not failed this call. */
   hasFreshRoute(call: RoutedCall): boolean {
-    return this.all.length > 1 && this.all.some((route) => route.breaker.canEnter && !call.hasFailedAt(route))
+    return this.only === undefined && this.all.some((route) => route.breaker.canEnter && !call.hasFailedAt(route))
+  }
+
+  /** The session has got a reply: its next prompt begins with these tokens. */
+  noteReply(sessionId: string, tokens: number): void {
+    const session = this.#sessions.get(sessionId)
+    if (session && tokens > 0) session.tokens = tokens
   }
 
   forget(sessionId: string): void {
-    this.#pinned.delete(sessionId)
+    const session = this.#sessions.get(sessionId)
+    if (!session) return
+    session.route.sessions -= 1
+    this.#sessions.delete(sessionId)
   }
 
-  #pin(sessionId: string, route: BackendRoute): void {
-    this.#pinned.delete(sessionId)
-    this.#pinned.set(sessionId, route)
-    if (this.#pinned.size <= maxSessions) return
-    const [oldest = ''] = this.#pinned.keys()
-    this.#pinned.delete(oldest)
+  #pin(sessionId: string, session: RoutedSession): void {
+    this.forget(sessionId)
+    this.#sessions.set(sessionId, session)
+    session.route.sessions += 1
+    if (this.#sessions.size <= maxSessions) return
+    const [oldest = ''] = this.#sessions.keys()
+    this.forget(oldest)
   }
 
-  #leastBusy(call: RoutedCall): BackendRoute | undefined {
-    const usable = this.all.filter((route) => route.breaker.canEnter)
-    let candidates = usable.filter((route) => !call.hasFailedAt(route))
-    if (candidates.length === 0) {
-      call.forgetFailures()
-      candidates = usable
-    }
-    this.#turn += 1
-    let best: BackendRoute | undefined
-    for (let step = 0; step < candidates.length; step += 1) {
-      const route = candidates[(this.#turn + step) % candidates.length] as BackendRoute
-      if (!best || route.inFlight < best.inFlight) best = route
-    }
-    return best
+  #usable(call: RoutedCall): readonly BackendRoute[] {
+    const open = this.all.filter((route) => route.breaker.canEnter)
+    let usable = open.filter((route) => !call.hasFailedAt(route))
+    if (usable.length > 0) return usable
+    call.forgetFailures()
+    usable = open.filter((route) => !call.hasFailedAt(route))
+    return usable.length > 0 ? usable : open
   }
 
   /** Where to park: at a backend that answers again, if there is one, because its queue is moving. */
@@ -126,6 +150,15 @@ export class BackendRoutes {
     const candidates = recovering.length > 0 ? recovering : this.all
     return candidates.reduce((best, route) => (route.breaker.parked < best.breaker.parked ? route : best))
   }
+}
+
+/** An estimate for a session that has no reply yet. Only lengths are looked at: nothing is written or counted for it. */
+function estimatedContext({ body, prompt, messages }: ModelRequest): number {
+  if (prompt) return prompt.length
+  if (body) return Math.ceil(body.length / charsPerToken)
+  let chars = 0
+  for (const { content } of messages) if (typeof content === 'string') chars += content.length
+  return Math.ceil(chars / charsPerToken)
 }
 
 export interface BackendRouteOptions {
