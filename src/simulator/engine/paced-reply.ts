@@ -81,6 +81,10 @@ export class PacedReply {
     this.names = [origin.replyId, ...(origin.requestName === undefined ? [] : [origin.requestName])]
   }
 
+  get promptTokens(): number {
+    return this.#delivery.reply.usage.input
+  }
+
   get isFrozen(): boolean {
     return this.#state === 'frozen'
   }
@@ -350,27 +354,57 @@ interface Drain {
   readonly resolve: () => void
 }
 
-/** The replies in the making, and the switch with which weight updates pause them. One job per request in flight. */
+/**
+ * The replies in the making, those that wait for a place among them, and the switch with which weight updates pause them. One job
+ * per request in flight.
+ */
 export class SimulatedEngine {
   readonly #jobs = new Set<PacedReply>()
+  readonly #queue = new Set<PacedReply>()
+  readonly #running = new Set<PacedReply>()
   readonly #drains = new Set<Drain>()
+  readonly #maxRunning: () => number
   #isPaused = false
+
+  /** `maxRunning`: how many jobs may run at once now; 0 is no limit. */
+  constructor(maxRunning: () => number) {
+    this.#maxRunning = maxRunning
+  }
 
   get isPaused(): boolean {
     return this.#isPaused
   }
 
+  get queued(): number {
+    return this.#queue.size
+  }
+
+  get running(): number {
+    return this.#running.size
+  }
+
+  /** The tokens of the prompts of the jobs that run. */
+  get contextTokens(): number {
+    let tokens = 0
+    for (const job of this.#running) tokens += job.promptTokens
+    return tokens
+  }
+
   add(job: PacedReply): void {
     this.#jobs.add(job)
-    if (!this.#isPaused) job.thaw()
+    this.#queue.add(job)
+    this.#admit()
   }
 
   remove(job: PacedReply): void {
     this.#jobs.delete(job)
+    this.#queue.delete(job)
+    this.#running.delete(job)
     for (const drain of this.#drains) {
       drain.left.delete(job)
       if (drain.left.size === 0) this.#end(drain)
     }
+    this.#admit()
   }
 
   /** Resolves when the engine stands still: at once, or in mode `wait` when the running jobs have ended. */
@@ -387,13 +421,25 @@ export class SimulatedEngine {
 
   resume(): void {
     this.#isPaused = false
-    for (const job of this.#jobs) job.thaw()
+    for (const job of this.#running) job.thaw()
+    this.#admit()
   }
 
   abort(names?: readonly string[]): number {
     const jobs = [...this.#jobs].filter((job) => !names || job.names.some((name) => names.includes(name)))
     for (const job of jobs) job.abort()
     return jobs.length
+  }
+
+  #admit(): void {
+    const limit = this.#maxRunning() || Number.POSITIVE_INFINITY
+    while (!this.#isPaused && this.#running.size < limit) {
+      const [next] = this.#queue
+      if (!next) return
+      this.#queue.delete(next)
+      this.#running.add(next)
+      next.thaw()
+    }
   }
 
   #end(drain: Drain): void {
