@@ -59,6 +59,7 @@ export { apiAccessOfUrl, apiAccessOf, defaultBackendUrl, resolveModelConfig } fr
 
 export { retryTable } from './model/retry.ts'
 
+export type { EngineLoad } from './limits/in-flight.ts'
 export { type LimitLease, type LimitStatus, SharedLimits } from './limits/shared-limits.ts'
 export { type GrantMessage, type LeaseMessage, type LimitsHandle, WorkerLimits } from './limits/worker-limits.ts'
 export type { RecordedSession } from './recorded-session.ts'
