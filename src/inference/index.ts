@@ -10,6 +10,7 @@ export {
   shownUrl,
 } from './config.ts'
 export {
+  type BackendStatus,
   type InvalidReply,
   type CallHooks,
   type CompleteReply,
