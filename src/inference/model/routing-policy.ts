@@ -9,6 +9,8 @@ export interface Candidate {
   readonly hash: number
   /** How many sessions stay with it. */
   readonly sessions: number
+  /** How often a session left it because it had more to do than the budget allows. */
+  affinityBreaks: number
 }
 
 export interface RoutingChoice<Route extends Candidate> {
@@ -42,10 +44,7 @@ interface PolicyParts {
 }
 
 const policies: Readonly<Record<RoutingName, (parts: PolicyParts) => RoutingPolicy>> = {
-  sticky:
-    ({ budget, turn }) =>
-    ({ usable, pinned, contextTokens }) =>
-      pinned && isWithin(budget, pinned, usable) ? pinned : leastLoaded(usable, contextTokens, turn()),
+  sticky: (parts) => (choice) => stickyRoute(choice, parts),
   'least-loaded':
     ({ turn }) =>
     ({ usable, contextTokens }) =>
@@ -65,6 +64,15 @@ export function routingPolicy(config: RoutingConfig | undefined, random: () => n
   const { policy, budget } = typeof config === 'object' ? config : { policy: config ?? 'sticky', budget: usualBudget }
   let count = 0
   return policies[policy]({ budget, random, turn: () => (count += 1) })
+}
+
+/** The session's own backend, as long as its load is within the budget. */
+function stickyRoute<Route extends Candidate>(choice: RoutingChoice<Route>, { budget, turn }: PolicyParts): Route {
+  const { usable, pinned, contextTokens } = choice
+  if (pinned && isWithin(budget, pinned, usable)) return pinned
+  const route = leastLoaded(usable, contextTokens, turn())
+  if (pinned && route !== pinned) pinned.affinityBreaks += 1
+  return route
 }
 
 /** The next backend. One that failed of late is passed over more often than not. */

@@ -14,7 +14,6 @@ export class BackendRoute implements Candidate {
   readonly load = new BackendLoad()
   readonly hash: number
   sessions = 0
-  /** How often a session left the backend because it had too much to do. */
   affinityBreaks = 0
   /** Why the last failed try at this backend failed. */
   lastFailure: MillraceError | undefined
@@ -97,12 +96,11 @@ export class BackendRoutes {
     const before = session?.route
     call.contextTokens = session?.tokens || estimatedContext(call.request)
     const usable = this.#usable(call)
-    const isUsable = before !== undefined && usable.includes(before)
+    const pinned = before && usable.includes(before) ? before : undefined
     const route =
       usable.length === 0
         ? this.#leastParked(before)
-        : this.#policy({ usable, pinned: isUsable ? before : undefined, sessionId, contextTokens: call.contextTokens })
-    if (isUsable && route !== before) before.affinityBreaks += 1
+        : this.#policy({ usable, pinned, sessionId, contextTokens: call.contextTokens })
     this.#pin(sessionId, { route, tokens: session?.tokens ?? 0 })
     return route
   }
