@@ -1,7 +1,7 @@
 import type { Semaphore } from '../../kit/index.ts'
 
 /** A failed try halves the weight of its backend, an answer doubles it, and so does this much time without either. */
-const weightDoublesMs = 5000
+const weightDoublesMs = 2000
 const leastWeight = 0.1
 
 /** What an engine says of itself in its metrics, for all of its clients. */

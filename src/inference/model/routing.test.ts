@@ -176,6 +176,29 @@ describe('sticky', () => {
     expect(fleet.status().map(({ contextTokens, inFlight }) => contextTokens + inFlight)).toEqual([0, 0])
   })
 
+  test('requests that count tokens, and those in another API, count as load, too', async () => {
+    using clock = new FakeClock()
+    const counting = Promise.withResolvers<number>()
+    const backends = ['a', 'b'].map((name) =>
+      Object.assign(new FakeBackend(name, () => goodReply), { countTokens: () => counting.promise }),
+    )
+    const model = new Model(modelConfigSchema.parse({ name: 'm' }), backends)
+    const hooks = { signal: new AbortController().signal }
+    const counted = model.countTokens(plainRequest, hooks)
+    const body = Buffer.alloc(400)
+    const generated = model.call({ ...plainRequest, bodyApi: 'generate', body }, hooks)
+    await clock.pass(1)
+    const loads = (model.status().backends ?? []).map(({ inFlight, contextTokens }) => [inFlight, contextTokens])
+    expect(loads.toSorted()).toEqual([
+      [1, 0],
+      [1, 100],
+    ])
+    counting.resolve(7)
+    await clock.pass(10)
+    expect([await counted, (await generated).status]).toEqual([7, 'complete'])
+    expect((model.status().backends ?? []).map(({ inFlight }) => inFlight)).toEqual([0, 0])
+  })
+
   test('an ended session is forgotten', async () => {
     using clock = new FakeClock()
     const fleet = new Fleet(2)
