@@ -1,5 +1,5 @@
 import { describe, expect, test, vi } from 'vitest'
-import { request } from 'undici'
+import { request as fetchText } from 'undici'
 import { z } from 'zod'
 import { openBackend, ask } from '../../../test/support/inference/open-backend.ts'
 import { type BackendKind, probeBackend } from '../../inference/server-info/probe.ts'
@@ -249,7 +249,7 @@ test.each([
   await using server = await SimulatorServer.start({ imitate, maxRunning: 1, ttftMs: 60_000, prefixCacheTokens: 40 })
   const requests = Promise.allSettled([1, 2, 3].map(() => post(server, apiPaths.chat, body('chat', question))))
   await vi.waitFor(async () => {
-    const answer = await request(new URL('/metrics', server.url))
+    const answer = await fetchText(new URL('/metrics', server.url))
     expect(answer.statusCode).toBe(200)
     const text = await answer.body.text()
     expect(text).toMatch(new RegExp(`^${queued}\\{model_name="sim"\\} 2$`, 'm'))

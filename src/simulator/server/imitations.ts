@@ -6,7 +6,7 @@ import { GenerateApi } from '../apis/generate-api.ts'
 import { IdsApi, type IdsPath } from '../apis/ids-api.ts'
 import { tokenFieldWriters } from '../apis/token-fields.ts'
 import type { ImitationName, SimulatorOptions } from '../engine/options.ts'
-import { type PauseMode, pauseModes } from '../engine/paced-reply.ts'
+import { type PauseMode, pauseModes } from '../engine/simulated-engine.ts'
 import type { Simulator } from '../engine/simulator.ts'
 
 export interface Imitation {
