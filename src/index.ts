@@ -121,6 +121,7 @@ export type {
   BackendConfig,
   BackendFacts,
   BackendKind,
+  BackendStatus,
   LimitChange,
   ModelConfig,
   ModelConfigInput,

@@ -10,6 +10,7 @@ import {
 import type { Backend } from '../apis/index.ts'
 import { Resource, sleep, type Variables } from '../kit/index.ts'
 import { Simulator } from '../simulator/index.ts'
+import { EngineWatch } from './engine-watch.ts'
 
 export interface ServedModelOptions {
   readonly env: Variables
@@ -37,6 +38,7 @@ export class ServedModel extends Resource {
   #config: ModelConfig
   #backends: readonly OwnBackend[]
   readonly #leaving = new Set<OwnBackend>()
+  readonly #engines: EngineWatch
 
   constructor(config: ModelConfig, options: ServedModelOptions) {
     super()
@@ -49,6 +51,8 @@ export class ServedModel extends Resource {
       given || this.#simulator ? [] : config.backends.map((each) => this.#opened(config, each, { sharers, opened }))
     const own = this.#simulator ? [this.#simulator] : this.#backends.map(({ backend }) => backend)
     this.client = new Model({ ...waits, ...config }, given ?? own, { onLimitChange })
+    this.#engines = new EngineWatch({ model: this.client })
+    this.#engines.watch(this.#backends)
     opened.move()
   }
 
@@ -69,6 +73,7 @@ export class ServedModel extends Resource {
     // Only now are the new backends kept: if one cannot be opened, nothing changes until the same config is offered again.
     opened.move()
     this.#config = config
+    this.#engines.watch(this.#backends)
     const gone = before.filter((own) => !this.#backends.includes(own))
     for (const own of gone) this.#leaving.add(own)
     const ended = this.client.changeBackends(this.#backends.map(({ backend }) => backend))
@@ -104,6 +109,7 @@ export class ServedModel extends Resource {
     for (const { backend } of [...this.#backends, ...this.#leaving]) parts.use(backend)
     parts.use(this.#simulator)
     parts.use(this.client)
+    parts.use(this.#engines)
   }
 
   #opened(

@@ -32,6 +32,8 @@ const maxShardConnections = 256
 
 /** The connections to one backend: several bounded pools, or a single one if the environment names a proxy. */
 export class Connections extends Resource {
+  /** The pool, if there is one: then none has to be picked. */
+  readonly only: Shard | undefined
   readonly #shards: readonly Shard[]
   readonly #shardSize: number
 
@@ -43,6 +45,7 @@ export class Connections extends Resource {
     this.#shardSize = Math.ceil(connections / count)
     const pool = { origin: url.origin, proxy, connections: this.#shardSize, connectTimeoutMs, authority }
     this.#shards = Array.from({ length: count }, () => ({ busy: 0, dispatcher: connectionPool(pool) }))
+    if (count === 1) this.only = this.#shards[0]
   }
 
   /** The first pool with a connection to spare, so that those in use stay warm; if none has, the one with the least to do. */

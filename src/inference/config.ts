@@ -31,6 +31,20 @@ const backendConfigSchema = closedObject({
 
 export type BackendConfig = z.infer<typeof backendConfigSchema>
 
+const routingPolicies = ['sticky', 'round-robin', 'least-loaded', 'consistent-hash', 'power-of-two'] as const
+
+const routingSchema = z.union([
+  z.enum(routingPolicies),
+  closedObject({
+    policy: z.literal('sticky'),
+    /** In requests of average length, and as a multiple of the mean: a session leaves its backend above both. */
+    budget: closedObject({ absolute: z.number().min(0), relative: z.number().min(1) }),
+  }),
+])
+
+export type RoutingName = (typeof routingPolicies)[number]
+export type RoutingConfig = z.infer<typeof routingSchema>
+
 /** Closed, because a misspelt limit that is silently ignored shows only when it should have held. */
 export const modelConfigSchema = closedObject({
   name: z.string(),
@@ -56,6 +70,8 @@ export const modelConfigSchema = closedObject({
   requestsPerMinute: z.number().positive().exactOptional(),
   tokensPerMinute: z.number().positive().exactOptional(),
   maxTries: z.number().int().positive().default(6),
+  /** How the backend of a request is chosen, if there are several. Default: `sticky`. */
+  routing: routingSchema.exactOptional(),
   /**
    * The longest one call waits in all for a backend to take it: for a permit, a rate limit, between tries, parked. Time on
    * the wire does not count. Default: no limit of its own, or five minutes in a gateway.

@@ -10,6 +10,7 @@ export {
   shownUrl,
 } from './config.ts'
 export {
+  type BackendStatus,
   type InvalidReply,
   type CallHooks,
   type CompleteReply,
@@ -59,6 +60,7 @@ export { apiAccessOfUrl, apiAccessOf, defaultBackendUrl, resolveModelConfig } fr
 
 export { retryTable } from './model/retry.ts'
 
+export type { EngineLoad } from './limits/in-flight.ts'
 export { type LimitLease, type LimitStatus, SharedLimits } from './limits/shared-limits.ts'
 export { type GrantMessage, type LeaseMessage, type LimitsHandle, WorkerLimits } from './limits/worker-limits.ts'
 export type { RecordedSession } from './recorded-session.ts'

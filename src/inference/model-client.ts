@@ -36,6 +36,23 @@ export interface LimitChange {
   readonly why: string
 }
 
+/** One backend of a model with several, as the routing of this worker knows it. */
+export interface BackendStatus {
+  readonly name: string
+  readonly inFlight: number
+  /** The tokens of the contexts of those requests, as far as they are known. */
+  readonly contextTokens: number
+  /** Sessions that stay with the backend. */
+  readonly sessions: number
+  /** Its share of new sessions beside a backend that does well, which has 1. */
+  readonly weight: number
+  /** How often a session left it because it had too much to do. */
+  readonly affinityBreaks: number
+  /** What its engine says of itself, where a gateway asks. */
+  readonly kvUsage?: number
+  readonly queued?: number
+}
+
 export interface ModelStatus {
   readonly name: string
   readonly limit: number
@@ -50,6 +67,8 @@ export interface ModelStatus {
   readonly parkedBecause?: string
   readonly calls: number
   readonly tries: number
+  /** Missing if there is only one. */
+  readonly backends?: readonly BackendStatus[]
 }
 
 /** A named policy. `call` never rejects because of a backend: the failure is in the reply. */

@@ -67,7 +67,7 @@ export {
   utf8Problem,
 } from './bytes/json.ts'
 export { LineSplitter } from './bytes/lines.ts'
-export { derivedSeed, hash32, roundedSum, seededRandom } from './bytes/numbers.ts'
+export { derivedSeed, hash32, mix32, roundedSum, seededRandom } from './bytes/numbers.ts'
 export { type EventSink, SseDecoder, sseEvent } from './bytes/sse.ts'
 export {
   bytesOf,

@@ -81,6 +81,38 @@ export const metricFamilies = {
     'Duration of the last try of a complete call, by backend.',
     ['backend'],
   ),
+  backendInFlight: gauge('millrace_backend_requests_in_flight', 'Requests at a backend of a model with several now.', [
+    'model',
+    'backend',
+  ]),
+  backendContextTokens: gauge(
+    'millrace_backend_context_tokens_in_flight',
+    'Tokens of the contexts of those requests, as far as they are known.',
+    ['model', 'backend'],
+  ),
+  backendSessions: gauge('millrace_backend_sessions', 'Sessions that stay with a backend of a model with several.', [
+    'model',
+    'backend',
+  ]),
+  backendAffinityBreaks: counter(
+    'millrace_backend_affinity_breaks_total',
+    'Sessions that left a backend because it had more to do than the budget allows.',
+    ['model', 'backend'],
+  ),
+  backendWeight: gauge(
+    'millrace_backend_weight_ratio',
+    'Share of new sessions of a backend beside one that does well. Below 1 after failures.',
+    ['model', 'backend'],
+  ),
+  backendKvUsage: gauge(
+    'millrace_backend_kv_cache_usage_ratio',
+    'Use of the cache of keys and values of an engine, as it says itself.',
+    ['model', 'backend'],
+  ),
+  backendQueued: gauge('millrace_backend_requests_queued', 'Requests in the queue of an engine, as it says itself.', [
+    'model',
+    'backend',
+  ]),
   toolCalls: counter('millrace_tool_calls_total', 'Tool calls ended.', ['tool', 'status']),
   toolSeconds: shortHistogram('millrace_tool_call_duration_seconds', 'Duration of tool calls, successful or failed.', [
     'tool',

@@ -1,4 +1,4 @@
-import type { ModelStatus } from '../inference/index.ts'
+import type { BackendStatus, ModelStatus } from '../inference/index.ts'
 import type { LoopLagWindow } from '../kit/index.ts'
 import type { AttemptResult, WorkerStatus } from '../rollout/index.ts'
 import type { RolloutRecord } from '../schema/index.ts'
@@ -160,6 +160,7 @@ function stateReadings(sources: MetricsSources): MetricsRegistry {
   for (const model of sources.models?.() ?? []) {
     const { name, limit: modelPermits, inFlight: modelInFlight, parked: modelParked } = model
     add(readings, [name], { modelPermits, modelInFlight, modelWaiting: model.waiting, modelParked })
+    for (const backend of model.backends ?? []) addBackend(readings, name, backend)
   }
   for (const { server, waiting: toolServerWaiting } of sources.servers?.() ?? []) {
     add(readings, [server], { toolServerWaiting })
@@ -191,6 +192,18 @@ function stateReadings(sources: MetricsSources): MetricsRegistry {
     gatewayBodyBytes: gateway?.bodyBytes,
   })
   return readings
+}
+
+function addBackend(readings: MetricsRegistry, model: string, backend: BackendStatus): void {
+  const { name, inFlight, contextTokens, sessions, affinityBreaks, weight, kvUsage, queued } = backend
+  add(readings, [model, name], {
+    backendInFlight: inFlight,
+    backendContextTokens: contextTokens,
+    backendSessions: sessions,
+    backendAffinityBreaks: affinityBreaks,
+    backendQueued: queued,
+  })
+  raise(readings, [model, name], { backendWeight: weight, backendKvUsage: kvUsage })
 }
 
 function processReadings(): MetricsRegistry {

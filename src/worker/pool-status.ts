@@ -1,4 +1,4 @@
-import type { LimitStatus, ModelStatus } from '../inference/index.ts'
+import type { BackendStatus, LimitStatus, ModelStatus } from '../inference/index.ts'
 import type { ToolServerStatus } from '../tools/index.ts'
 
 /** The limits know only how many permits are leased to a worker, which is more than it uses. */
@@ -17,6 +17,7 @@ export function reportedModel({ name, limit }: LimitStatus, reports: readonly Mo
     // Only the worker in which a call failed knows why.
     parkedBecause ??= report.parkedBecause
   }
+  const backends = backendsTogether(reports.filter((report) => report.name === name))
   return {
     name,
     limit,
@@ -27,7 +28,25 @@ export function reportedModel({ name, limit }: LimitStatus, reports: readonly Mo
     ...(parked > 0 && parkedBecause !== undefined && { parkedBecause }),
     calls,
     tries,
+    ...(backends.length > 0 && { backends }),
   }
+}
+
+/** Each worker counts what it sends itself, and finds out by itself which backends fail. */
+function backendsTogether(reports: readonly ModelStatus[]): readonly BackendStatus[] {
+  const known = new Map<string, BackendStatus>()
+  for (const backend of reports.flatMap(({ backends = [] }) => backends)) {
+    const other = known.get(backend.name)
+    known.set(backend.name, {
+      ...backend,
+      inFlight: backend.inFlight + (other?.inFlight ?? 0),
+      contextTokens: backend.contextTokens + (other?.contextTokens ?? 0),
+      sessions: backend.sessions + (other?.sessions ?? 0),
+      affinityBreaks: backend.affinityBreaks + (other?.affinityBreaks ?? 0),
+      weight: Math.min(backend.weight, other?.weight ?? 1),
+    })
+  }
+  return [...known.values()]
 }
 
 /** The tool servers of all workers: a server is away if it is away for one of them. */

@@ -70,6 +70,7 @@ const api = {
       'BackendKind',
       'BackendReply',
       'BackendRequest',
+      'BackendStatus',
       'BareRecord',
       'BrokenRun',
       'Budget',

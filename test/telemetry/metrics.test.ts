@@ -3,7 +3,7 @@ import { defineEnvironment, evaluate, MillraceError, z } from 'millrace'
 import { calls, runScripted, ScriptedBackend, temporaryRuns, type Script } from 'millrace/testing'
 import { expect, test } from 'vitest'
 import { activeResources, leftSince } from '../support/kit/active-resources.ts'
-import { laterTurns } from '../../src/inference/index.ts'
+import { laterTurns, type ModelStatus } from '../../src/inference/index.ts'
 import { LoopLag } from '../../src/kit/index.ts'
 import { metricFamilies, startTelemetry, type MetricsDelta, type MetricsSources } from '../../src/telemetry/index.ts'
 import { toolCalls, toolServerEvents } from '../../src/tools/index.ts'
@@ -12,10 +12,15 @@ import { parseMetrics, sumOf } from '../support/telemetry/parse-metrics.ts'
 
 const calm = { p99Ms: 1, maxMs: 3, meanMs: 0.5, utilization: 0.25 }
 
+const backends: NonNullable<ModelStatus['backends']> = [
+  { name: 'a', inFlight: 2, contextTokens: 900, sessions: 7, weight: 0.5, affinityBreaks: 3, kvUsage: 0.25, queued: 4 },
+  { name: 'b', inFlight: 0, contextTokens: 0, sessions: 6, weight: 1, affinityBreaks: 0 },
+]
+
 /** A source for every gauge. */
 const sources: MetricsSources = {
   rollouts: () => ({ running: 3, waiting: 4 }),
-  models: () => [{ name: 'm', limit: 8, inFlight: 2, waiting: 1, parked: 5, calls: 0, tries: 0 }],
+  models: () => [{ name: 'm', limit: 8, inFlight: 2, waiting: 1, parked: 5, calls: 0, tries: 0, backends }],
   workers: () => [
     { id: 0, kind: 'thread', state: 'ready', running: 3, lag: calm, memoryBytes: 1e6, restarts: 2 },
     { id: 1, kind: 'process', state: 'silent', running: 0, lag: calm, memoryBytes: 2e6, restarts: 0 },
@@ -139,6 +144,9 @@ test('gauges are read when the metrics are requested', async () => {
   expect(sumOf(metrics, 'millrace_rollouts_running')).toBe(2)
   expect(sumOf(metrics, 'millrace_rollouts_lost_total', { verdict: 'poisoned' })).toBe(1)
   expect(sumOf(metrics, 'millrace_model_requests_parked', { model: 'm' })).toBe(5)
+  expect(sumOf(metrics, 'millrace_backend_sessions', { model: 'm' })).toBe(13)
+  expect(sumOf(metrics, 'millrace_backend_affinity_breaks_total', { model: 'm', backend: 'a' })).toBe(3)
+  expect(sumOf(metrics, 'millrace_backend_weight_ratio', { model: 'm', backend: 'a' })).toBe(0.5)
   expect(sumOf(metrics, 'millrace_tool_server_rollouts_waiting', { server: 'search' })).toBe(6)
   expect(sumOf(metrics, 'millrace_worker_state', { worker: '1', state: 'silent' })).toBe(1)
   expect(sumOf(metrics, 'millrace_worker_state', { worker: '1' })).toBe(1)

@@ -37,6 +37,8 @@ export interface InteractionCall {
   readonly caller: Caller
   /** The session that the path names. If missing, the session of the key; an admin's key has none, and nothing is recorded. */
   readonly sessionId?: string
+  /** Requests without a session that have the same key go to the same backend, as far as its load allows. */
+  readonly routingKey?: string
   readonly api: ClientApi
   /** How the request is read and answered, if its server has other rules than those of `api`. */
   readonly dialect?: ServerDialect

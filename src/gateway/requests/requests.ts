@@ -154,7 +154,8 @@ export class Requests {
     const parts = this.#readOutside(incoming)
     const upstream = new UpstreamRequest(incoming, parts)
     await this.#ask(incoming, new LiveRequest({ upstream, client, waitRules: this.#waitRules }))
-    parts.model.client.endSession(parts.sessionId)
+    // A client's own key may come again, so that its backend is remembered.
+    if (incoming.call.routingKey === undefined) parts.model.client.endSession(parts.sessionId)
   }
 
   #readOutside(incoming: IncomingRequest): UpstreamRequestParts {
@@ -165,8 +166,8 @@ export class Requests {
     // Only a backend that speaks the client's API can know the earlier reply.
     if (previousReplyId !== undefined && !speaks(model, incoming.call.api)) throw replyOutside(previousReplyId)
     this.#proxied += 1
-    // Each request has a session id of its own, so that they spread over the backends.
-    const sessionId = `proxy-${this.#proxied}`
+    // Without a key of its client, each request has a session id of its own, so that they spread over the backends.
+    const sessionId = incoming.call.routingKey ?? `proxy-${this.#proxied}`
     return { request, model, messages, sessionId, filledIn: 'nothing', isRecorded: false }
   }
 

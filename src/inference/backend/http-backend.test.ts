@@ -46,6 +46,7 @@ describe('a request', () => {
     expect(first?.headers).toMatchObject({
       authorization: 'Bearer secret',
       'x-session-id': 'r-1',
+      'x-smg-routing-key': 'r-1',
       'x-team': 'blue',
       'content-type': 'application/json',
     })

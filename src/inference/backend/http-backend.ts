@@ -58,6 +58,9 @@ export interface HttpBackendOptions {
   readonly secrets?: readonly string[] | undefined
 }
 
+/** The headers that routers in front of engines keep a session together by: vLLM's and SGLang's. */
+const routingHeaders = ['x-session-id', 'x-smg-routing-key'] as const
+
 const noPrompt = TokenPrompt.of()
 const shortAnswerTimeoutMs = 10_000
 
@@ -254,7 +257,7 @@ export class HttpBackend extends Resource implements Backend {
       const body = request.body ?? render(request)
       const keepsRaw = request.body !== undefined || request.own !== undefined
       const headers = this.#headersFor(request)
-      const shard = this.#connections.pick()
+      const shard = this.#connections.only ?? this.#connections.pick()
       const call = { signal, sessionId, messages, choices, wantsTokens, sink, keepsRaw, shard, resolve, reject }
       const exchange = new BackendExchange(wire, call)
       shard.dispatcher.dispatch({ origin: this.#origin, path, method: 'POST', headers, body }, exchange)
@@ -267,7 +270,7 @@ export class HttpBackend extends Resource implements Backend {
 
   #headersFor({ bodyHeaders, sessionId, retry, traceparent }: BackendRequest): string[] {
     const headers = bodyHeaders ? this.#withBodyHeaders(bodyHeaders) : this.#headers.slice()
-    if (!this.#fixedHeaders.has('x-session-id')) headers.push('x-session-id', sessionId)
+    for (const name of routingHeaders) if (!this.#fixedHeaders.has(name)) headers.push(name, sessionId)
     if (retry > 0) headers.push('x-stainless-retry-count', String(retry))
     if (traceparent !== undefined) headers.push('traceparent', traceparent)
     return headers

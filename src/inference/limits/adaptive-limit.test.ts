@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { Semaphore, seededRandom } from '../../kit/index.ts'
 import { FakeClock } from '../../../test/support/inference/fake-clock.ts'
-import { AdaptiveLimit } from './circuit-breaker.ts'
+import { AdaptiveLimit } from './in-flight.ts'
 
 function start(maxConcurrency: number, adaptive = true) {
   const changes: [from: number, to: number][] = []

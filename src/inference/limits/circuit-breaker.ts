@@ -1,5 +1,5 @@
 import { MillraceError } from '../../errors/index.ts'
-import { type Backoff, backoffMs, type Semaphore, timerMs, WaitList } from '../../kit/index.ts'
+import { type Backoff, backoffMs, timerMs, WaitList } from '../../kit/index.ts'
 import type { RetryRule } from '../model/retry.ts'
 
 /** Proof that a request may be sent. Requests that enter between two openings share one pass, so entering is free. */
@@ -233,78 +233,4 @@ export class CircuitBreaker {
 
 function shutError(): MillraceError {
   return new MillraceError('closed', 'the model was closed while requests waited for its backends')
-}
-
-export interface LimitFeedback {
-  onSuccess(): void
-  /** `retryAfterMs`: the pause that the server asked for. */
-  onRateLimited(retryAfterMs?: number): void
-}
-
-interface AdaptiveLimitOptions {
-  readonly maxConcurrency: number
-  /** False keeps the limit where it is. */
-  readonly adaptive: boolean
-  readonly permits: Pick<Semaphore, 'limit' | 'resize'>
-  readonly onChange: (from: number, to: number, why: string) => void
-  /** How long after a first refusal further ones belong to the same episode, unless the server asks for a longer pause. */
-  readonly cooldownMs?: number
-}
-
-const cutFactor = 0.8
-/** A limit that was cut is back at its start after this many rounds of replies at most. */
-const stepsToFull = 20
-/** How many replies one refusal outweighs: a backend that refuses a few at random does not push the limit down to nothing. */
-const refusalWeight = 3
-/** The fewest replies in a round: with a small limit, fewer could not tell luck from recovery. */
-const minRound = 8
-const defaultCooldownMs = 15_000
-const maxCooldownMs = 5 * 60_000
-
-/**
- * How many requests may be on the way to a model at once. A 429 cuts the limit by a fifth, once per episode: requests already
- * on their way will be refused too. A round of replies raises it by a step, never above its start.
- */
-export class AdaptiveLimit implements LimitFeedback {
-  readonly #options: AdaptiveLimitOptions
-  readonly #step: number
-  /** Replies since the limit last moved, less what refusals took away. */
-  #credit = 0
-  /** When the episode that a refusal began ends; further refusals until then say nothing new. */
-  #episodeEndsAt = 0
-
-  constructor(options: AdaptiveLimitOptions) {
-    this.#options = options
-    this.#step = Math.max(1, Math.ceil(options.maxConcurrency / stepsToFull))
-  }
-
-  onSuccess(): void {
-    const { permits, maxConcurrency } = this.#options
-    const { limit } = permits
-    if (limit === maxConcurrency) return
-    this.#credit += 1
-    if (this.#credit < Math.max(limit, minRound)) return
-    const raised = Math.min(maxConcurrency, limit + Math.min(this.#step, limit))
-    this.#move(raised, `${this.#credit} replies without overload since the last change`)
-  }
-
-  onRateLimited(retryAfterMs = 0): void {
-    const { permits, adaptive, cooldownMs = defaultCooldownMs } = this.#options
-    if (!adaptive) return
-    this.#credit = Math.max(0, this.#credit - refusalWeight)
-    const now = performance.now()
-    if (now < this.#episodeEndsAt) return
-    this.#episodeEndsAt = now + Math.min(Math.max(retryAfterMs, cooldownMs), maxCooldownMs)
-    const { limit } = permits
-    const cut = Math.max(1, Math.floor(limit * cutFactor))
-    if (cut < limit) this.#move(cut, 'the backend asked for fewer requests (429)')
-  }
-
-  #move(to: number, why: string): void {
-    const { permits, onChange } = this.#options
-    const from = permits.limit
-    this.#credit = 0
-    permits.resize(to)
-    onChange(from, to, why)
-  }
 }

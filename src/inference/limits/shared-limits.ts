@@ -2,7 +2,7 @@ import { MillraceError } from '../../errors/index.ts'
 import type { ModelConfig } from '../config.ts'
 import type { LimitChange } from '../model-client.ts'
 import { WeightVersions } from '../weight-versions.ts'
-import { AdaptiveLimit } from './circuit-breaker.ts'
+import { AdaptiveLimit } from './in-flight.ts'
 import {
   shapeOf,
   type BreakerEvent,

@@ -1,7 +1,8 @@
 import { MillraceError } from '../../errors/index.ts'
 import { Resource, Semaphore } from '../../kit/index.ts'
 import type { ModelConfig } from '../config.ts'
-import type { LimitFeedback, CircuitBreaker } from './circuit-breaker.ts'
+import type { CircuitBreaker } from './circuit-breaker.ts'
+import type { LimitFeedback } from './in-flight.ts'
 import { WeightVersions } from '../weight-versions.ts'
 import type { RateShare } from './rate-limit.ts'
 

@@ -5,7 +5,7 @@ import { sleep } from '../../kit/index.ts'
 import { isMissing } from '../backend/short-request.ts'
 import type { ModelConfig } from '../config.ts'
 import type { CallHooks } from '../model-client.ts'
-import type { BackendRoute, BackendRoutes } from './admission.ts'
+import type { BackendRoute, BackendRoutes } from './routing.ts'
 import { CallWait, type WaitLimits } from './call-wait.ts'
 import { retryDelayMs, retryRule, tryFailure } from './retry.ts'
 
@@ -49,7 +49,7 @@ function bestRoute(routes: BackendRoutes, failedAt: ReadonlySet<BackendRoute>): 
   let best: BackendRoute | undefined
   for (const route of routes.all) {
     if (!route.backend.countTokens) continue
-    const gain = best ? rankOf(best, failedAt) - rankOf(route, failedAt) || best.inFlight - route.inFlight : 1
+    const gain = best ? rankOf(best, failedAt) - rankOf(route, failedAt) || best.load.requests - route.load.requests : 1
     if (gain > 0) best = route
   }
   return best
@@ -62,7 +62,7 @@ function rankOf(route: BackendRoute, failedAt: ReadonlySet<BackendRoute>): numbe
 
 async function countAt(route: BackendRoute, request: BackendRequest): Promise<number | MillraceError> {
   const { backend } = route
-  route.inFlight += 1
+  route.load.begin(0)
   try {
     const counted = await backend.countTokens?.(request)
     if (typeof counted === 'number' && counted >= 0) return counted
@@ -70,7 +70,7 @@ async function countAt(route: BackendRoute, request: BackendRequest): Promise<nu
   } catch (thrown) {
     return tryFailure(thrown, backend.name)
   } finally {
-    route.noteEnded()
+    route.load.end(0)
   }
 }
 

@@ -1,11 +1,11 @@
 import { MillraceError } from '../../errors/index.ts'
 import { Resource, Semaphore, sleep } from '../../kit/index.ts'
-import { type BackendRouteOptions, BackendRoutes, CallAdmission, OngoingCall, routeOf, routeTo } from './admission.ts'
+import { CallAdmission, OngoingCall, routeOf } from './admission.ts'
 import { retryAfterOf } from '../../http/index.ts'
 import { countTokens } from './count-tokens.ts'
 import type { Backend, BackendReply, ModelRequest } from '../../apis/index.ts'
 import type { Message, Usage } from '../../schema/index.ts'
-import { AdaptiveLimit } from '../limits/circuit-breaker.ts'
+import { AdaptiveLimit, type EngineLoad } from '../limits/in-flight.ts'
 import { ExactTokens, type PreparedRequest } from '../exact/exact-tokens.ts'
 import type { TokenStream } from '../exact/token-stream.ts'
 import type { LeasedLimit } from '../limits/worker-limits.ts'
@@ -24,6 +24,8 @@ import { type ModelConfig, type Price, providerOfApi } from '../config.ts'
 import { estimatedUsage, modelPrice } from '../usage.ts'
 import { versionsIn, WeightVersions } from '../weight-versions.ts'
 import { retryDelayMs, retryRule, tryFailure } from './retry.ts'
+import { type BackendRouteOptions, BackendRoutes, routeTo } from './routing.ts'
+import { routingPolicy } from './routing-policy.ts'
 
 export interface ModelOptions {
   readonly onLimitChange?: (change: LimitChange) => void
@@ -38,7 +40,7 @@ export class Model extends Resource implements ModelClient {
   readonly #config: ModelConfig
   readonly #options: ModelOptions
   readonly #random: () => number
-  readonly #routes = new BackendRoutes()
+  readonly #routes: BackendRoutes
   readonly #routeOptions: BackendRouteOptions
   readonly #admission: CallAdmission
   readonly price: Price | undefined
@@ -76,7 +78,8 @@ export class Model extends Resource implements ModelClient {
         limits?.reportSoon()
       },
     }
-    this.#routes.all = backends.map((backend) => routeTo(backend, this.#routes, this.#routeOptions))
+    this.#routes = new BackendRoutes(routingPolicy(config.routing, this.#random))
+    this.#routes.use(backends.map((backend) => routeTo(backend, this.#routes, this.#routeOptions)))
     this.#exactTokens = config.tokens && new ExactTokens(config, () => this.backends, this.closedSignal)
     limits?.attach(this.#routes.all.map(({ breaker }) => breaker))
     const onChange = (from: number, to: number, why: string) => this.#report('concurrency', { from, to, why })
@@ -117,8 +120,8 @@ export class Model extends Resource implements ModelClient {
   async changeBackends(backends: readonly Backend[]): Promise<void> {
     const before = this.#routes.all
     const known = new Map(before.map((route) => [route.backend, route]))
-    this.#routes.all = backends.map(
-      (backend) => known.get(backend) ?? routeTo(backend, this.#routes, this.#routeOptions),
+    this.#routes.use(
+      backends.map((backend) => known.get(backend) ?? routeTo(backend, this.#routes, this.#routeOptions)),
     )
     if (backends.some((backend) => !known.has(backend))) this.#exactTokens?.reset()
     const retired = before.filter((route) => !this.#routes.all.includes(route))
@@ -210,6 +213,12 @@ export class Model extends Resource implements ModelClient {
     for (const { backend } of this.#routes.all) backend.endSession?.(sessionId)
   }
 
+  /** What the engine of one of the backends says of itself; undefined if it says nothing any more. */
+  noteEngineLoad(backend: Backend, load: EngineLoad | undefined): void {
+    const route = this.#routes.all.find((each) => each.backend === backend)
+    if (route) route.load.engine = load
+  }
+
   /** The status in this worker: of limits that are shared, `limit` is the number of permits it has leased. */
   status(): ModelStatus {
     const { all } = this.#routes
@@ -228,6 +237,7 @@ export class Model extends Resource implements ModelClient {
       ...(failure && { parkedBecause: failure.rawMessage }),
       calls: this.#calls,
       tries: this.#tries,
+      ...(all.length > 1 && { backends: all.map((route) => route.status()) }),
     }
   }
 
@@ -293,7 +303,7 @@ export class Model extends Resource implements ModelClient {
     this.#admission.answered(call, reply)
     if (reply.tokens) for (const version of versionsIn(reply.tokens)) this.versions.note(version)
     const facts = this.#facts(call)
-    routeOf(call).noteAnswer(call.sentAt + facts.ms, reply.firstTokenMs ?? facts.ms)
+    routeOf(call).load.noteAnswer(call.sentAt + facts.ms, reply.firstTokenMs ?? facts.ms)
     return { ...reply, ...facts, status: 'complete', cost: costOf(reply.usage, this.price) }
   }
 

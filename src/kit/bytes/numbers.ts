@@ -9,7 +9,7 @@ export function hash32(...parts: readonly (string | number)[]): number {
     // A separator, so that ('ab', 'c') and ('a', 'bc') differ.
     hash = Math.imul(hash ^ 0x1f, 0x01000193)
   }
-  return mix(hash)
+  return mix32(hash)
 }
 
 /** A seed made of another one and what it is for. It fits a signed 32-bit integer. */
@@ -22,11 +22,11 @@ export function seededRandom(seed: number): () => number {
   let state = seed >>> 0
   return () => {
     state = (state + 0x9e3779b9) >>> 0
-    return mix(state) / 0x1_0000_0000
+    return mix32(state) / 0x1_0000_0000
   }
 }
 
-function mix(value: number): number {
+export function mix32(value: number): number {
   let mixed = value
   mixed = Math.imul(mixed ^ (mixed >>> 16), 0x21f0aaad)
   mixed = Math.imul(mixed ^ (mixed >>> 15), 0x735a2d97)

@@ -24,8 +24,8 @@ export interface FindModelsOptions {
   /** What all of `backends` serve; without it, every model that they list. */
   readonly model?: string
   readonly models?: Readonly<Record<string, NamedModelInput>>
-  /** For models whose config does not say: whether their tokens are exact. */
-  readonly defaults?: Partial<Pick<ModelConfigInput, 'tokens' | 'tokenizer'>>
+  /** For models whose config does not say: whether their tokens are exact, and how their backends are chosen. */
+  readonly defaults?: Partial<Pick<ModelConfigInput, 'tokens' | 'tokenizer' | 'routing'>>
   readonly env: Variables
   /** What must not be shown if a backend says it, such as values that were filled in from variables. */
   readonly secrets?: readonly string[] | undefined

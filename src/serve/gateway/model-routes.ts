@@ -132,6 +132,7 @@ class ModelExchange {
     const { countsOnly } = this.#route
     const sessionId = this.#sessionId
     const { traceparent } = headers
+    const routingKey = sessionId === undefined ? routingKeyIn(headers) : undefined
     try {
       const known = callerFrom(gateway, headers)
       // Without waiting: what is wrong with a body may come in the same turn as its headers, and somebody must listen.
@@ -152,6 +153,7 @@ class ModelExchange {
           requestId: this.#requestId,
           retryCount: Number(headers['x-stainless-retry-count'] ?? 0) || 0,
           ...(sessionId !== undefined && { sessionId }),
+          ...(routingKey !== undefined && { routingKey }),
           ...(typeof traceparent === 'string' && { traceparent }),
         },
         this.#reply,
@@ -186,6 +188,15 @@ class ModelExchange {
       error,
     })
   }
+}
+
+/** As much of a key is remembered: keys are chosen by clients. */
+const maxRoutingKey = 256
+
+/** The key that clients of SGLang's and vLLM's routers send, so that the requests of a conversation meet the same backend. */
+function routingKeyIn(headers: IncomingHttpHeaders): string | undefined {
+  const key = headers['x-smg-routing-key'] ?? headers['x-session-id']
+  return typeof key === 'string' && key !== '' ? key.slice(0, maxRoutingKey) : undefined
 }
 
 /** Which form of the API the body is written in, and what it uses beyond that. */

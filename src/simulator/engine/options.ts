@@ -64,6 +64,12 @@ const settingsSchema = closedObject({
   ttftMs: duration,
   /** 0: the whole reply at once. */
   tokensPerSecond: numeric(z.number().min(0)).default(0),
+  /** Added to the time to the first token for each 1,000 tokens of the prompt that are not in the prefix cache. */
+  prefillMs: duration,
+  /** How many tokens of prompts and replies the prefix cache holds. 0: there is none. */
+  prefixCacheTokens: count,
+  /** Replies in the making at once; more requests wait in a queue. 0: no limit. */
+  maxRunning: count,
   /** Relative standard deviation of both latencies, which are lognormal. */
   spread: numeric(z.number().min(0).max(5)).default(0.2),
   faults: faultsSchema.prefault({}),

@@ -5,6 +5,7 @@ import type { RoutedExperts, TokenRecord, VersionSpan } from '../../schema/index
 import { joinTokens } from './compose.ts'
 import type { EmittedRecord } from './emitted-log.ts'
 import type { ReplyFault } from './faults.ts'
+import type { EngineJob, SimulatedEngine } from './simulated-engine.ts'
 import { type Token, type TokenPart, words } from './tokens.ts'
 
 /** Timers may fire this much early. */
@@ -41,7 +42,7 @@ export interface PacedReplyOptions {
 }
 
 /** A reply in the making, at its pace. Its clock stands still while the engine is paused. */
-export class PacedReply {
+export class PacedReply implements EngineJob {
   readonly names: readonly string[]
   readonly #host: ReplyHost
   readonly #origin: Origin
@@ -79,6 +80,10 @@ export class PacedReply {
     this.#breakAfter = Math.min(this.#groups.length, Math.max(1, Math.floor(this.#groups.length * delivery.luck)))
     this.#next = isStream ? -1 : 0
     this.names = [origin.replyId, ...(origin.requestName === undefined ? [] : [origin.requestName])]
+  }
+
+  get promptTokens(): number {
+    return this.#delivery.reply.usage.input
   }
 
   get isFrozen(): boolean {
@@ -338,66 +343,4 @@ function withVersions(record: TokenRecord, versions: readonly VersionSpan[]): To
   const [first] = versions
   if (!first) return unstamped
   return { ...unstamped, version: first.version, ...(versions.length > 1 ? { versionSpans: versions } : {}) }
-}
-
-/** A pause ends replies in the making (`abort`), freezes them (`keep`) or lets them end (`wait`); later ones are held. */
-export const pauseModes = ['abort', 'keep', 'wait'] as const
-
-export type PauseMode = (typeof pauseModes)[number]
-
-interface Drain {
-  readonly left: Set<PacedReply>
-  readonly resolve: () => void
-}
-
-/** The replies in the making, and the switch with which weight updates pause them. One job per request in flight. */
-export class SimulatedEngine {
-  readonly #jobs = new Set<PacedReply>()
-  readonly #drains = new Set<Drain>()
-  #isPaused = false
-
-  get isPaused(): boolean {
-    return this.#isPaused
-  }
-
-  add(job: PacedReply): void {
-    this.#jobs.add(job)
-    if (!this.#isPaused) job.thaw()
-  }
-
-  remove(job: PacedReply): void {
-    this.#jobs.delete(job)
-    for (const drain of this.#drains) {
-      drain.left.delete(job)
-      if (drain.left.size === 0) this.#end(drain)
-    }
-  }
-
-  /** Resolves when the engine stands still: at once, or in mode `wait` when the running jobs have ended. */
-  pause(mode: PauseMode): Promise<void> {
-    this.#isPaused = true
-    if (mode === 'abort') this.abort()
-    if (mode === 'keep') for (const job of this.#jobs) job.freeze()
-    const left = new Set([...this.#jobs].filter((job) => !job.isFrozen))
-    if (left.size === 0) return Promise.resolve()
-    const { promise, resolve } = Promise.withResolvers<void>()
-    this.#drains.add({ left, resolve })
-    return promise
-  }
-
-  resume(): void {
-    this.#isPaused = false
-    for (const job of this.#jobs) job.thaw()
-  }
-
-  abort(names?: readonly string[]): number {
-    const jobs = [...this.#jobs].filter((job) => !names || job.names.some((name) => names.includes(name)))
-    for (const job of jobs) job.abort()
-    return jobs.length
-  }
-
-  #end(drain: Drain): void {
-    this.#drains.delete(drain)
-    drain.resolve()
-  }
 }

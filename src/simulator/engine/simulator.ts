@@ -1,7 +1,8 @@
 import { randomBytes, randomInt } from 'node:crypto'
 import { MillraceError } from '../../errors/index.ts'
 import { hash32, Resource } from '../../kit/index.ts'
-import { type Delivery, type ReplyHost, SimulatedEngine, type SimulatorAnswer } from './paced-reply.ts'
+import type { Delivery, ReplyHost, SimulatorAnswer } from './paced-reply.ts'
+import { SimulatedEngine } from './simulated-engine.ts'
 import { composeMessage, decide, limitMessage } from './compose.ts'
 import { lossyTokens } from './lossy-tokens.ts'
 import { expertsOf, logprobsOf, requestHash, type SimulatorRequest, type Vocabulary, words } from './tokens.ts'
@@ -12,6 +13,7 @@ import { drawFault, faultError, type ForcedFault, overloadedError, rateLimited }
 import { chatRequest, InProcessReply } from './in-process-reply.ts'
 import { returnsTokenIds } from '../apis/token-fields.ts'
 import { parseSimulatorOptions, type SimulatorOptions, type SimulatorSettings } from './options.ts'
+import { PrefixCache } from './prefix-cache.ts'
 import type { Backend, BackendReply, BackendRequest, RawReply, TokenAccess } from '../../apis/index.ts'
 
 const slowFactor = 10
@@ -28,7 +30,8 @@ const longContext = 1024 * 1024
 export class Simulator extends Resource implements Backend, ReplyHost {
   readonly name = 'simulator'
   readonly provider = 'millrace.simulator'
-  readonly engine = new SimulatedEngine()
+  readonly engine = new SimulatedEngine(() => this.#settings.maxRunning)
+  readonly #prefixes = new PrefixCache()
   readonly #replies = new Set<InProcessReply>()
   readonly #emitted = new EmittedLog()
   #settings: SimulatorSettings
@@ -141,10 +144,13 @@ export class Simulator extends Resource implements Backend, ReplyHost {
     const isTrickle = forced === 'trickle' || (trickle > 0 && draw(tryBase, 'trickle') < trickle)
     const { ttftMs, tokensPerSecond, spread } = settings
     const factor = isSlow ? slowFactor : 1
-    const firstTokenMs = ttftMs === 0 ? 0 : ttftMs * factor * drawFactor(tryBase, 'ttft', spread)
-    const made = this.#reply(request, { base, firstTokenMs })
+    const prompt = this.#prefilled(request)
+    const latencyMs = ttftMs === 0 ? 0 : ttftMs * factor * drawFactor(tryBase, 'ttft', spread)
+    const firstTokenMs = latencyMs + prompt.prefillMs * factor
+    const made = this.#reply(request, { base, firstTokenMs, cachedInput: prompt.cached })
     if (made instanceof MillraceError) return refusal(made)
     const { reply, tokens } = made
+    prompt.keep?.(reply)
     this.#deliveries += 1
     const drawnMs = tokensPerSecond === 0 ? 0 : (1000 / tokensPerSecond) * factor * drawFactor(tryBase, 'rate', spread)
     const tokenMs = isTrickle ? Math.max(trickleMs, drawnMs) : drawnMs
@@ -170,6 +176,23 @@ export class Simulator extends Resource implements Backend, ReplyHost {
     if (!ids) return request
     const said = vocabulary.read?.(ids) ?? { messages: [{ role: 'user', content: promptText ?? ids.join(' ') }] }
     return { ...request, ...said, promptIds: ids }
+  }
+
+  /** What the prompt costs before the reply begins, and how much of it the prefix cache has. */
+  #prefilled(request: SimulatorRequest): {
+    readonly prefillMs: number
+    readonly cached: number
+    readonly keep?: (reply: BackendReply) => void
+  } {
+    const { prefillMs, prefixCacheTokens } = this.#settings
+    if (prefixCacheTokens > 0) {
+      const prompt = this.#prefixes.enter(request, this.vocabulary, prefixCacheTokens)
+      const keep = ({ message, usage }: BackendReply): void => this.#prefixes.add(prompt, message, usage.output)
+      return { prefillMs: (prefillMs * (prompt.promptTokens - prompt.cached)) / 1000, cached: prompt.cached, keep }
+    }
+    if (prefillMs === 0) return { prefillMs: 0, cached: 0 }
+    const tokens = request.promptIds?.length ?? this.vocabulary.promptTokens(request)
+    return { prefillMs: (prefillMs * tokens) / 1000, cached: 0 }
   }
 
   /** What all draws of a request begin with. At temperature 0 an engine does not sample, so a random seed changes nothing. */
@@ -211,7 +234,11 @@ export class Simulator extends Resource implements Backend, ReplyHost {
 
   #reply(
     request: SimulatorRequest,
-    { base, firstTokenMs }: { readonly base: number; readonly firstTokenMs: number },
+    {
+      base,
+      firstTokenMs,
+      cachedInput,
+    }: { readonly base: number; readonly firstTokenMs: number; readonly cachedInput: number },
   ): Pick<Delivery, 'reply' | 'tokens'> | MillraceError {
     const { vocabulary } = this
     const inputTokens = request.promptIds?.length ?? vocabulary.promptTokens(request)
@@ -231,7 +258,7 @@ export class Simulator extends Resource implements Backend, ReplyHost {
     const usage = {
       calls: 1,
       input: inputTokens,
-      cachedInput: 0,
+      cachedInput,
       output: outputTokens,
       reasoning: reasoningTokens,
     }

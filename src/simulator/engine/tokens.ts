@@ -229,8 +229,12 @@ export function requestHash({ messages, tools, toolChoice }: SimulatorRequest): 
   return hash
 }
 
+export function toolsHash(tools: readonly ToolDefinition[]): number {
+  return hash32(textOfTools(tools))
+}
+
 /** Ids of tool calls are left out: some clients make up their own, and they carry no meaning. */
-function hashMessage(before: number, message: Message): number {
+export function hashMessage(before: number, message: Message): number {
   if (typeof message.content === 'string' && message.role !== 'assistant') {
     return hash32(before, message.role, message.content)
   }

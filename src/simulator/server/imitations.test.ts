@@ -1,4 +1,5 @@
-import { describe, expect, test } from 'vitest'
+import { describe, expect, test, vi } from 'vitest'
+import { request as fetchText } from 'undici'
 import { z } from 'zod'
 import { openBackend, ask } from '../../../test/support/inference/open-backend.ts'
 import { type BackendKind, probeBackend } from '../../inference/server-info/probe.ts'
@@ -239,4 +240,21 @@ describe('further endpoints', () => {
     const listed = await send({ 'x-api-key': 'secret', 'anthropic-version': '2023-06-01' })
     expect(await listed.json()).toMatchObject({ data: [{ type: 'model', id: 'sim' }], has_more: false })
   })
+})
+
+test.each([
+  ['vllm', 'vllm:kv_cache_usage_perc', 'vllm:num_requests_waiting'],
+  ['sglang', 'sglang:token_usage', 'sglang:num_queue_reqs'],
+] as const)('%s tells its load in its metrics', async (imitate, kvUsage, queued) => {
+  await using server = await SimulatorServer.start({ imitate, maxRunning: 1, ttftMs: 60_000, prefixCacheTokens: 40 })
+  const requests = Promise.allSettled([1, 2, 3].map(() => post(server, apiPaths.chat, body('chat', question))))
+  await vi.waitFor(async () => {
+    const answer = await fetchText(new URL('/metrics', server.url))
+    expect(answer.statusCode).toBe(200)
+    const text = await answer.body.text()
+    expect(text).toMatch(new RegExp(`^${queued}\\{model_name="sim"\\} 2$`, 'm'))
+    expect(Number(new RegExp(`^${kvUsage}\\{.*\\} (.*)$`, 'm').exec(text)?.[1])).toBeGreaterThan(0.3)
+  })
+  await server.close()
+  await requests
 })

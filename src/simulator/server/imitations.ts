@@ -6,7 +6,7 @@ import { GenerateApi } from '../apis/generate-api.ts'
 import { IdsApi, type IdsPath } from '../apis/ids-api.ts'
 import { tokenFieldWriters } from '../apis/token-fields.ts'
 import type { ImitationName, SimulatorOptions } from '../engine/options.ts'
-import { type PauseMode, pauseModes } from '../engine/paced-reply.ts'
+import { type PauseMode, pauseModes } from '../engine/simulated-engine.ts'
 import type { Simulator } from '../engine/simulator.ts'
 
 export interface Imitation {
@@ -60,7 +60,8 @@ interface ControlCall {
   readonly body: JsonObject
 }
 
-export type Control = (call: ControlCall) => object | Promise<object>
+/** A text is sent as it is, anything else as JSON. */
+export type Control = (call: ControlCall) => object | string | Promise<object>
 
 export type Controls = Readonly<Record<string, Control>>
 
@@ -118,7 +119,32 @@ function tokenize({ simulator, body }: ControlCall): object {
   return { count: ids.length, tokens: Array.from(ids), ...(length !== undefined && { max_model_len: length }) }
 }
 
+/** The metrics that say how much an engine has to do, in Prometheus' text format and with the names of that engine. */
+function engineMetrics(names: {
+  readonly kvUsage: string
+  readonly running: string
+  readonly queued: string
+}): Control {
+  return ({ simulator: { engine, settings }, models }) => {
+    const { prefixCacheTokens: room } = settings
+    const kvUsage = room === 0 ? 0 : Math.min(1, engine.contextTokens / room)
+    const gauges = [
+      [names.kvUsage, kvUsage],
+      [names.running, engine.running],
+      [names.queued, engine.queued],
+    ] as const
+    return gauges
+      .map(([name, value]) => `# TYPE ${name} gauge\n${name}{model_name="${models[0] ?? ''}"} ${value}\n`)
+      .join('')
+  }
+}
+
 const vllmControls: Controls = {
+  'GET /metrics': engineMetrics({
+    kvUsage: 'vllm:kv_cache_usage_perc',
+    running: 'vllm:num_requests_running',
+    queued: 'vllm:num_requests_waiting',
+  }),
   'GET /version': () => ({ version: '0.0.0+simulated' }),
   'GET /is_paused': ({ simulator }) => ({ is_paused: simulator.engine.isPaused }),
   'GET /weight_info': ({ simulator }) => ({ weight_version: simulator.weightVersion ?? 'default' }),
@@ -170,6 +196,11 @@ const serverInfo: Control = ({ simulator, models }) => ({
 })
 
 const sglangControls: Controls = {
+  'GET /metrics': engineMetrics({
+    kvUsage: 'sglang:token_usage',
+    running: 'sglang:num_running_reqs',
+    queued: 'sglang:num_queue_reqs',
+  }),
   'GET /get_model_info': modelInfo,
   'GET /model_info': modelInfo,
   'GET /get_server_info': serverInfo,

@@ -217,12 +217,12 @@ function refuse(response: ServerResponse, api: SimulatedApi, error: MillraceErro
 function send(
   response: ServerResponse,
   status: number,
-  document: object,
+  document: object | string,
   headers: Readonly<Record<string, string>> = {},
 ): void {
-  const text = JSON.stringify(document)
+  const text = typeof document === 'string' ? document : JSON.stringify(document)
   response.writeHead(status, {
-    'content-type': 'application/json',
+    'content-type': typeof document === 'string' ? 'text/plain; version=0.0.4' : 'application/json',
     'content-length': Buffer.byteLength(text),
     ...headers,
   })

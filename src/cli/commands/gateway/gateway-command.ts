@@ -19,6 +19,10 @@ const gatewayFlags = {
       '<folder>',
       'With --exact-tokens: the folder with tokenizer.json and the chat template. [default: the folder that the server names]',
     ),
+    routing: flag.choice(
+      ['sticky', 'round-robin', 'least-loaded', 'consistent-hash', 'power-of-two'],
+      'How the backend of a request is chosen, for models with several. sticky: a session stays with its backend unless that has far more to do than the others. A model’s own routing takes precedence. [default: sticky]',
+    ),
     config: flag.text(
       '<file>',
       'Models, aliases, keys and bounds: YAML, or a TypeScript module that exports the same. Flags override it.',

@@ -60,6 +60,7 @@ export async function runGateway({ flags }: Invocation<GatewayFlags>, io: Comman
       defaults: definedFields({
         tokens: flags['exact-tokens'] ? ('exact' as const) : undefined,
         tokenizer: flags.tokenizer,
+        routing: flags.routing,
       }),
       env: io.env,
       secrets: [...secrets, ...keys.map(({ key }) => key)],
