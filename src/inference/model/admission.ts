@@ -1,13 +1,13 @@
-import type { Backend, BackendReply, BackendRequest, ModelRequest, ReplySink } from '../../apis/index.ts'
-import type { MillraceError } from '../../errors/index.ts'
+import type { BackendReply, BackendRequest, ModelRequest, ReplySink } from '../../apis/index.ts'
 import type { Semaphore } from '../../kit/index.ts'
 import { estimatedTokens, estimatedUsage } from '../usage.ts'
 import type { ModelConfig } from '../config.ts'
-import { type BreakerPass, type LimitFeedback, CircuitBreaker } from '../limits/circuit-breaker.ts'
+import type { BreakerPass, LimitFeedback } from '../limits/circuit-breaker.ts'
 import { RateLimit, type RateShare } from '../limits/rate-limit.ts'
-import type { CallHooks, LimitChange, SentCall } from '../model-client.ts'
+import type { CallHooks, SentCall } from '../model-client.ts'
 import { CallWait, type WaitLimits } from './call-wait.ts'
 import type { RetryRule } from './retry.ts'
+import type { BackendRoute, BackendRoutes, RoutedCall } from './routing.ts'
 
 interface CallAdmissionOptions {
   readonly config: ModelConfig
@@ -164,7 +164,7 @@ function leave(call: OngoingCall, result: RetryRule['evidence'] | 'cancelled', r
 }
 
 /** One model call while it is being made: what it has been granted and what it has been through. */
-export class OngoingCall implements SentCall {
+export class OngoingCall implements SentCall, RoutedCall {
   readonly request: ModelRequest
   readonly hooks: CallHooks
   readonly startedAt = performance.now()
@@ -230,7 +230,6 @@ export class OngoingCall implements SentCall {
     this.#failedAt.push(route)
   }
 
-  /** All backends have failed the call: none is preferred to another any more. */
   forgetFailures(): void {
     this.#failedAt = []
   }
@@ -239,154 +238,4 @@ export class OngoingCall implements SentCall {
 /** The route of a call that was admitted. */
 export function routeOf({ route }: OngoingCall): BackendRoute {
   return route as BackendRoute
-}
-
-/** A backend with its breaker and the count of requests on their way to it. */
-export class BackendRoute {
-  readonly backend: Backend
-  readonly breaker: CircuitBreaker
-  /** Why the last failed try at this backend failed. */
-  lastFailure: MillraceError | undefined
-  /** Requests of this worker on their way to the backend. */
-  inFlight = 0
-  #onIdle: (() => void) | undefined
-  /** When the backend's last answer was complete, and the longest it ever took to begin one. */
-  #answeredAt = 0
-  #longestGapMs = 0
-
-  constructor(backend: Backend, breaker: CircuitBreaker) {
-    this.backend = backend
-    this.breaker = breaker
-  }
-
-  noteEnded(): void {
-    this.inFlight -= 1
-    if (this.inFlight === 0) this.#onIdle?.()
-  }
-
-  /** Takes the route out of use: calls parked here choose another one. Resolves when its requests on their way have ended. */
-  retire(): Promise<void> {
-    this.breaker.dismiss()
-    this.breaker.shut()
-    const { promise, resolve } = Promise.withResolvers<void>()
-    this.#onIdle = resolve
-    if (this.inFlight === 0) resolve()
-    return promise
-  }
-
-  noteAnswer(answeredAt: number, gapMs: number): void {
-    this.#answeredAt = answeredAt
-    this.#longestGapMs = Math.max(this.#longestGapMs, gapMs)
-  }
-
-  /** Whether the backend has said nothing to any call since `sentAt`, and for longer than it ever took to begin an answer. */
-  isSilentSince(sentAt: number): boolean {
-    const lastByteAt = Math.max(this.#answeredAt, this.backend.lastByteAt ?? 0)
-    return lastByteAt < sentAt && performance.now() - sentAt > this.#longestGapMs
-  }
-}
-
-/** At most so many sessions are remembered. Beyond it the least recently used one is forgotten, and may move. */
-const maxSessions = 65_536
-
-/**
- * Chooses the backend of a call. A session stays with its backend, because its prefix is cached there, unless that backend
- * failed this very call or its breaker is open while another one is closed. New and moved sessions go to the backend with the
- * fewest requests on their way.
- */
-export class BackendRoutes {
-  /** Replaced when the backends change. A session whose route is gone moves: the breaker of a retired route admits nothing. */
-  all: readonly BackendRoute[] = []
-  // A Map iterates in insertion order, and `#pin` puts an entry at the end, so the first one is the least recently used.
-  readonly #pinned = new Map<string, BackendRoute>()
-  /** Where the search begins, so that equally idle backends take turns. */
-  #turn = 0
-
-  /** The backend to use now. If its breaker is open, all breakers are, and the call has to park there. */
-  choose(call: OngoingCall): BackendRoute {
-    const { all } = this
-    if (all.length === 1) return all[0] as BackendRoute
-    const { sessionId } = call.request
-    const pinned = this.#pinned.get(sessionId)
-    const isUsable = pinned && pinned.breaker.canEnter && !call.hasFailedAt(pinned)
-    const route = isUsable ? pinned : (this.#leastBusy(call) ?? this.#leastParked(pinned))
-    this.#pin(sessionId, route)
-    return route
-  }
-
-  /** Whether another try could go to a different backend at once: one that is usable and has not failed this call. */
-  hasFreshRoute(call: OngoingCall): boolean {
-    return this.all.length > 1 && this.all.some((route) => route.breaker.canEnter && !call.hasFailedAt(route))
-  }
-
-  forget(sessionId: string): void {
-    this.#pinned.delete(sessionId)
-  }
-
-  #pin(sessionId: string, route: BackendRoute): void {
-    this.#pinned.delete(sessionId)
-    this.#pinned.set(sessionId, route)
-    if (this.#pinned.size <= maxSessions) return
-    const [oldest = ''] = this.#pinned.keys()
-    this.#pinned.delete(oldest)
-  }
-
-  #leastBusy(call: OngoingCall): BackendRoute | undefined {
-    const usable = this.all.filter((route) => route.breaker.canEnter)
-    let candidates = usable.filter((route) => !call.hasFailedAt(route))
-    if (candidates.length === 0) {
-      call.forgetFailures()
-      candidates = usable
-    }
-    this.#turn += 1
-    let best: BackendRoute | undefined
-    for (let step = 0; step < candidates.length; step += 1) {
-      const route = candidates[(this.#turn + step) % candidates.length] as BackendRoute
-      if (!best || route.inFlight < best.inFlight) best = route
-    }
-    return best
-  }
-
-  /** Where to park: at a backend that answers again, if there is one, because its queue is moving. */
-  #leastParked(pinned: BackendRoute | undefined): BackendRoute {
-    const recovering = this.all.filter((route) => route.breaker.isRecovering)
-    if (pinned && recovering.includes(pinned)) return pinned
-    const candidates = recovering.length > 0 ? recovering : this.all
-    return candidates.reduce((best, route) => (route.breaker.parked < best.breaker.parked ? route : best))
-  }
-}
-
-export interface BackendRouteOptions {
-  readonly config: ModelConfig
-  readonly permits: Semaphore
-  readonly random: () => number
-  readonly report: (kind: 'parked' | 'released', change: Pick<LimitChange, 'from' | 'to' | 'why'>) => void
-}
-
-/** Failures in a row that make a backend count as overloaded; fewer where fewer tries are allowed. */
-const overloadThreshold = 5
-
-/** Makes the route to one backend of a model, with a breaker of its own. `routes` is the live list of the model's routes. */
-export function routeTo(backend: Backend, routes: BackendRoutes, options: BackendRouteOptions): BackendRoute {
-  const { config, permits, random, report } = options
-  const { maxConcurrency, maxTries } = config
-  const breaker: CircuitBreaker = new CircuitBreaker({
-    threshold: maxTries === 1 ? overloadThreshold : Math.min(overloadThreshold, maxTries),
-    maxConcurrency,
-    random,
-    onOpen: (failures) => {
-      const found = `${backend.name} failed ${failures} times in a row: requests wait, and one at a time probes it`
-      const why = route.lastFailure ? `${found}. The last failure: ${route.lastFailure.rawMessage}` : found
-      report('parked', { from: permits.limit, to: 1, why })
-    },
-    onRecover: (openMs, parked) => {
-      const why = `${backend.name} answers again after ${(openMs / 1000).toFixed(1)} s: ${parked} waiting requests continue`
-      report('released', { from: 1, to: permits.limit, why })
-    },
-    onRecovering: () => {
-      for (const route of routes.all) if (route.breaker !== breaker) route.breaker.dismiss()
-    },
-  })
-  const route: BackendRoute = new BackendRoute(backend, breaker)
-  return route
 }

@@ -5,7 +5,7 @@ import { sleep } from '../../kit/index.ts'
 import { isMissing } from '../backend/short-request.ts'
 import type { ModelConfig } from '../config.ts'
 import type { CallHooks } from '../model-client.ts'
-import type { BackendRoute, BackendRoutes } from './admission.ts'
+import type { BackendRoute, BackendRoutes } from './routing.ts'
 import { CallWait, type WaitLimits } from './call-wait.ts'
 import { retryDelayMs, retryRule, tryFailure } from './retry.ts'
 

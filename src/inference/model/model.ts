@@ -1,6 +1,6 @@
 import { MillraceError } from '../../errors/index.ts'
 import { Resource, Semaphore, sleep } from '../../kit/index.ts'
-import { type BackendRouteOptions, BackendRoutes, CallAdmission, OngoingCall, routeOf, routeTo } from './admission.ts'
+import { CallAdmission, OngoingCall, routeOf } from './admission.ts'
 import { retryAfterOf } from '../../http/index.ts'
 import { countTokens } from './count-tokens.ts'
 import type { Backend, BackendReply, ModelRequest } from '../../apis/index.ts'
@@ -24,6 +24,7 @@ import { type ModelConfig, type Price, providerOfApi } from '../config.ts'
 import { estimatedUsage, modelPrice } from '../usage.ts'
 import { versionsIn, WeightVersions } from '../weight-versions.ts'
 import { retryDelayMs, retryRule, tryFailure } from './retry.ts'
+import { type BackendRouteOptions, BackendRoutes, routeTo } from './routing.ts'
 
 export interface ModelOptions {
   readonly onLimitChange?: (change: LimitChange) => void
