@@ -355,14 +355,24 @@ export class SimulatedEngine {
   readonly #jobs = new Set<PacedReply>()
   readonly #drains = new Set<Drain>()
   #isPaused = false
+  #isAsleep = false
 
   get isPaused(): boolean {
     return this.#isPaused
   }
 
+  get isAsleep(): boolean {
+    return this.#isAsleep
+  }
+
+  /** Whether new replies have to wait. */
+  get isHolding(): boolean {
+    return this.#isPaused || this.#isAsleep
+  }
+
   add(job: PacedReply): void {
     this.#jobs.add(job)
-    if (!this.#isPaused) job.thaw()
+    if (!this.isHolding) job.thaw()
   }
 
   remove(job: PacedReply): void {
@@ -387,13 +397,29 @@ export class SimulatedEngine {
 
   resume(): void {
     this.#isPaused = false
-    for (const job of this.#jobs) job.thaw()
+    this.#thawAll()
+  }
+
+  /** Its memory is given back, and with it every reply in the making. */
+  sleep(): void {
+    this.#isAsleep = true
+    this.abort()
+  }
+
+  wakeUp(): void {
+    this.#isAsleep = false
+    this.#thawAll()
   }
 
   abort(names?: readonly string[]): number {
     const jobs = [...this.#jobs].filter((job) => !names || job.names.some((name) => names.includes(name)))
     for (const job of jobs) job.abort()
     return jobs.length
+  }
+
+  #thawAll(): void {
+    if (this.isHolding) return
+    for (const job of this.#jobs) job.thaw()
   }
 
   #end(drain: Drain): void {
