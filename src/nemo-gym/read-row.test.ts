@@ -76,7 +76,10 @@ test.each([
   [{ responses_create_params: { input: 'x', tools: [{ type: 'web_search' }] } }, 'web_search cannot be asked'],
   [{ responses_create_params: { input: 'x', previous_response_id: 'r' } }, 'previous_response_id cannot be asked'],
   [{ responses_create_params: { input: 'x', prompt: { id: 'p' } } }, 'prompt cannot be asked of every model'],
-  [{ responses_create_params: { input: 'x', metadata: { extra_body: '[1]' } } }, 'responses_create_params: metadata.extra_body must'],
+  [
+    { responses_create_params: { input: 'x', metadata: { extra_body: '[1]' } } },
+    'responses_create_params: metadata.extra_body must',
+  ],
 ])('what a model cannot be asked is refused: %j', (row, problem) => {
   expect(() => readRow(row)).toThrow(problem)
 })
