@@ -204,6 +204,11 @@ export class HttpBackend extends Resource implements Backend {
     return this.#lastByte.at
   }
 
+  /** The version that the server named last, where it is asked for that. */
+  get weightVersion(): string | undefined {
+    return this.#weights?.last
+  }
+
   /** Whether requests are under way, or something of a reply came within so many milliseconds. */
   isActive(withinMs: number): boolean {
     return this.#connections.busy > 0 || performance.now() - this.#lastByte.at < withinMs

@@ -217,6 +217,12 @@ export class Model extends Resource implements ModelClient {
     }
   }
 
+  /** Why calls wait for the backend; undefined if they do not. */
+  failureAt(backend: Backend): MillraceError | undefined {
+    const route = this.#routes.all.find((each) => each.backend === backend)
+    return route?.breaker.isOpen ? route.lastFailure : undefined
+  }
+
   endSession(sessionId: string): void {
     this.#routes.forget(sessionId)
     for (const { backend } of this.#routes.all) backend.endSession?.(sessionId)
@@ -320,7 +326,10 @@ export class Model extends Resource implements ModelClient {
     this.#admission.answered(call, last)
     const { parts } = call
     const reply = parts.length === 0 ? last : await joined(parts.at(-1) === last ? parts : [...parts, last])
-    if (reply.tokens) for (const version of versionsIn(reply.tokens)) this.versions.note(version)
+    for (const version of reply.tokens ? versionsIn(reply.tokens) : []) {
+      this.versions.note(version)
+      routeOf(call).gate.lastVersion = version
+    }
     const facts = this.#facts(call)
     routeOf(call).noteAnswer(call.sentAt + facts.ms, reply.firstTokenMs ?? facts.ms)
     return { ...reply, ...facts, status: 'complete', cost: costOf(reply.usage, this.price) }

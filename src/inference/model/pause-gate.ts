@@ -26,6 +26,8 @@ export interface SetVersion {
 export class PauseGate {
   /** The version that was set last; undefined if none was, or while it changes. */
   version: SetVersion | undefined
+  /** The version of the last reply that had one. */
+  lastVersion: string | undefined
   #isPaused = false
   readonly #running = new Set<GatedCall>()
   readonly #idle = new WaitList()
