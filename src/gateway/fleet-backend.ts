@@ -63,8 +63,8 @@ interface FleetBackendOptions {
   readonly onAlarm: (message: string) => void
 }
 
-/** An engine that was told to abort its replies should have answered all of them by then. */
-const abortedMs = 10_000
+/** An engine that aborts its replies ends at least one of them in this time. */
+const abortedMs = 500
 const resumeBackoff: Backoff = { firstMs: 500, factor: 2, maxMs: 10_000 }
 
 /**
@@ -167,7 +167,7 @@ export class FleetBackend {
   async #setVersion(version: string, signal: AbortSignal): Promise<BackendAnswer> {
     const { gate } = this
     const set = gate.version?.version === version ? gate.version : { version }
-    const servers = this.served.flatMap(({ http }) => http ?? [])
+    const servers = this.#servers
     try {
       if (set !== gate.version) {
         await Promise.all(servers.map((server) => server.beginWeightChange()))
@@ -196,6 +196,10 @@ export class FleetBackend {
     return this.gate.version?.version ?? said ?? this.gate.lastVersion
   }
 
+  get #servers(): readonly HttpBackend[] {
+    return this.served.flatMap(({ http }) => http ?? [])
+  }
+
   get #control(): HttpBackend['engineControl'] | undefined {
     return this.served.find(({ http }) => http)?.http?.engineControl
   }
@@ -211,6 +215,8 @@ export class FleetBackend {
     this.gate.pause()
     try {
       const done = await this.#endReplies(order, signal)
+      // Now, because an engine may not come back from an update.
+      await Promise.all(this.#servers.map((server) => server.findWeights()))
       signal.throwIfAborted()
       this.#failure = undefined
       this.#phase = 'paused'
@@ -244,9 +250,13 @@ export class FleetBackend {
     gate.expectAborts()
     try {
       await control?.pause('abort', signal)
-      await settlesWithin(gate.idle(signal), abortedMs)
+      let running = Infinity
+      while (gate.running < running) {
+        running = gate.running
+        await settlesWithin(gate.idle(signal), abortedMs)
+      }
     } finally {
-      // What an engine does not give back is sent again from its beginning.
+      // A request that has reached the engine after the pause is held there: it is sent again.
       gate.abortAll()
     }
     await gate.idle(signal)

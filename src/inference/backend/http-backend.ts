@@ -352,9 +352,14 @@ export class HttpBackend extends Resource implements Backend {
     return shortRequest(connections, { origin: this.#origin, ...asked })
   }
 
-  /** The weights are about to change: what replies that have ended were sampled by is asked now, and what follows is not known. */
-  async beginWeightChange(): Promise<void> {
+  /** Asks now for the version of replies that have ended, if any of them waits for it. */
+  async findWeights(): Promise<void> {
     await this.#weights?.look()
+  }
+
+  /** The weights are about to change: of what replies are from now on is not known. */
+  async beginWeightChange(): Promise<void> {
+    await this.findWeights()
     this.#weights?.set(undefined)
   }
 

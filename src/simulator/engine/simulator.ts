@@ -226,7 +226,7 @@ export class Simulator extends Resource implements Backend, ReplyHost {
       reasoning: settings.reasoning ? 'Let me see what is asked, and take it step by step.' : undefined,
     })
     const sampled = vocabulary === words ? undefined : vocabulary.sample(draft, base)
-    const composed = limitMessage(draft, { maxTokens: room, sampled })
+    const composed = limitMessage(draft, { maxTokens: room, sampled, begun: request.begun })
     const { message, finishReason, outputTokens, reasoningTokens } = composed
     const usage = {
       calls: 1,
