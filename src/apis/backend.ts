@@ -86,6 +86,8 @@ export interface ContinuedTokens {
 export interface BackendRequest extends ModelRequest {
   /** 0 for the first try; repeated tries say so to the backend. */
   readonly retry: number
+  /** Whether a reply that the engine aborted is wanted as it is. Only for a `prompt` of ids: else it is an error. */
+  readonly keepsAborted?: boolean
   readonly signal: AbortSignal
 }
 
@@ -137,6 +139,8 @@ export interface LaterVersion {
 export interface BackendReply {
   readonly message: AssistantMessage
   readonly finishReason: FinishReason
+  /** The engine has aborted the reply, and these are the tokens so far: only where `keepsAborted` allows it. */
+  readonly isAborted?: true
   /** Which of the request's stop sequences ended it, where the server says so. */
   readonly stopSequence?: string
   /** The stop reason in the words of the Messages API, if that says more than `finishReason`. */

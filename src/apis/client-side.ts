@@ -46,6 +46,7 @@ export interface AnswerContext {
   readonly headers?: ResponseHeaders
   readonly messages?: readonly Message[]
   readonly choices?: number | undefined
+  readonly keepsAborted?: boolean | undefined
 }
 
 export interface ReplyParser {

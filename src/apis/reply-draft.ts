@@ -55,9 +55,11 @@ export class ReplyDraft {
   readonly #others: OtherPart[] = []
   /** The reply in its API's own words, if the message has no place for all of it. */
   original: OriginalReply | undefined
+  readonly #keepsAborted: boolean
 
-  constructor(source: Source, { headers = {}, messages = [] }: AnswerContext = {}) {
+  constructor(source: Source, { headers = {}, messages = [], keepsAborted = false }: AnswerContext = {}) {
     this.source = source
+    this.#keepsAborted = keepsAborted
     this.tokens = new TokenDraft(source)
     this.#syntheticIds = new SyntheticIds(messages)
     const version = headers['x-weight-version']
@@ -139,12 +141,14 @@ export class ReplyDraft {
   /** The finished reply. Throws if the server did not say how it ended. */
   reply(): BackendReply {
     if (this.finish === '') throw truncatedReply(this.source, 'it has no finish reason')
-    const finishReason = finishReasonOf(this.finish, this.#calls.length > 0)
+    const isAborted = this.#keepsAborted && this.finish.toLowerCase() === 'abort'
+    const finishReason = isAborted ? 'length' : finishReasonOf(this.finish, this.#calls.length > 0)
     if (finishReason === 'cut') throw truncatedReply(this.source, `the server ended it with "${this.finish}"`)
     for (const [index, { name }] of this.#calls.entries()) {
       if (name === '') throw malformedReply(this.source, `tool call ${index} has no name`)
     }
     const reply: Draft<BackendReply> = { message: this.message(), finishReason, usage: this.usage }
+    if (isAborted) reply.isAborted = true
     const tokens = this.tokens.record(this.#version)
     if (tokens) reply.tokens = tokens
     if (this.stopSequence !== undefined) reply.stopSequence = this.stopSequence

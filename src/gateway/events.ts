@@ -63,6 +63,17 @@ export interface InteractionEndEvent extends OfGateway {
   readonly error?: MillraceError
 }
 
-export type GatewayEvent = SessionStartEvent | SessionEndEvent | SessionUnreadableEvent | InteractionEndEvent
+/** Something about a backend that nobody asked for, such as a pause that ended by itself. */
+export interface FleetAlarmEvent extends OfGateway {
+  readonly kind: 'fleet-alarm'
+  readonly message: string
+}
+
+export type GatewayEvent =
+  | SessionStartEvent
+  | SessionEndEvent
+  | SessionUnreadableEvent
+  | InteractionEndEvent
+  | FleetAlarmEvent
 
 export const gatewayEvents = new EventChannel<GatewayEvent>('millrace:gateway')

@@ -1,10 +1,11 @@
 import { MillraceError } from '../errors/index.ts'
-import type { LimitChange, ModelStatus } from '../inference/index.ts'
+import type { LimitChange, ModelConfig, ModelStatus } from '../inference/index.ts'
 import { Resource, Secret } from '../kit/index.ts'
 import { recordLimitChange } from '../rollout/index.ts'
 import type { RunStore } from '../store/index.ts'
 import { draining, stopped } from './errors.ts'
-import type { InteractionOutcome } from './events.ts'
+import { gatewayEvents, type InteractionOutcome } from './events.ts'
+import { Fleet } from './fleet.ts'
 import {
   type GatewayModel,
   GatewayModels,
@@ -35,6 +36,8 @@ export interface GatewayOptions extends Omit<GatewayModelsOptions, 'onLimitChang
   readonly bounds?: Partial<SessionBounds>
   /** What to do with tools that only the client's provider runs, such as its web search. Default: `leave-out`. */
   readonly hostedTools?: HostedTools
+  /** What requests do while all backends of their model are paused. Default: `wait`. */
+  readonly whenPaused?: ModelConfig['whenPaused']
   /** Called when the concurrency limit of a model has changed, after the change is recorded. Must not throw. */
   readonly onLimitChange?: (change: LimitChange) => void
 }
@@ -64,6 +67,8 @@ export class Gateway extends Resource {
   readonly #journal: RunStore['journal']
   readonly #keys: KeyRing
   readonly #models: GatewayModels
+  /** Its backends, to be paused and told of new weights. */
+  readonly fleet: Fleet
   readonly #openSessions: OpenSessions
   readonly #sessions: Sessions
   readonly #requests: Requests
@@ -79,6 +84,12 @@ export class Gateway extends Resource {
     this.#journal = store.journal
     this.#keys = new KeyRing(adminKeys, (digest) => this.#openSessions.callerFor(digest))
     this.#models = models
+    this.fleet = new Fleet({
+      served: () => models.backends(),
+      gateOf: (url) => models.gateOf(url),
+      secrets: options.secrets,
+      onAlarm: (message) => gatewayEvents.publish({ kind: 'fleet-alarm', folder: store.folder, message }),
+    })
     this.#openSessions = new OpenSessions({
       store,
       bounds,
@@ -91,13 +102,13 @@ export class Gateway extends Resource {
 
   /** Opens a gateway, with the sessions that an earlier process left open. */
   static async open(options: GatewayOptions): Promise<Gateway> {
-    const { store, adminKeys: _keys, hostedTools: _tools, bounds = {}, onLimitChange, ...offered } = options
-    const { maxWaitMs, maxRateLimitWaitMs } = { ...defaultSessionBounds, ...bounds }
+    const { store, adminKeys: _keys, hostedTools: _tools, bounds = {}, whenPaused, onLimitChange, ...offered } = options
+    const { maxWaitMs, maxRateLimitWaitMs, maxPauseWaitMs } = { ...defaultSessionBounds, ...bounds }
     await using owned = new AsyncDisposableStack()
     const models = owned.use(
       await GatewayModels.open({
         ...offered,
-        waits: { maxWaitMs, maxRateLimitWaitMs },
+        waits: { maxWaitMs, maxRateLimitWaitMs, maxPauseWaitMs, ...(whenPaused && { whenPaused }) },
         onLimitChange: (change) => {
           recordLimitChange(store.journal, change)
           onLimitChange?.(change)
@@ -213,6 +224,7 @@ export class Gateway extends Resource {
     await this.#requests.abort(stopped())
     this.#openSessions[Symbol.dispose]()
     await Promise.all(this.#expiring)
+    await this.fleet.close()
     await this.#models.close()
   }
 

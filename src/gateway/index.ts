@@ -6,6 +6,7 @@ export {
   type OfferedModel,
   refuseSharedKeys,
 } from './gateway.ts'
+export type { Fleet, FleetAnswer } from './fleet.ts'
 export { type Caller, sessionPrefix } from './sessions/session-memory.ts'
 export { clientClosedStatus } from './requests/client-reply.ts'
 

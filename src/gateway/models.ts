@@ -1,11 +1,17 @@
 import { MillraceError } from '../errors/index.ts'
 import { tokenRequestOf, type Backend } from '../apis/index.ts'
-import type { LimitChange, ModelClient, ModelConfig, ModelStatus } from '../inference/index.ts'
+import {
+  type LimitChange,
+  type ModelClient,
+  type ModelConfig,
+  type ModelStatus,
+  PauseGate,
+} from '../inference/index.ts'
 import { andList, nearestName, Resource, settlesWithin, unknownField, type Variables } from '../kit/index.ts'
 import type { ApiName, JsonObject } from '../schema/index.ts'
 import { tooManyError } from './errors.ts'
-import { ServedModel } from './served-model.ts'
-import type { SessionBounds } from './sessions/session-options.ts'
+import type { ServedBackend } from './fleet-backend.ts'
+import { type ModelWaits, ServedModel } from './served-model.ts'
 
 export interface ModelFacts {
   /** Whether its backends return token ids and log-probabilities when asked. Default: true for backends asked in Chat. */
@@ -54,7 +60,7 @@ export interface GatewayModelsOptions extends ModelOffer {
   readonly aliases?: Readonly<Record<string, string>>
   /** Backends that replace the configured ones of a model, such as a test's script. */
   readonly backends?: Readonly<Record<string, readonly Backend[]>>
-  readonly waits?: Pick<SessionBounds, 'maxWaitMs' | 'maxRateLimitWaitMs'>
+  readonly waits?: ModelWaits
   readonly onLimitChange: (change: LimitChange) => void
 }
 
@@ -78,6 +84,8 @@ export class GatewayModels extends Resource {
   readonly #byName = new Map<string, GatewayModel>()
   #fallback: GatewayModel | undefined
   #awaited = 0
+  /** By the url of the backend. They outlive it: one that comes back is still paused. */
+  readonly #gates = new Map<string, PauseGate>()
 
   private constructor(options: Omit<GatewayModelsOptions, keyof ModelOffer>) {
     super()
@@ -178,6 +186,17 @@ export class GatewayModels extends Resource {
     for (const { client } of this.#all()) client.endSession(session)
   }
 
+  /** The backends of all models that are offered. */
+  backends(): ServedBackend[] {
+    return Array.from(this.#own.values()).flatMap(({ served }) => served.served())
+  }
+
+  gateOf(url: string): PauseGate {
+    const gate = this.#gates.get(url) ?? new PauseGate()
+    this.#gates.set(url, gate)
+    return gate
+  }
+
   status(): ModelStatus[] {
     const own = Array.from(this.#own.values(), ({ served }) => served.status())
     // Retired models take no new requests, so their limit is 0.
@@ -231,7 +250,9 @@ export class GatewayModels extends Resource {
     const known = before.get(config.name)
     const { env, secrets, onLimitChange, backends, waits } = this.#options
     const given = backends?.[config.name]
-    const served = known?.served ?? new ServedModel(config, { env, secrets, onLimitChange, given, sharers, waits })
+    const gateOf = (url: string): PauseGate => this.gateOf(url)
+    const options = { env, secrets, onLimitChange, given, sharers, waits, gateOf }
+    const served = known?.served ?? new ServedModel(config, options)
     const hasChanged = known?.served.change(config, sharers) ?? true
     const model = modelOf(config, served.client, { facts, isInProcess: given !== undefined })
     // If other backends came, it must be found out again how they are asked for tokens.

@@ -6,11 +6,13 @@ import {
   type LimitChange,
   type ModelConfig,
   type ModelStatus,
+  type PauseGate,
 } from '../inference/index.ts'
 import type { Backend } from '../apis/index.ts'
 import { Resource, sleep, type Variables } from '../kit/index.ts'
 import { Simulator } from '../simulator/index.ts'
 import { EngineWatch } from './engine-watch.ts'
+import type { ServedBackend } from './fleet-backend.ts'
 
 export interface ServedModelOptions {
   readonly env: Variables
@@ -19,8 +21,13 @@ export interface ServedModelOptions {
   /** Backends that replace the configured ones, such as a test's script. They are not closed with the model. */
   readonly given: readonly Backend[] | undefined
   readonly sharers: number
-  readonly waits?: Pick<ModelConfig, 'maxWaitMs' | 'maxRateLimitWaitMs'> | undefined
+  readonly waits?: ModelWaits | undefined
+  /** The gate before the backends of a url, which all models there share. */
+  readonly gateOf: (url: string) => PauseGate
 }
+
+/** What holds for models whose config does not say it. */
+export type ModelWaits = Pick<ModelConfig, 'maxWaitMs' | 'maxRateLimitWaitMs' | 'maxPauseWaitMs' | 'whenPaused'>
 
 /** A retired model is closed once no request was under way for this long: a request may have just found it. */
 const idleMs = 30_000
@@ -50,7 +57,8 @@ export class ServedModel extends Resource {
     this.#backends =
       given || this.#simulator ? [] : config.backends.map((each) => this.#opened(config, each, { sharers, opened }))
     const own = this.#simulator ? [this.#simulator] : this.#backends.map(({ backend }) => backend)
-    this.client = new Model({ ...waits, ...config }, given ?? own, { onLimitChange })
+    const gateOf = (backend: Backend): PauseGate => options.gateOf(this.#urlOf(backend))
+    this.client = new Model({ ...waits, ...config }, given ?? own, { onLimitChange, gateOf })
     this.#engines = new EngineWatch({ model: this.client })
     this.#engines.watch(this.#backends)
     opened.move()
@@ -88,6 +96,24 @@ export class ServedModel extends Resource {
 
   status(): ModelStatus {
     return this.client.status()
+  }
+
+  /** Its backends as part of the fleet. */
+  served(): ServedBackend[] {
+    return this.client.backends.map((backend) => ({
+      name: backend instanceof HttpBackend ? backend.name : this.#urlOf(backend),
+      url: this.#urlOf(backend),
+      model: this.#config.name,
+      client: this.client,
+      backend,
+      http: backend instanceof HttpBackend ? backend : undefined,
+    }))
+  }
+
+  /** Every model has a simulator of its own. */
+  #urlOf(backend: Backend): string {
+    if (backend === this.#simulator) return `sim:${this.#config.name}`
+    return this.#backends.find((own) => own.backend === backend)?.config.url ?? backend.name
   }
 
   /** Called when no new requests come for the model. Resolves when it is closed. */

@@ -79,6 +79,10 @@ export const modelConfigSchema = closedObject({
   maxWaitMs: z.number().positive().exactOptional(),
   /** The longest part of that which a call waits because backends answer 429. Default: no limit, or a minute in a gateway. */
   maxRateLimitWaitMs: z.number().positive().exactOptional(),
+  /** The longest a call waits while all backends are paused; it counts as a wait for a backend, too. Default: five minutes. */
+  maxPauseWaitMs: z.number().positive().exactOptional(),
+  /** What calls do then. Default: `wait`. */
+  whenPaused: z.enum(['wait', 'refuse']).exactOptional(),
   connectTimeoutMs: z.number().positive().default(10_000),
   /** The time for one try, from the first byte sent to the last received. */
   requestTimeoutMs: z.number().positive().default(600_000),

@@ -46,6 +46,7 @@ export { HttpBackend, type HttpBackendOptions } from './backend/http-backend.ts'
 export { readSampled } from './exact/read-sampled.ts'
 export type { TokenStream } from './exact/token-stream.ts'
 export { costOf, Model, withUsage } from './model/model.ts'
+export { PauseGate, type PauseMode, pauseModes } from './model/pause-gate.ts'
 export { preflight } from './server-info/preflight.ts'
 export {
   type BackendFacts,

@@ -190,6 +190,16 @@ export const metricFamilies = {
     'millrace_gateway_backends_awaited',
     'Backends that have not answered or cannot be used. The gateway keeps probing them.',
   ),
+  gatewayBackendsPaused: gauge('millrace_gateway_backends_paused', 'Backends that are paused, or about to be.'),
+  gatewayBackendVersion: gauge(
+    'millrace_gateway_backend_version',
+    'The version of the weights of a backend, as a label. The value is always 1.',
+    ['backend', 'version'],
+  ),
+  gatewayFleetAlarms: counter(
+    'millrace_gateway_fleet_alarms_total',
+    'Pauses of backends that ended by themselves, and engines that did not resume when they were told to.',
+  ),
   gatewayConnections: gauge('millrace_gateway_connections', 'Connections of clients.'),
   gatewayConnectionsMax: gauge('millrace_gateway_connections_max', 'Maximum number of client connections.'),
   gatewayTurnedAway: counter(

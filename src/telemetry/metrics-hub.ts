@@ -135,6 +135,7 @@ export interface MetricsSources {
   readonly gateway?: () => {
     readonly openSessions: number
     readonly awaitedBackends: number
+    readonly backends: readonly { readonly id: string; readonly state: string; readonly version: string | null }[]
     readonly connections: number
     readonly maxConnections: number
     readonly turnedAway: number
@@ -184,9 +185,13 @@ function stateReadings(sources: MetricsSources): MetricsRegistry {
   const gateway = sources.gateway?.()
   add(readings, ['told'], { gatewayTurnedAway: gateway?.turnedAway })
   add(readings, ['dropped'], { gatewayTurnedAway: gateway?.dropped })
+  for (const { id, version } of gateway?.backends ?? []) {
+    if (version !== null) add(readings, [id, version], { gatewayBackendVersion: 1 })
+  }
   add(readings, [], {
     gatewaySessionsOpen: gateway?.openSessions,
     gatewayBackendsAwaited: gateway?.awaitedBackends,
+    gatewayBackendsPaused: gateway?.backends.filter(({ state }) => state === 'pausing' || state === 'paused').length,
     gatewayConnections: gateway?.connections,
     gatewayConnectionsMax: gateway?.maxConnections,
     gatewayBodyBytes: gateway?.bodyBytes,

@@ -35,6 +35,10 @@ const sources: MetricsSources = {
   gateway: () => ({
     openSessions: 2,
     awaitedBackends: 1,
+    backends: [
+      { id: 'one', state: 'paused', version: '7' },
+      { id: 'two', state: 'serving', version: null },
+    ],
     connections: 7,
     maxConnections: 9,
     turnedAway: 1,

@@ -202,7 +202,7 @@ class WholeReader implements ReplyParser {
     draft.endTokens(0)
     draft.usage = usageOf(isJsonObject(usage) ? usage : {}, draft)
     const reply = draft.reply()
-    if (reply.tokens && reply.tokens.ids.length > 0) return reply
+    if (reply.isAborted || (reply.tokens && reply.tokens.ids.length > 0)) return reply
     throw malformedReply(source, 'it has no token ids')
   }
 

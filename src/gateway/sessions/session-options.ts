@@ -90,6 +90,8 @@ export interface SessionBounds {
   readonly maxWaitMs: number
   /** `maxRateLimitWaitMs` of models whose config does not set it. Beyond it a request is refused: `model_rate_limited`. */
   readonly maxRateLimitWaitMs: number
+  /** `maxPauseWaitMs` of models whose config does not set it. Beyond it a request is refused: `model_overloaded`. */
+  readonly maxPauseWaitMs: number
   /** How often a client that asked for a stream gets a sign of life while the reply is fetched whole. */
   readonly beatMs: number
 }
@@ -104,5 +106,6 @@ export const defaultSessionBounds: SessionBounds = {
   // A restart of an engine takes one to three minutes.
   maxWaitMs: 5 * 60_000,
   maxRateLimitWaitMs: 60_000,
+  maxPauseWaitMs: 5 * 60_000,
   beatMs: 30_000,
 }

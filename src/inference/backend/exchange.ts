@@ -67,6 +67,7 @@ interface BackendExchangeCall {
   readonly wantsTokens: boolean
   readonly sink: ReplySink | undefined
   readonly keepsRaw: boolean
+  readonly keepsAborted?: boolean | undefined
   /** The pool that carries the exchange, which counts as busy until it ends. */
   readonly shard: Shard
   readonly resolve: (reply: BackendReply) => void
@@ -120,7 +121,8 @@ export class BackendExchange implements Dispatcher.DispatchHandler {
   }
 
   get #context(): AnswerContext {
-    return { headers: this.#headers, messages: this.#call.messages, choices: this.#call.choices }
+    const { messages, choices, keepsAborted } = this.#call
+    return { headers: this.#headers, messages, choices, keepsAborted }
   }
 
   get #reading(): WholeReading {

@@ -33,8 +33,10 @@ import {
   shownUrl,
 } from '../config.ts'
 import { countFailure } from '../model/count-tokens.ts'
+import type { SetVersion } from '../model/pause-gate.ts'
 import { decodePool } from './decode-pool.ts'
 import { Connections, descriptorBudget, retryAfterMs } from '../../http/index.ts'
+import { EngineControl } from './engine-control.ts'
 import { BackendExchange, type EndpointContext } from './exchange.ts'
 import { isMissing, type ShortAnswer, shortRequest } from './short-request.ts'
 import { PromptMemory } from './prompt-memory.ts'
@@ -63,8 +65,17 @@ const routingHeaders = ['x-session-id', 'x-smg-routing-key'] as const
 
 const noPrompt = TokenPrompt.of()
 const shortAnswerTimeoutMs = 10_000
+const maxControlConnections = 2
 
 const dialects = { chat: ChatDialect, responses: ResponsesDialect, messages: MessagesDialect }
+
+interface ShortRequestOptions {
+  readonly body?: string | Buffer | undefined
+  readonly headers?: readonly string[]
+  readonly source?: Source
+  readonly timeoutMs?: number
+  readonly connections?: Connections
+}
 
 interface Endpoint {
   readonly path: string
@@ -95,6 +106,10 @@ export class HttpBackend extends Resource implements Backend {
   /** Only of vLLM in Chat: other servers say the version in their replies, or nowhere. */
   readonly #weights: WeightWatch | undefined
   readonly tokenAccess: TokenServer
+  readonly engineControl: EngineControl
+  /** For short requests of our own, which must not wait for generations to end. */
+  readonly #controlConnections: () => Connections
+  #openControls: Connections | undefined
   /** The endpoints for prompts of ids, once one was needed. */
   readonly #idEndpoints = new Map<TokenEndpoint, Endpoint>()
   readonly #endpointFor: (endpoint: TokenEndpoint) => Endpoint
@@ -169,7 +184,17 @@ export class HttpBackend extends Resource implements Backend {
         render: ({ prompt = noPrompt, ...request }) => endpoint.render(request, { prompt, model: upstreamName }),
       }
     }
-    this.#connections = new Connections({ url, connections, connectTimeoutMs, caFile: backend.caFile, env })
+    const reached = { url, connectTimeoutMs, caFile: backend.caFile, env }
+    this.#connections = new Connections({ ...reached, connections })
+    this.#controlConnections = () =>
+      (this.#openControls ??= new Connections({ ...reached, connections: maxControlConnections }))
+    this.engineControl = new EngineControl({
+      ask: (asked, signal, more) => this.ask(asked, signal, { ...more, connections: this.#controlConnections() }),
+      root,
+      source: { ...source, url: shown(root) },
+      signal: this.closedSignal,
+      engine: backend.engine,
+    })
     this.#decoding = decodePool.hold()
     const { watchesWeights } = options
     this.#asksFirst = watchesWeights === 'first'
@@ -180,6 +205,11 @@ export class HttpBackend extends Resource implements Backend {
 
   get lastByteAt(): number {
     return this.#lastByte.at
+  }
+
+  /** The version that the server named last, where it is asked for that. */
+  get weightVersion(): string | undefined {
+    return this.#weights?.last
   }
 
   /** Whether requests are under way, or something of a reply came within so many milliseconds. */
@@ -194,7 +224,7 @@ export class HttpBackend extends Resource implements Backend {
     if (weights && this.#asksFirst && !weights.wasAsked) await withAbort(weights.first(), request.signal)
     const before = weights?.seen
     const reply = await this.#exchange(endpoint, request)
-    if (!weights || !reply.tokens || reply.tokens.version !== undefined) return reply
+    if (!weights?.isWatching || !reply.tokens || reply.tokens.version !== undefined) return reply
     return { ...reply, laterVersion: laterVersion(weights, before) }
   }
 
@@ -250,7 +280,7 @@ export class HttpBackend extends Resource implements Backend {
   }
 
   #exchange({ path, wire, render }: Endpoint, request: BackendRequest): Promise<BackendReply> {
-    const { signal, sessionId, captureTokens: wantsTokens, sink, choices } = request
+    const { signal, sessionId, captureTokens: wantsTokens, sink, choices, keepsAborted } = request
     const { conversation: messages = request.messages } = request
     if (signal.aborted) return Promise.reject(signal.reason)
     return new Promise((resolve, reject) => {
@@ -258,7 +288,19 @@ export class HttpBackend extends Resource implements Backend {
       const keepsRaw = request.body !== undefined || request.own !== undefined
       const headers = this.#headersFor(request)
       const shard = this.#connections.only ?? this.#connections.pick()
-      const call = { signal, sessionId, messages, choices, wantsTokens, sink, keepsRaw, shard, resolve, reject }
+      const call = {
+        signal,
+        sessionId,
+        messages,
+        choices,
+        wantsTokens,
+        sink,
+        keepsRaw,
+        keepsAborted,
+        shard,
+        resolve,
+        reject,
+      }
       const exchange = new BackendExchange(wire, call)
       shard.dispatcher.dispatch({ origin: this.#origin, path, method: 'POST', headers, body }, exchange)
     })
@@ -292,6 +334,7 @@ export class HttpBackend extends Resource implements Backend {
     await using parts = new AsyncDisposableStack()
     parts.use(this.#decoding)
     parts.use(this.#connections)
+    parts.use(this.#openControls)
   }
 
   /** Sends a request whose answer is short: a POST if it has a body. Rejects if there is no answer at all. */
@@ -303,21 +346,40 @@ export class HttpBackend extends Resource implements Backend {
       headers = this.#headers,
       source = this.#main.wire.source,
       timeoutMs = shortAnswerTimeoutMs,
-    }: { body?: string | Buffer | undefined; headers?: readonly string[]; source?: Source; timeoutMs?: number } = {},
+      connections = this.#connections,
+    }: ShortRequestOptions = {},
   ): Promise<ShortAnswer> {
     const method = body === undefined ? 'GET' : 'POST'
-    const asked = { method, path: path + this.#query, headers, body, source, signal, timeoutMs } as const
-    return shortRequest(this.#connections, { origin: this.#origin, ...asked })
+    const query = path.includes('?') ? this.#query.replace('?', '&') : this.#query
+    const asked = { method, path: path + query, headers, body, source, signal, timeoutMs } as const
+    return shortRequest(connections, { origin: this.#origin, ...asked })
+  }
+
+  /** Asks now for the version of replies that have ended, if any of them waits for it. */
+  async findWeights(): Promise<void> {
+    await this.#weights?.look()
+  }
+
+  /** The weights are about to change: of what replies are from now on is not known. */
+  async beginWeightChange(): Promise<void> {
+    await this.findWeights()
+    this.#weights?.set(undefined)
+  }
+
+  /** The backend has taken these weights. */
+  endWeightChange(version: SetVersion): void {
+    this.#weights?.set(version)
   }
 }
 
 function laterVersion(weights: WeightWatch, seen: WeightVersion | undefined): LaterVersion {
+  const reply = weights.ended(seen)
   return {
     before: seen?.version,
     get last() {
       return weights.last
     },
-    find: () => weights.versionOf(seen),
+    find: () => weights.versionOf(reply),
     look: () => weights.look(),
   }
 }

@@ -32,7 +32,7 @@ test('many replies cause one version request, ten seconds after the first of the
   expect(watch.seen).toBeUndefined()
   await questions.answer({ version: '1' })
   const before = watch.seen
-  const versions = Promise.all(Array.from({ length: 100 }, () => watch.versionOf(before)))
+  const versions = Promise.all(Array.from({ length: 100 }, () => watch.versionOf(watch.ended(before))))
   await vi.advanceTimersByTimeAsync(9_999)
   expect(questions.asked).toHaveLength(1)
   await questions.answer({ version: '1' }, 1)
@@ -46,9 +46,9 @@ test('a reply that ends during a version request waits for the next one', async 
   const watch = new WeightWatch(questions.ask)
   void watch.seen
   await questions.answer({ version: '1' })
-  const first = watch.versionOf(watch.seen)
+  const first = watch.versionOf(watch.ended(watch.seen))
   await vi.advanceTimersByTimeAsync(10_000)
-  const second = watch.versionOf(watch.seen)
+  const second = watch.versionOf(watch.ended(watch.seen))
   // The question takes so long that the next one is due before its answer.
   await questions.answer({ version: '1' }, 15_000)
   expect(await first).toBe('1')
@@ -67,14 +67,14 @@ test('a silent server is not asked more often, and one without the endpoint neve
   expect(questions.asked).toHaveLength(1)
   await questions.answer('none', 1)
   void watch.seen
-  expect(await watch.versionOf({ version: '1' })).toBeUndefined()
+  expect(await watch.versionOf(watch.ended({ version: '1' }))).toBeUndefined()
   await vi.advanceTimersByTimeAsync(60_000)
   expect(questions.asked).toHaveLength(2)
 })
 
 test('closing the watch ends the wait', async () => {
   const watch = new WeightWatch(() => Promise.resolve({ version: '1' }))
-  const version = watch.versionOf({ version: '1' })
+  const version = watch.versionOf(watch.ended({ version: '1' }))
   watch.close()
   expect(await version).toBeUndefined()
   expect(vi.getTimerCount()).toBe(0)

@@ -4,6 +4,12 @@ export interface WeightVersion {
   readonly version: string
 }
 
+/** A reply that has ended: the version before it was sent, and what the server answers to the first question after it. */
+interface EndedReply {
+  readonly before: WeightVersion | undefined
+  readonly after: Promise<WeightVersion | undefined>
+}
+
 /** The answer to a request for the version: `none` if the server has no answer to it, `unknown` if it did not answer now. */
 export type VersionAnswer = WeightVersion | 'none' | 'unknown'
 
@@ -26,6 +32,8 @@ export class WeightWatch {
   #timer: NodeJS.Timeout | undefined
   /** How long the next question has to wait: a server that does not answer is not asked for every request. */
   #delayMs = 0
+  /** How often the version was set. */
+  #change = 0
 
   constructor(ask: () => Promise<VersionAnswer>) {
     this.#ask = ask
@@ -52,14 +60,31 @@ export class WeightWatch {
     if (!this.#wasAsked && this.#state === 'watching') await this.#lookOnce()
   }
 
-  /** The version of a reply that has ended, if it is known: `before` was seen when its request was sent. */
-  async versionOf(before: WeightVersion | undefined): Promise<string | undefined> {
-    if (!before || this.#state !== 'watching') return undefined
+  get isWatching(): boolean {
+    return this.#state === 'watching'
+  }
+
+  /** A reply has just ended: `before` was seen when its request was sent. */
+  ended(before: WeightVersion | undefined): EndedReply {
+    if (!before || !this.isWatching) return { before, after: Promise.resolve(undefined) }
     this.#next ??= Promise.withResolvers()
-    const { promise } = this.#next
+    return { before, after: this.#next.promise }
+  }
+
+  /** The version of a reply, if it is known. */
+  async versionOf({ before, after }: EndedReply): Promise<string | undefined> {
+    if (!before || !this.isWatching) return undefined
     this.#plan(everyMs)
-    const after = await promise
-    return after?.version === before.version ? after.version : undefined
+    const { version } = (await after) ?? {}
+    return version === before.version ? version : undefined
+  }
+
+  /** The version was set by us; undefined while it changes. A question that is under way says what held before. */
+  set(version: WeightVersion | undefined): void {
+    this.#change += 1
+    this.#seen = version
+    this.#last = version?.version ?? this.#last
+    if (version) this.#wasAsked = true
   }
 
   async look(): Promise<void> {
@@ -97,12 +122,16 @@ export class WeightWatch {
     this.#delayMs = everyMs
     const due = this.#next
     this.#next = undefined
+    const change = this.#change
     const answer = await this.#ask()
     if (answer === 'none' && this.#state === 'watching') this.#state = 'none'
     this.#wasAsked = true
-    this.#seen = typeof answer === 'string' ? undefined : answer
-    this.#last = this.#seen?.version ?? this.#last
-    due?.resolve(this.#seen)
+    const said = typeof answer === 'string' ? undefined : answer
+    if (change === this.#change) {
+      this.#seen = said
+      this.#last = said?.version ?? this.#last
+    }
+    due?.resolve(said)
     if (this.#state !== 'watching') this.#end()
   }
 

@@ -1,5 +1,6 @@
 import type { BackendReply, BackendRequest, ModelRequest, ReplySink } from '../../apis/index.ts'
-import type { Semaphore } from '../../kit/index.ts'
+import { MillraceError } from '../../errors/index.ts'
+import { AbortScope, type Semaphore } from '../../kit/index.ts'
 import { estimatedTokens, estimatedUsage } from '../usage.ts'
 import type { ModelConfig } from '../config.ts'
 import type { BreakerPass } from '../limits/circuit-breaker.ts'
@@ -7,6 +8,8 @@ import type { LimitFeedback } from '../limits/in-flight.ts'
 import { RateLimit, type RateShare } from '../limits/rate-limit.ts'
 import type { CallHooks, SentCall } from '../model-client.ts'
 import { CallWait, type WaitLimits } from './call-wait.ts'
+import { continued, isContinuable, tokensLeft } from './continued-reply.ts'
+import type { GatedCall } from './pause-gate.ts'
 import type { RetryRule } from './retry.ts'
 import type { BackendRoute, BackendRoutes, RoutedCall } from './routing.ts'
 
@@ -21,6 +24,15 @@ interface CallAdmissionOptions {
 
 /** The tokens that are reserved for a reply if the request does not set `maxTokens`. */
 const assumedReplyTokens = 256
+const defaultPauseWaitMs = 5 * 60_000
+const pausedRetryMs = 1000
+
+function pausedError(model: string, status: 429 | 503): MillraceError {
+  const message = `${model} is paused for an update of its weights; try again later`
+  return new MillraceError(status === 429 ? 'model_rate_limited' : 'model_overloaded', message, {
+    data: { status, retryAfterMs: pausedRetryMs },
+  })
+}
 
 /**
  * Each try needs a reservation of the rate, a permit, and a pass of its backend's breaker. The caller reports its result once.
@@ -31,9 +43,11 @@ export class CallAdmission {
   readonly #rate: RateLimit | undefined
   readonly #routes: BackendRoutes
   readonly #countsTokens: boolean
+  readonly #config: ModelConfig
 
   constructor({ config, permits, feedback, rate, routes }: CallAdmissionOptions) {
     const { requestsPerMinute, tokensPerMinute } = config
+    this.#config = config
     this.#permits = permits
     this.#feedback = feedback
     this.#routes = routes
@@ -61,15 +75,20 @@ export class CallAdmission {
    */
   async admit(call: OngoingCall): Promise<void> {
     const { signal } = call.wait
+    if (this.#routes.isPaused) await this.#untilUnpaused(signal)
     if (this.#rate && call.reserved === undefined) {
       const tokens = this.#estimate(call.request)
       await this.#rate.take(tokens, signal)
       call.reserved = tokens
     }
     for (;;) {
-      const route = this.#routes.only ?? this.#routes.choose(call)
+      const route = this.#routes.choose(call)
+      if (!route) {
+        await this.#untilUnpaused(signal)
+        continue
+      }
       call.route = route
-      if (route.breaker.canEnter) {
+      if (route.canEnter) {
         await this.#permits.acquire(signal)
         // The breaker may have opened while this call waited for the permit, so it is asked only now.
         if (this.#enter(call)) return
@@ -88,8 +107,9 @@ export class CallAdmission {
         route.breaker.leave(pass, 'cancelled')
         throw error
       }
-      // The model may have got other backends while this call waited for the permit.
-      if (!this.#routes.all.includes(route)) {
+      // The model may have got other backends while this call waited for the permit, or this one was paused.
+      if (!this.#routes.all.includes(route) || route.gate.isPaused) {
+        route.breaker.leave(pass, 'cancelled')
         this.#permits.release()
         continue
       }
@@ -129,16 +149,28 @@ export class CallAdmission {
 
   shut(): void {
     this.#rate?.shut()
-    for (const { breaker } of this.#routes.all) breaker.shut()
+    this.#routes.shut(
+      () => new MillraceError('closed', 'the model was closed while requests waited for a pause to end'),
+    )
+  }
+
+  /** Waits while all backends are paused, in which no call holds a permit. */
+  async #untilUnpaused(signal: AbortSignal): Promise<void> {
+    const { name, whenPaused, maxPauseWaitMs = defaultPauseWaitMs } = this.#config
+    if (whenPaused === 'refuse') throw pausedError(name, 429)
+    using limit = new AbortScope(signal, maxPauseWaitMs, () => pausedError(name, 503))
+    while (this.#routes.isPaused) await this.#routes.resumed(limit.signal)
   }
 
   /** Asks the breaker for a pass. The caller has a permit, which is released if there is no pass. */
   #enter(call: OngoingCall): boolean {
-    const route = this.#routes.only ?? this.#routes.choose(call)
-    call.route = route
-    call.pass = route.breaker.enter()
-    if (call.pass) route.load.begin(call.contextTokens)
-    else this.#permits.release()
+    const route = this.#routes.choose(call)
+    if (route) {
+      call.route = route
+      call.pass = route.breaker.enter()
+      if (call.pass) route.load.begin(call.contextTokens)
+    }
+    if (!call.pass) this.#permits.release()
     return call.pass !== undefined
   }
 
@@ -167,7 +199,7 @@ function leave(call: OngoingCall, result: RetryRule['evidence'] | 'cancelled', r
 }
 
 /** One model call while it is being made: what it has been granted and what it has been through. */
-export class OngoingCall implements SentCall, RoutedCall {
+export class OngoingCall implements SentCall, RoutedCall, GatedCall {
   readonly request: ModelRequest
   readonly hooks: CallHooks
   readonly startedAt = performance.now()
@@ -183,6 +215,11 @@ export class OngoingCall implements SentCall, RoutedCall {
   pass: BreakerPass | undefined
   /** Whether part of the reply was passed on, which another try could not take back. */
   hasBegun = false
+  /** Whether a pause of the backend has ended the try, or is about to. */
+  isInterrupted = false
+  /** What engines had of the reply when they aborted it. */
+  readonly parts: BackendReply[] = []
+  #scope: AbortScope | undefined
   readonly #limits: WaitLimits
   #wait: CallWait | undefined
   #failedAt: BackendRoute[] = []
@@ -197,10 +234,31 @@ export class OngoingCall implements SentCall, RoutedCall {
     return (this.#wait ??= new CallWait(this.#limits, this.hooks.signal))
   }
 
-  nextTry(): BackendRequest {
-    const { request } = this
-    const tried = { ...request, retry: this.tries - 1, signal: this.hooks.signal }
+  /** The request of the next try, which is aborted with the scope. */
+  nextTry(scope: AbortScope): BackendRequest {
+    this.#scope = scope
+    this.isInterrupted = false
+    const request = continued(this.request, this.parts)
+    const tried = { ...request, retry: this.tries - 1, signal: scope.signal }
+    if (this.isContinuable) return { ...tried, keepsAborted: true }
     return request.sink ? { ...tried, sink: this.#watched(request.sink) } : tried
+  }
+
+  get isContinuable(): boolean {
+    return isContinuable(this.request)
+  }
+
+  /** Keeps what there is of a reply that the engine has aborted. The error if more is to come. */
+  keep(part: BackendReply): MillraceError | undefined {
+    if (part.tokens) this.parts.push(part)
+    if (tokensLeft(this.request, this.parts) <= 0) return undefined
+    const message = `${this.backend} has aborted the reply`
+    return new MillraceError('model_truncated', message, { data: { backend: this.backend } })
+  }
+
+  interrupt(reason?: MillraceError): void {
+    this.isInterrupted = true
+    if (reason) this.#scope?.abort(reason)
   }
 
   #watched(sink: ReplySink): ReplySink {

@@ -1,6 +1,7 @@
 import { MillraceError } from '../../errors/index.ts'
-import { Resource, Semaphore, sleep } from '../../kit/index.ts'
+import { AbortScope, Resource, Semaphore, sleep } from '../../kit/index.ts'
 import { CallAdmission, OngoingCall, routeOf } from './admission.ts'
+import { joined } from './continued-reply.ts'
 import { retryAfterOf } from '../../http/index.ts'
 import { countTokens } from './count-tokens.ts'
 import type { Backend, BackendReply, ModelRequest } from '../../apis/index.ts'
@@ -23,6 +24,7 @@ import {
 import { type ModelConfig, type Price, providerOfApi } from '../config.ts'
 import { estimatedUsage, modelPrice } from '../usage.ts'
 import { versionsIn, WeightVersions } from '../weight-versions.ts'
+import type { SetVersion } from './pause-gate.ts'
 import { retryDelayMs, retryRule, tryFailure } from './retry.ts'
 import { type BackendRouteOptions, BackendRoutes, routeTo } from './routing.ts'
 import { routingPolicy } from './routing-policy.ts'
@@ -32,6 +34,8 @@ export interface ModelOptions {
   readonly random?: () => number
   /** Limits shared with other workers; if missing, the model has its own. */
   readonly limits?: LeasedLimit
+  /** The gate before a backend, where several models share it. Default: one of its own. */
+  readonly gateOf?: BackendRouteOptions['gateOf']
 }
 
 /** A named policy over its backends. Closing it leaves them open: they belong to the code that opened them. */
@@ -73,6 +77,7 @@ export class Model extends Resource implements ModelClient {
       config,
       permits,
       random: this.#random,
+      gateOf: options.gateOf,
       report: (kind, change) => {
         this.#report(kind, change)
         limits?.reportSoon()
@@ -124,6 +129,7 @@ export class Model extends Resource implements ModelClient {
       backends.map((backend) => known.get(backend) ?? routeTo(backend, this.#routes, this.#routeOptions)),
     )
     if (backends.some((backend) => !known.has(backend))) this.#exactTokens?.reset()
+    this.#routes.wake()
     const retired = before.filter((route) => !this.#routes.all.includes(route))
     await Promise.all(retired.map((route) => route.retire()))
   }
@@ -201,11 +207,22 @@ export class Model extends Resource implements ModelClient {
           return this.#broken(call, error)
         }
       }
+      // The backend may have been paused since the call was admitted.
+      if (routeOf(call).gate.isPaused) {
+        this.#admission.cancelled(call)
+        continue
+      }
       const reply = await this.#send(call)
-      if (!(reply instanceof MillraceError)) return this.#complete(call, reply)
+      if (!(reply instanceof MillraceError)) return await this.#complete(call, reply)
       const end = await this.#onFailedTry(call, reply)
       if (end) return end
     }
+  }
+
+  /** Why calls wait for the backend; undefined if they do not. */
+  failureAt(backend: Backend): MillraceError | undefined {
+    const route = this.#routes.all.find((each) => each.backend === backend)
+    return route?.breaker.isOpen ? route.lastFailure : undefined
   }
 
   endSession(sessionId: string): void {
@@ -224,13 +241,15 @@ export class Model extends Resource implements ModelClient {
     const { all } = this.#routes
     const parked = all.reduce((sum, { breaker }) => sum + breaker.parked, 0)
     const probing = all.filter(({ breaker }) => breaker.isProbing).length
-    const isShut = all.every(({ breaker }) => breaker.isProbing || (breaker.isOpen && breaker.dueInMs > 0))
+    const isShut = all.every(
+      ({ breaker, gate }) => gate.isPaused || breaker.isProbing || (breaker.isOpen && breaker.dueInMs > 0),
+    )
     const failure = all.find(({ breaker, lastFailure }) => lastFailure && breaker.parked > 0)?.lastFailure
     return {
       name: this.name,
       limit: this.#permits.limit,
       inFlight: this.#permits.held,
-      waiting: this.#permits.waiting + this.#admission.rateWaiting,
+      waiting: this.#permits.waiting + this.#admission.rateWaiting + this.#routes.paused,
       parked,
       ...(probing > 0 && { probing }),
       ...(isShut && { isShut }),
@@ -251,11 +270,20 @@ export class Model extends Resource implements ModelClient {
     this.#tries += 1
     call.sentAt = performance.now()
     call.hooks.onSend?.(call)
+    const { backend, gate } = routeOf(call)
+    const { version } = gate
+    using scope = new AbortScope(call.hooks.signal)
+    gate.enter(call)
     try {
-      const reply = await routeOf(call).backend.send(call.nextTry())
-      return replyFlaw(reply, call.backend) ?? reply
+      const sent = await backend.send(call.nextTry(scope))
+      const flaw = replyFlaw(sent, call.backend)
+      if (flaw) return flaw
+      const reply = version && version === gate.version ? stamped(sent, version) : sent
+      return reply.isAborted ? (call.keep(reply) ?? reply) : reply
     } catch (error) {
       return tryFailure(error, call.backend)
+    } finally {
+      gate.leave(call)
     }
   }
 
@@ -284,6 +312,10 @@ export class Model extends Resource implements ModelClient {
       return undefined
     }
     if (modelCalls.hasSubscribers) modelCalls.publish({ kind: 'try-failed', model: this.name, error })
+    if (call.isInterrupted && error.code === 'model_truncated') {
+      this.#admission.cancelled(call)
+      return call.hasBegun ? undefined : 0
+    }
     const rule = retryRule(error.code)
     const retryAfterMs = retryAfterOf(error)
     // Set before the breaker hears of the failure: if the breaker opens, it reports why.
@@ -299,9 +331,14 @@ export class Model extends Resource implements ModelClient {
     return retryDelayMs(rule, { failures: call.counted, retryAfterMs, random: this.#random })
   }
 
-  #complete(call: OngoingCall, reply: BackendReply): ModelReply {
-    this.#admission.answered(call, reply)
-    if (reply.tokens) for (const version of versionsIn(reply.tokens)) this.versions.note(version)
+  async #complete(call: OngoingCall, last: BackendReply): Promise<ModelReply> {
+    this.#admission.answered(call, last)
+    const { parts } = call
+    const reply = parts.length === 0 ? last : await joined(parts.at(-1) === last ? parts : [...parts, last])
+    for (const version of reply.tokens ? versionsIn(reply.tokens) : []) {
+      this.versions.note(version)
+      routeOf(call).gate.lastVersion = version
+    }
     const facts = this.#facts(call)
     routeOf(call).load.noteAnswer(call.sentAt + facts.ms, reply.firstTokenMs ?? facts.ms)
     return { ...reply, ...facts, status: 'complete', cost: costOf(reply.usage, this.price) }
@@ -348,6 +385,13 @@ export class Model extends Resource implements ModelClient {
   #report(kind: LimitChange['kind'], change: Pick<LimitChange, 'from' | 'to' | 'why'>): void {
     this.#options.onLimitChange?.({ model: this.name, at: Date.now(), kind, ...change })
   }
+}
+
+/** With the version that was set before the request was sent and still is: not where the backend says it, now or later. */
+function stamped(reply: BackendReply, { version }: SetVersion): BackendReply {
+  const { tokens, laterVersion } = reply
+  if (!tokens || laterVersion || versionsIn(tokens).length > 0) return reply
+  return { ...reply, tokens: { ...tokens, version } }
 }
 
 /** Fills in the usage of a reply if the server reported none, because limits hold all the same. */

@@ -1,16 +1,19 @@
 import type { Backend, ModelRequest } from '../../apis/index.ts'
 import type { MillraceError } from '../../errors/index.ts'
-import { hash32, type Semaphore } from '../../kit/index.ts'
+import { hash32, type Semaphore, WaitList } from '../../kit/index.ts'
 import type { ModelConfig } from '../config.ts'
 import { CircuitBreaker } from '../limits/circuit-breaker.ts'
 import { BackendLoad } from '../limits/in-flight.ts'
 import type { BackendStatus, LimitChange } from '../model-client.ts'
+import { PauseGate } from './pause-gate.ts'
 import type { Candidate, RoutingPolicy } from './routing-policy.ts'
 
-/** A backend with its breaker and its load. */
+/** A backend with its breaker, its load, and the gate that a pause shuts. */
 export class BackendRoute implements Candidate {
   readonly backend: Backend
   readonly breaker: CircuitBreaker
+  readonly gate: PauseGate
+  readonly #onResume: () => void
   readonly load = new BackendLoad()
   readonly hash: number
   sessions = 0
@@ -18,17 +21,34 @@ export class BackendRoute implements Candidate {
   /** Why the last failed try at this backend failed. */
   lastFailure: MillraceError | undefined
 
-  constructor(backend: Backend, breaker: CircuitBreaker) {
+  /** `onResume`: a pause of the backend has ended. */
+  constructor(
+    backend: Backend,
+    breaker: CircuitBreaker,
+    { gate, onResume }: { readonly gate: PauseGate; readonly onResume: () => void },
+  ) {
     this.backend = backend
     this.breaker = breaker
+    this.gate = gate
+    this.#onResume = onResume
     this.hash = hash32(backend.name)
+    gate.onResume(onResume)
+  }
+
+  get canEnter(): boolean {
+    return !this.gate.isPaused && this.breaker.canEnter
   }
 
   /** Takes the route out of use: calls parked here choose another one. Resolves when its requests on their way have ended. */
   retire(): Promise<void> {
     this.breaker.dismiss()
-    this.breaker.shut()
+    this.shut()
     return this.load.idle()
+  }
+
+  shut(): void {
+    this.breaker.shut()
+    this.gate.offResume(this.#onResume)
   }
 
   /** Whether the backend has said nothing to any call since `sentAt`, and for longer than it ever took to begin an answer. */
@@ -79,6 +99,8 @@ export class BackendRoutes {
   readonly #policy: RoutingPolicy
   // A Map iterates in insertion order, and `#pin` puts an entry at the end, so the first one is the least recently used.
   readonly #sessions = new Map<string, RoutedSession>()
+  /** Calls that found all backends paused. */
+  readonly #paused = new WaitList()
 
   constructor(policy: RoutingPolicy) {
     this.#policy = policy
@@ -89,8 +111,36 @@ export class BackendRoutes {
     this.only = routes.length === 1 ? routes[0] : undefined
   }
 
-  /** The backend to use now. If its breaker is open, all breakers are, and the call has to park there. */
-  choose(call: RoutedCall): BackendRoute {
+  get isPaused(): boolean {
+    return this.all.every(({ gate }) => gate.isPaused)
+  }
+
+  get paused(): number {
+    return this.#paused.size
+  }
+
+  /** Resolves when a backend is not paused any more, or was added. */
+  resumed(signal: AbortSignal): Promise<void> {
+    return signal.aborted ? Promise.reject(signal.reason) : this.#paused.wait(signal, undefined)
+  }
+
+  /** Lets all calls choose again. Those that wait for a pause do so together, when all backends that end it now have done so. */
+  wake(): void {
+    for (const { breaker } of this.all) breaker.dismiss()
+    if (this.paused > 0) setImmediate(() => this.#paused.resolveAll())
+  }
+
+  shut(reason: () => unknown): void {
+    this.#paused.rejectAll(reason)
+    for (const route of this.all) route.shut()
+  }
+
+  /**
+   * The backend to use now; undefined if all are paused. If its breaker is open, all breakers are, and the call has to park there.
+   */
+  choose(call: RoutedCall): BackendRoute | undefined {
+    if (this.isPaused) return undefined
+    if (this.only) return this.only
     const { sessionId } = call.request
     const session = this.#sessions.get(sessionId)
     const before = session?.route
@@ -101,13 +151,14 @@ export class BackendRoutes {
       usable.length === 0
         ? this.#leastParked(before)
         : this.#policy({ usable, pinned, sessionId, contextTokens: call.contextTokens })
-    this.#pin(sessionId, { route, tokens: session?.tokens ?? 0 })
+    // A session goes back to a backend that was only paused.
+    if (!before?.gate.isPaused || !this.all.includes(before)) this.#pin(sessionId, { route, tokens: session?.tokens ?? 0 })
     return route
   }
 
   /** Whether another try could go to a different backend at once: one that is usable and has not failed this call. */
   hasFreshRoute(call: RoutedCall): boolean {
-    return this.only === undefined && this.all.some((route) => route.breaker.canEnter && !call.hasFailedAt(route))
+    return this.only === undefined && this.all.some((route) => route.canEnter && !call.hasFailedAt(route))
   }
 
   /** The session has got a reply: its next prompt begins with these tokens. */
@@ -133,7 +184,7 @@ export class BackendRoutes {
   }
 
   #usable(call: RoutedCall): readonly BackendRoute[] {
-    const open = this.all.filter((route) => route.breaker.canEnter)
+    const open = this.all.filter((route) => route.canEnter)
     let usable = open.filter((route) => !call.hasFailedAt(route))
     if (usable.length > 0) return usable
     call.forgetFailures()
@@ -143,9 +194,10 @@ export class BackendRoutes {
 
   /** Where to park: at a backend that answers again, if there is one, because its queue is moving. */
   #leastParked(pinned: BackendRoute | undefined): BackendRoute {
-    const recovering = this.all.filter((route) => route.breaker.isRecovering)
+    const open = this.all.filter(({ gate }) => !gate.isPaused)
+    const recovering = open.filter((route) => route.breaker.isRecovering)
     if (pinned && recovering.includes(pinned)) return pinned
-    const candidates = recovering.length > 0 ? recovering : this.all
+    const candidates = recovering.length > 0 ? recovering : open
     return candidates.reduce((best, route) => (route.breaker.parked < best.breaker.parked ? route : best))
   }
 }
@@ -163,6 +215,8 @@ export interface BackendRouteOptions {
   readonly config: ModelConfig
   readonly permits: Semaphore
   readonly random: () => number
+  /** The gate before a backend, which all models that it serves share. Default: one of its own. */
+  readonly gateOf?: ((backend: Backend) => PauseGate) | undefined
   readonly report: (kind: 'parked' | 'released', change: Pick<LimitChange, 'from' | 'to' | 'why'>) => void
 }
 
@@ -171,7 +225,7 @@ const overloadThreshold = 5
 
 /** Makes the route to one backend of a model, with a breaker of its own. `routes` is the live list of the model's routes. */
 export function routeTo(backend: Backend, routes: BackendRoutes, options: BackendRouteOptions): BackendRoute {
-  const { config, permits, random, report } = options
+  const { config, permits, random, report, gateOf } = options
   const { maxConcurrency, maxTries } = config
   const breaker: CircuitBreaker = new CircuitBreaker({
     threshold: maxTries === 1 ? overloadThreshold : Math.min(overloadThreshold, maxTries),
@@ -190,6 +244,7 @@ export function routeTo(backend: Backend, routes: BackendRoutes, options: Backen
       for (const route of routes.all) if (route.breaker !== breaker) route.breaker.dismiss()
     },
   })
-  const route: BackendRoute = new BackendRoute(backend, breaker)
+  const gate = gateOf?.(backend) ?? new PauseGate()
+  const route: BackendRoute = new BackendRoute(backend, breaker, { gate, onResume: () => routes.wake() })
   return route
 }

@@ -24,6 +24,8 @@ const schema = closedObject({
   keys: z.array(closedObject({ tenant: z.string().min(1), key: z.string().min(1) })).default([]),
   /** What to do with tools that only the client's provider runs: `leave-out` (default) or `refuse`. */
   hostedTools: z.enum(['leave-out', 'refuse']).exactOptional(),
+  /** What requests do while all backends of their model are paused: `wait` (default) or `refuse`. */
+  whenPaused: z.enum(['wait', 'refuse']).exactOptional(),
   /** Whether it is a model server of NeMo Gym, too. */
   nemoGym: z.boolean().exactOptional(),
   bounds: closedObject({
@@ -36,6 +38,7 @@ const schema = closedObject({
     maxStallMs: bound,
     maxWaitMs: bound,
     maxRateLimitWaitMs: bound,
+    maxPauseWaitMs: bound,
     maxCookieSessions: bound,
     cookieSessionIdleMs: bound,
   }).default({}),

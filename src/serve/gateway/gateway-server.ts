@@ -48,6 +48,8 @@ export interface GatewayServerOptions {
   readonly bounds?: Partial<GatewayBounds & SessionBounds> | undefined
   /** What to do with tools that only the client's provider runs, such as its web search. Default: `leave-out`. */
   readonly hostedTools?: GatewayOptions['hostedTools'] | undefined
+  /** What requests do while all backends of their model are paused. Default: `wait`. */
+  readonly whenPaused?: GatewayOptions['whenPaused'] | undefined
   /** Whether it is a model server of NeMo Gym, too: then requests to models need no key. Only on a host that no other machine reaches. */
   readonly nemoGym?: boolean | undefined
   readonly run: GatewayRun
@@ -55,6 +57,8 @@ export interface GatewayServerOptions {
   readonly env: Variables
   readonly onRequest?: (request: LoggedRequest) => void
   readonly onAlarm?: (session: string, alarms: readonly string[]) => void
+  /** Hears of a backend what nobody asked for: its pause ended by itself, or it does not resume. */
+  readonly onFleetAlarm?: (message: string) => void
   /** Hears of a model's 1st, 10th, 100th… turn whose prompt does not begin with the tokens of the turn before it. */
   readonly onDrift?: (drift: TokenDrift) => void
   /** Hears of a backend: that it has answered, serves other models than before, or that there is another reason why it cannot be used. */
@@ -124,10 +128,12 @@ export class GatewayServer extends Resource {
     requireAdminKeys(host, adminKeys)
     const secrets = [...(options.secrets ?? []), ...adminKeys.map(({ key }) => key)]
     const telemetry = owned.use(startTelemetry({ env, run: run.name, metrics: true }))
-    const { onRequest, onAlarm, onDrift, onFault, onLimitChange, bounds, facts, aliases, directory, hostedTools } =
-      options
+    const { onRequest, onAlarm, onFleetAlarm, onDrift, onFault, onLimitChange } = options
+    const { bounds, facts, aliases, directory, hostedTools, whenPaused } = options
     const { registry } = telemetry
-    owned.use(new GatewayTelemetry({ folder: store.folder, registry, onRequest, onAlarm, onDrift, onFault }))
+    owned.use(
+      new GatewayTelemetry({ folder: store.folder, registry, onRequest, onAlarm, onFleetAlarm, onDrift, onFault }),
+    )
     const lag = owned.use(new LoopLag())
     const gateway: Gateway = owned.use(
       await Gateway.open({
@@ -141,6 +147,7 @@ export class GatewayServer extends Resource {
         ...(aliases && { aliases }),
         ...(bounds && { bounds }),
         ...(hostedTools && { hostedTools }),
+        ...(whenPaused && { whenPaused }),
         ...(onLimitChange && { onLimitChange }),
       }),
     )
@@ -153,7 +160,7 @@ export class GatewayServer extends Resource {
         reader: store.reader,
         metrics: metricsOf(telemetry, { store, gateway, lag, directory, httpServer: () => httpServer }),
         // They are of all tenants, and one is nobody's to know but whose gateway it is.
-        ...(new Set(adminKeys.map(({ tenant }) => tenant)).size > 1 && { metricsTenant: defaultTenant }),
+        operatorTenant: operatorOf(adminKeys),
         readiness: () => readinessOf(store, gateway, directory),
         version: origin.millrace,
         host,
@@ -228,6 +235,11 @@ export class GatewayServer extends Resource {
   }
 }
 
+function operatorOf(keys: readonly TenantKey[]): string {
+  const [only = defaultTenant, ...others] = new Set(keys.map(({ tenant }) => tenant))
+  return others.length === 0 ? only : defaultTenant
+}
+
 /** The sessions of NeMo Gym's clients. Their cookies stay valid after a restart, as the sessions do, unless the key is another one. */
 function cookieSessionsOf(parts: {
   readonly gateway: Gateway
@@ -273,6 +285,7 @@ function metricsOf(
     gateway: () => ({
       openSessions: gateway.status().openSessions,
       awaitedBackends: parts.directory?.awaited.length ?? 0,
+      backends: gateway.fleet.list(),
       ...parts.httpServer().figures,
     }),
   })
@@ -285,7 +298,10 @@ function readinessOf(store: RunStore, gateway: Gateway, directory: BackendDirect
   // Those without a limit are not offered any more.
   const offered = models.filter(({ limit }) => limit > 0)
   if (offered.length > 0 && offered.every(({ isShut }) => isShut)) {
-    return { isReady: false, why: 'its backends are overloaded or unreachable: requests wait until one answers' }
+    return {
+      isReady: false,
+      why: 'its backends are paused, overloaded or unreachable: requests wait until one answers',
+    }
   }
   if (!directory || directory.isReachable((backend) => gateway.isActive(backend, activeMs))) return { isReady: true }
   const usable = new Set(directory.usable.flatMap(({ backends }) => backends.map(({ url }) => url)))

@@ -22,6 +22,7 @@ import {
   requestIdOf,
   requireCaller,
 } from './admission.ts'
+import { fleetRoutes } from './fleet-routes.ts'
 import { defaultGatewayBounds, type GatewayBounds } from './gateway-config.ts'
 import { modelListRoutes, modelRoutes } from './model-routes.ts'
 import { sessionRoutes } from './session-routes.ts'
@@ -31,7 +32,8 @@ interface GatewayHttpServerOptions {
   readonly gateway: Gateway
   readonly reader: RunReader
   readonly metrics: MetricsHub
-  readonly metricsTenant?: string
+  /** Who may see and control what is of all tenants. */
+  readonly operatorTenant: string
   readonly readiness: () => Readiness
   readonly version: string
   readonly host?: string
@@ -103,10 +105,10 @@ export class GatewayHttpServer extends HttpServer {
       requireCaller(scope, gateway)
       // Bodies are read by the routes that want one.
       scope.addContentTypeParser('*', (_request, _payload, parsed) => parsed(null))
-      const { metrics, metricsTenant, version, reader, publicUrl } = options
+      const { metrics, operatorTenant, version, reader, publicUrl } = options
       statusRoutes(scope, {
         metrics,
-        requireMetricsAccess: (request) => requireMetricsTenant(adminOf(request).tenant, metricsTenant),
+        requireMetricsAccess: (request) => requireOperator(request, operatorTenant, 'the metrics cover all tenants'),
         metricsKey: keys.admin,
         documentKey: keys.session,
         routes: this.knownRoutes,
@@ -114,6 +116,12 @@ export class GatewayHttpServer extends HttpServer {
         version,
       })
       sessionRoutes(scope, { gateway, reader, intake: this.#intake, bounds, publicUrl, onFault })
+      fleetRoutes(scope, {
+        fleet: gateway.fleet,
+        intake: this.#intake,
+        bounds,
+        requireOperator: (request) => requireOperator(request, operatorTenant, 'the backends serve all tenants'),
+      })
       done()
     })
     app.setNotFoundHandler(async (request, reply) => {
@@ -144,9 +152,9 @@ export class GatewayHttpServer extends HttpServer {
   }
 }
 
-function requireMetricsTenant(tenant: string, metricsTenant: string | undefined): void {
-  if (metricsTenant === undefined || tenant === metricsTenant) return
-  const message = `the metrics cover all tenants: send an admin key of tenant ${metricsTenant}, such as MILLRACE_ADMIN_KEY`
+function requireOperator(request: FastifyRequest, operatorTenant: string, why: string): void {
+  if (adminOf(request).tenant === operatorTenant) return
+  const message = `${why}: send an admin key of tenant ${operatorTenant}, such as MILLRACE_ADMIN_KEY`
   throw new MillraceError('usage', message, { data: { status: 403 } })
 }
 

@@ -83,5 +83,9 @@ export const gatewayInfo: ApiInfo = {
     bearer: { type: 'http', scheme: 'bearer' },
     apiKey: { type: 'apiKey', in: 'header', name: 'x-api-key' },
   },
-  parameters: { id: 'The session.', model: 'A name from the list of models.' },
+  parameters: {
+    id: 'The session.',
+    model: 'A name from the list of models.',
+    backend: 'The id of a backend, or its url; a slash in it is written as %2F.',
+  },
 }

@@ -9,6 +9,7 @@ interface GatewayListeners {
   readonly registry: MetricsRegistry
   readonly onRequest?: ((request: LoggedRequest) => void) | undefined
   readonly onFault?: ((error: MillraceError) => void) | undefined
+  readonly onFleetAlarm?: ((message: string) => void) | undefined
   readonly onAlarm?: ((session: string, alarms: readonly string[]) => void) | undefined
   /** A model's 1st, 10th, 100th… turn whose prompt does not begin with the tokens of the turn before it. */
   readonly onDrift?: ((drift: TokenDrift) => void) | undefined
@@ -54,6 +55,10 @@ export class GatewayTelemetry implements Disposable {
         return
       case 'session-unreadable':
         onFault?.(event.error)
+        return
+      case 'fleet-alarm':
+        registry.series('gatewayFleetAlarms').add()
+        this.#listeners.onFleetAlarm?.(event.message)
         return
       case 'interaction-end':
         this.#onInteraction(event)

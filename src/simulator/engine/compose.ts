@@ -38,23 +38,35 @@ interface Composed {
 /** Ends the message after `maxTokens`, even in the middle of a word or of a tool call's arguments. */
 export function limitMessage(
   message: AssistantMessage,
-  { maxTokens, sampled }: { readonly maxTokens: number; readonly sampled?: readonly Token[] | undefined },
+  {
+    maxTokens,
+    sampled,
+    begun = 0,
+  }: {
+    readonly maxTokens: number
+    readonly sampled?: readonly Token[] | undefined
+    /** How many of the sampled tokens are in the prompt already. */
+    readonly begun?: number | undefined
+  },
 ): Composed {
+  // The token that ends a reply is always left to sample.
+  const rest = begun > 0 ? sampled?.slice(Math.min(begun, sampled.length - 1)) : sampled
   // Words need not be listed to be counted.
-  const outputTokens = sampled?.length ?? countReply(message)
-  if (outputTokens <= maxTokens) {
+  const outputTokens = rest?.length ?? countReply(message)
+  const finishReason = outputTokens > maxTokens ? 'length' : message.tool_calls ? 'tool_calls' : 'stop'
+  if (outputTokens <= maxTokens && rest === sampled) {
     return {
       message,
-      finishReason: message.tool_calls ? 'tool_calls' : 'stop',
+      finishReason,
       outputTokens,
       reasoningTokens: sampled ? reasoningIn(sampled) : countPieces(message.reasoning_content ?? ''),
       ...(sampled && { tokens: sampled }),
     }
   }
-  const kept = (sampled ?? words.sample(message, 0)).slice(0, maxTokens)
+  const kept = (rest ?? words.sample(message, 0)).slice(0, maxTokens)
   return {
     message: joinTokens(kept, message.tool_calls ?? []),
-    finishReason: 'length',
+    finishReason,
     outputTokens: kept.length,
     reasoningTokens: reasoningIn(kept),
     tokens: kept,

@@ -1,5 +1,7 @@
 import { describe, expect, test } from 'vitest'
+import { plainRequest } from '../../../test/support/inference/plain-request.ts'
 import { simulatorFolder } from '../../../test/support/tokens/simulator-folder.ts'
+import { TokenPrompt } from '../../apis/index.ts'
 import { sameNumbers } from '../../kit/index.ts'
 import type { AssistantMessage, Message, ToolDefinition } from '../../schema/index.ts'
 import { loadTokenizer } from '../../tokenizer/index.ts'
@@ -114,6 +116,21 @@ test('a prompt of ids is read as the conversation that it was written from', () 
     messages: messages.slice(0, 2),
     tools: [],
   })
+})
+
+test('a prompt that ends with the beginning of a reply is answered with the rest of that reply', async () => {
+  await using simulator = new Simulator({ tokens: 'lossy', imitate: 'millrace' })
+  const promptIds = vocabulary.prompt({ messages: [{ role: 'user', content: 'What is 6 * 7?' }], tools: [] })
+  const signal = new AbortController().signal
+  const asked = { ...plainRequest, messages: [], captureTokens: true, retry: 0, signal }
+  const idsFor = async (...begun: number[]): Promise<number[]> => {
+    const prompt = TokenPrompt.of(promptIds, Int32Array.from(begun))
+    const { tokens } = await simulator.send({ ...asked, prompt })
+    return Array.from(tokens?.ids ?? [])
+  }
+  const whole = await idsFor()
+  expect(await idsFor(...whole.slice(0, 2))).toEqual(whole.slice(2))
+  expect(await idsFor(...whole)).toEqual(whole.slice(-1))
 })
 
 test('an in-process model of exact tokens gets its facts; one of words has none', async () => {

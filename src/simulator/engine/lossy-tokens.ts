@@ -62,7 +62,7 @@ class LossyTokens implements Vocabulary {
   }
 
   /** Reads a prompt as the template writes it. */
-  read(promptIds: Int32Array): Conversation {
+  read(promptIds: Int32Array): ReturnType<NonNullable<Vocabulary['read']>> {
     const turns = this.#tokenizer.decode(promptIds).split('<|im_start|>').slice(1)
     const messages: Message[] = []
     let tools: readonly ToolDefinition[] = []
@@ -78,7 +78,9 @@ class LossyTokens implements Vocabulary {
         if (listed !== undefined) tools = toolsIn(listed)
       } else messages.push(...readUser(text, messages.at(-1)))
     }
-    return { messages, tools }
+    const opening = this.#tokenizer.encode('<|im_start|>assistant\n')
+    const begun = promptIds.length - promptIds.lastIndexOf(opening[0] ?? -1) - opening.length
+    return { messages, tools, ...(begun > 0 && { begun }) }
   }
 }
 

@@ -97,6 +97,10 @@ const settingsSchema = closedObject({
    * it would encode the text in, as engines sample them.
    */
   tokens: z.enum(['words', 'lossy']).default('words'),
+  /** Whether servers of `vllm` and `sglang` have the routes that pause them and name the version of their weights. */
+  engineControls: truth.default(true),
+  /** Those of these routes that answer 500, with commas between them: `/pause,/resume`. */
+  failingControls: z.string().default(''),
   /** How many emitted replies are kept for tests; the oldest are dropped first. 0: none. */
   recordEmitted: count,
 })

@@ -161,6 +161,33 @@ describe('over HTTP', () => {
     expect(await post(server, '/pause?mode=never')).toMatchObject({ status: 400 })
   })
 
+  test('a sleeping vLLM holds its requests until it wakes up', async () => {
+    await using server = await SimulatorServer.start()
+    await post(server, '/sleep')
+    expect(await get(server, '/is_sleeping')).toEqual({ is_sleeping: true })
+    const held = postForJson(server, apiPaths.chat, body('chat', question))
+    await expect.poll(() => server.stats.inFlight).toBe(1)
+    await post(server, '/resume')
+    expect(server.stats.inFlight).toBe(1)
+    await post(server, '/wake_up')
+    expect(await held).toMatchObject({ choices: [{ finish_reason: 'stop' }] })
+  })
+
+  test('weights from disk set the version of SGLang', async () => {
+    await using server = await SimulatorServer.start({ imitate: 'sglang', weightVersion: '1' })
+    const update = { model_path: '/weights', weight_version: '2' }
+    expect(await postForJson(server, '/update_weights_from_disk', update)).toMatchObject({ success: true })
+    expect(server.simulator.weightVersion).toBe('2')
+  })
+
+  test('routes that control the engine can be missing, or fail', async () => {
+    await using server = await SimulatorServer.start({ engineControls: false })
+    expect((await post(server, '/pause')).status).toBe(404)
+    server.simulator.change({ engineControls: true, failingControls: '/resume' })
+    expect((await post(server, '/pause')).status).toBe(200)
+    expect((await post(server, '/resume')).status).toBe(500)
+  })
+
   test('a client that disconnects while its request is held is forgotten', async () => {
     await using server = await SimulatorServer.start()
     await post(server, '/pause?mode=keep')

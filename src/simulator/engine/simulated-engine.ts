@@ -30,6 +30,7 @@ export class SimulatedEngine {
   readonly #drains = new Set<Drain>()
   readonly #maxRunning: () => number
   #isPaused = false
+  #isAsleep = false
 
   /** `maxRunning`: how many jobs may run at once now; 0 is no limit. */
   constructor(maxRunning: () => number) {
@@ -38,6 +39,15 @@ export class SimulatedEngine {
 
   get isPaused(): boolean {
     return this.#isPaused
+  }
+
+  get isAsleep(): boolean {
+    return this.#isAsleep
+  }
+
+  /** Whether new replies have to wait. */
+  get isHolding(): boolean {
+    return this.#isPaused || this.#isAsleep
   }
 
   get queued(): number {
@@ -86,8 +96,18 @@ export class SimulatedEngine {
 
   resume(): void {
     this.#isPaused = false
-    for (const job of this.#running) job.thaw()
-    this.#admit()
+    this.#thawAll()
+  }
+
+  /** Its memory is given back, and with it every reply in the making. */
+  sleep(): void {
+    this.#isAsleep = true
+    this.abort()
+  }
+
+  wakeUp(): void {
+    this.#isAsleep = false
+    this.#thawAll()
   }
 
   abort(names?: readonly string[]): number {
@@ -96,9 +116,15 @@ export class SimulatedEngine {
     return jobs.length
   }
 
+  #thawAll(): void {
+    if (this.isHolding) return
+    for (const job of this.#running) job.thaw()
+    this.#admit()
+  }
+
   #admit(): void {
     const limit = this.#maxRunning() || Number.POSITIVE_INFINITY
-    while (!this.#isPaused && this.#running.size < limit) {
+    while (!this.isHolding && this.#running.size < limit) {
       const [next] = this.#queue
       if (!next) return
       this.#queue.delete(next)

@@ -253,7 +253,7 @@ export class Simulator extends Resource implements Backend, ReplyHost {
       reasoning: settings.reasoning ? 'Let me see what is asked, and take it step by step.' : undefined,
     })
     const sampled = vocabulary === words ? undefined : vocabulary.sample(draft, base)
-    const composed = limitMessage(draft, { maxTokens: room, sampled })
+    const composed = limitMessage(draft, { maxTokens: room, sampled, begun: request.begun })
     const { message, finishReason, outputTokens, reasoningTokens } = composed
     const usage = {
       calls: 1,
@@ -280,7 +280,7 @@ export class Simulator extends Resource implements Backend, ReplyHost {
   #isInstant(request: BackendRequest, { totalMs, fault }: Delivery): boolean {
     const { recordEmitted, imitate } = this.#settings
     const isPlain = request.sink === undefined && request.body === undefined && recordEmitted === 0
-    return isPlain && totalMs === 0 && fault === undefined && !this.engine.isPaused && returnsTokenIds(imitate)
+    return isPlain && totalMs === 0 && fault === undefined && !this.engine.isHolding && returnsTokenIds(imitate)
   }
 
   /** Delivers as a server of the imitated backend would; returns what a client of it would make of the answer. */

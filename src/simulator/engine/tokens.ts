@@ -188,6 +188,8 @@ export interface SimulatorRequest extends Omit<ModelRequest, 'sessionId'> {
   /** The prompt in place of the messages, where an API takes tokens, or a text without a chat template. */
   readonly promptIds?: Int32Array
   readonly promptText?: string
+  /** How many tokens of the reply the prompt ends with. */
+  readonly begun?: number
 }
 
 export type Conversation = Pick<SimulatorRequest, 'messages' | 'tools'>
@@ -202,7 +204,7 @@ export interface Vocabulary {
   /** The tokens of a reply, end marker included. `base` decides what the message leaves open. */
   sample(message: AssistantMessage, base: number): Token[]
   /** The conversation that a prompt of ids means. If missing, such prompts are told apart, but not understood. */
-  read?(promptIds: Int32Array): Conversation
+  read?(promptIds: Int32Array): Conversation & Pick<SimulatorRequest, 'begun'>
 }
 
 /** Tokens made up from words: each text has one form as tokens, and each token one text. */

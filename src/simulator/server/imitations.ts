@@ -13,7 +13,9 @@ export interface Imitation {
   readonly apis: ReadonlyMap<string, SimulatedApi>
   readonly usualApi: SimulatedApi
   readonly requiredHeader?: string
-  readonly controls: Controls
+  readonly routes: Controls
+  /** With which weight updates pause the engine, and name their version. */
+  readonly controls?: Controls
   readonly modelList: (models: readonly string[], simulator: Simulator) => object
 }
 
@@ -139,13 +141,8 @@ function engineMetrics(names: {
   }
 }
 
+/** vLLM has them only if it was started in its development mode. */
 const vllmControls: Controls = {
-  'GET /metrics': engineMetrics({
-    kvUsage: 'vllm:kv_cache_usage_perc',
-    running: 'vllm:num_requests_running',
-    queued: 'vllm:num_requests_waiting',
-  }),
-  'GET /version': () => ({ version: '0.0.0+simulated' }),
   'GET /is_paused': ({ simulator }) => ({ is_paused: simulator.engine.isPaused }),
   'GET /weight_info': ({ simulator }) => ({ weight_version: simulator.weightVersion ?? 'default' }),
   async 'POST /pause'({ simulator, query }) {
@@ -162,6 +159,24 @@ const vllmControls: Controls = {
     return { status: 'aborted', aborted: simulator.engine.abort(names) }
   },
   'POST /update_weight_version': (call) => ({ success: true, new_version: changeVersion(call) }),
+  'GET /is_sleeping': ({ simulator }) => ({ is_sleeping: simulator.engine.isAsleep }),
+  'POST /sleep'({ simulator }) {
+    simulator.engine.sleep()
+    return {}
+  },
+  'POST /wake_up'({ simulator }) {
+    simulator.engine.wakeUp()
+    return {}
+  },
+}
+
+const vllmRoutes: Controls = {
+  'GET /metrics': engineMetrics({
+    kvUsage: 'vllm:kv_cache_usage_perc',
+    running: 'vllm:num_requests_running',
+    queued: 'vllm:num_requests_waiting',
+  }),
+  'GET /version': () => ({ version: '0.0.0+simulated' }),
   'POST /tokenize': tokenize,
   ...countMessages,
 }
@@ -195,7 +210,7 @@ const serverInfo: Control = ({ simulator, models }) => ({
   version: '0.0.0+simulated',
 })
 
-const sglangControls: Controls = {
+const sglangRoutes: Controls = {
   'GET /metrics': engineMetrics({
     kvUsage: 'sglang:token_usage',
     running: 'sglang:num_running_reqs',
@@ -209,6 +224,9 @@ const sglangControls: Controls = {
   'POST /tokenize': tokenize,
   'POST /v1/tokenize': tokenize,
   ...countMessages,
+}
+
+const sglangControls: Controls = {
   async 'POST /pause_generation'({ simulator, body }) {
     const { mode = 'abort' } = body
     const meant = typeof mode === 'string' ? sglangPauseModes.get(mode) : undefined
@@ -233,38 +251,48 @@ const sglangControls: Controls = {
     if (call.body['abort_all_requests'] !== false) call.simulator.engine.abort()
     return { success: true, message: `the weights are of version ${version}`, new_version: version }
   },
+  'POST /update_weights_from_disk'({ simulator, body }) {
+    const { model_path: path, weight_version: version, abort_all_requests: isAborting } = body
+    if (typeof path !== 'string') throw invalid('model_path is a text: the folder of the new weights')
+    if (isAborting === true) simulator.engine.abort()
+    if (typeof version === 'string') simulator.change({ weightVersion: version })
+    return { success: true, message: 'Succeeded to update model weights.', num_paused_requests: 0 }
+  },
 }
 
 export const imitations: Readonly<Record<ImitationName, Imitation>> = {
   vllm: {
     apis: new Map([...apisOf('vllm', everyApi), ...idsApis('vllm', ['/v1/completions', '/inference/v1/generate'])]),
     usualApi: apiOf('vllm', 'chat'),
+    routes: vllmRoutes,
     controls: vllmControls,
     modelList: openAiModels('vllm', true),
   },
   millrace: {
     apis: new Map([...apisOf('millrace', everyApi), ...idsApis('millrace', ['/v1/completions'])]),
     usualApi: apiOf('millrace', 'chat'),
+    routes: vllmRoutes,
     controls: vllmControls,
     modelList: openAiModels('millrace', true),
   },
   sglang: {
     apis: new Map([...apisOf('sglang', everyApi), ['/generate', new GenerateApi()]]),
     usualApi: apiOf('sglang', 'chat'),
+    routes: sglangRoutes,
     controls: sglangControls,
     modelList: openAiModels('sglang', true),
   },
   openai: {
     apis: new Map(apisOf('openai', ['chat', 'responses'])),
     usualApi: apiOf('openai', 'chat'),
-    controls: countResponses,
+    routes: countResponses,
     modelList: openAiModels('openai', false),
   },
   anthropic: {
     apis: new Map(apisOf('anthropic', ['messages'])),
     usualApi: apiOf('anthropic', 'messages'),
     requiredHeader: 'anthropic-version',
-    controls: countMessages,
+    routes: countMessages,
     modelList: anthropicModels,
   },
 }

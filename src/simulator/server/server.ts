@@ -183,9 +183,15 @@ export class SimulatorServer extends Resource implements ExchangeOwner {
   }
 
   get #controls(): Controls {
-    const { controls, modelList } = this.#imitation
+    const { routes, controls = {}, modelList } = this.#imitation
     const listModels: Control = ({ models, simulator }) => modelList(models, simulator)
-    return { ...controls, ...simControls, 'GET /v1/models': listModels }
+    const { engineControls, failingControls } = this.simulator.settings
+    const failing = failingControls.split(',').map((path) => path.trim())
+    const offered = Object.entries(engineControls ? controls : {}).map(([route, control]): [string, Control] => [
+      route,
+      failing.some((path) => path !== '' && route.endsWith(path)) ? failed : control,
+    ])
+    return { ...routes, ...Object.fromEntries(offered), ...simControls, 'GET /v1/models': listModels }
   }
 
   #unserved(route: string): MillraceError {
@@ -203,6 +209,12 @@ export class SimulatorServer extends Resource implements ExchangeOwner {
     this.#server.closeAllConnections()
     await promise
   }
+}
+
+function failed(): never {
+  throw new MillraceError('model_server_error', 'the simulator failed, as failingControls asks', {
+    data: { status: 500 },
+  })
 }
 
 function notFound(message: string): MillraceError {

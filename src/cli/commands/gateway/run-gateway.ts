@@ -70,7 +70,7 @@ export async function runGateway({ flags }: Invocation<GatewayFlags>, io: Comman
     for (const result of found.probeResults) if (result.problem) logBackend(logger, result, secrets)
     await using server = await GatewayServer.open({
       ...found,
-      ...(config && { aliases: config.aliases, hostedTools: config.hostedTools }),
+      ...(config && { aliases: config.aliases, hostedTools: config.hostedTools, whenPaused: config.whenPaused }),
       pollBackends: !flags['no-poll'] && config?.pollBackends !== false,
       bounds: { ...config?.bounds, ...definedFields({ maxWaitMs: flags['max-wait'] }) },
       keys,
@@ -83,6 +83,7 @@ export async function runGateway({ flags }: Invocation<GatewayFlags>, io: Comman
       env: io.env,
       onRequest: (request) => logger.requestEnded(request),
       onAlarm: (session, alarms) => logger.lines.warn({ session, alarms }, 'a session ended without a usable record'),
+      onFleetAlarm: (message) => logger.lines.warn(message),
       onDrift: (drift) => logger.lines.warn(drift, 'prompts do not begin with the tokens of the turn before'),
       onBackend: (result) => logBackend(logger, result, secrets),
       onLimitChange: (change) => logLimitChange(logger, change),
