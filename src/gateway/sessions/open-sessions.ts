@@ -98,7 +98,8 @@ export class OpenSessions implements Disposable {
 
   remove(session: OpenSession): void {
     this.#sessions.delete(session.id)
-    this.#byKey.delete(session.keyDigest)
+    // A later session may have its key by now.
+    if (this.#byKey.get(session.keyDigest) === session) this.#byKey.delete(session.keyDigest)
     this.#removeIdle(session)
     forget(session)
   }
