@@ -8,6 +8,7 @@ import { LoopLag, type LoopLagWindow, Resource, type Variables } from '../../kit
 import type { JsonObject } from '../../schema/index.ts'
 import { provenance, readRunFile, redact, type RunFile, runFolder, RunStore } from '../../store/index.ts'
 import { type LoggedRequest, startTelemetry, type Telemetry } from '../../telemetry/index.ts'
+import { type ArealOptions, ArealWire } from '../compat/areal/areal-wire.ts'
 import { CookieSessions } from '../compat/nemo-gym/cookie-sessions.ts'
 import { SessionCookies } from '../compat/nemo-gym/session-cookie.ts'
 import { requireFreePort } from '../http/server.ts'
@@ -50,6 +51,8 @@ export interface GatewayServerOptions {
   readonly hostedTools?: GatewayOptions['hostedTools'] | undefined
   /** Whether it is a model server of NeMo Gym, too: then requests to models need no key. Only on a host that no other machine reaches. */
   readonly nemoGym?: boolean | undefined
+  /** If given, AReaL's clients may use it, too. */
+  readonly areal?: ArealOptions | undefined
   readonly run: GatewayRun
   /** Where backends' keys and OpenTelemetry's variables are looked up. */
   readonly env: Variables
@@ -142,8 +145,20 @@ export class GatewayServer extends Resource {
         ...(bounds && { bounds }),
         ...(hostedTools && { hostedTools }),
         ...(onLimitChange && { onLimitChange }),
+        takesGivenKeys: options.areal !== undefined,
       }),
     )
+    const areal =
+      options.areal &&
+      owned.use(
+        new ArealWire({
+          ...options.areal,
+          gateway,
+          store,
+          publicUrl,
+          bounds: { ...defaultGatewayBounds, ...bounds },
+        }),
+      )
     const cookieSessions = options.nemoGym
       ? owned.use(cookieSessionsOf({ gateway, host, adminKeys, run: run.name, bounds: bounds ?? {} }))
       : undefined
@@ -162,6 +177,7 @@ export class GatewayServer extends Resource {
         ...(publicUrl !== undefined && { publicUrl }),
         ...(bounds && { bounds }),
         ...(cookieSessions && { cookieSessions }),
+        ...(areal && { areal }),
         ...(onFault && { onFault }),
       }),
     )
