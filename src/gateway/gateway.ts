@@ -177,6 +177,12 @@ export class Gateway extends Resource {
     await this.#journal.durable()
   }
 
+  /** Resolves when the weight versions are on disk that backends tell only after the replies of this session, or after a while. */
+  async versionsRecorded(session: string): Promise<void> {
+    await this.#openSessions.versionsRecorded(session)
+    await this.#journal.durable()
+  }
+
   /** Replaces the offered models, when more backends have answered. Requests under way finish at their backend. */
   offer(offer: ModelOffer): void {
     this.#models.offer(offer)

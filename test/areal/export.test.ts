@@ -12,14 +12,16 @@ interface InteractionRow {
 }
 
 test('an export has six tensors of all calls, equal to the rows of the gateway itself', async () => {
-  await using areal = await ArealGateway.start([{ weightVersion: '7' }])
+  await using areal = await ArealGateway.start([{ imitate: 'sglang', weightVersion: '7' }])
   const sessions = await areal.startGroup(2)
   for (const [index, session] of sessions.entries()) {
     await areal.converse(session, index + 2)
     await areal.reward(session, index + 0.5)
   }
   const { text } = await areal.gateway.ask('/v1/export')
-  const rows = (readJsonRows(text) as unknown as InteractionRow[]).filter(({ kind }) => kind === 'interaction')
+  const rows = (readJsonRows(Buffer.from(text)) as unknown as InteractionRow[]).filter(
+    ({ kind }) => kind === 'interaction',
+  )
   const traj = trajIn(await areal.export(sessions))
   expect(Object.keys(traj)).toEqual(['input_ids', 'loss_mask', 'logprobs', 'versions', 'attention_mask', 'rewards'])
   const width = Math.max(...rows.map(({ promptIds, ids }) => promptIds.length + ids.length))

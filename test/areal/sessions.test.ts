@@ -66,7 +66,7 @@ test('a key of the client is taken; in use it is refused, and with a ready traje
 test('of two requests with the same key at once, one gets it', async () => {
   await using areal = await ArealGateway.start()
   const replies = await Promise.all([1, 2].map(() => areal.post('/rl/start_session', { task_id: 't', api_key: 'one' })))
-  expect(replies.map(({ status }) => status).toSorted()).toEqual([201, 409])
+  expect(new Set(replies.map(({ status }) => status))).toEqual(new Set([201, 409]))
 })
 
 test('a reward ends a trajectory; it is repeated without another one, and the last value counts', async () => {

@@ -125,15 +125,18 @@ export class ArealSessions {
     })
   }
 
-  /** The sessions of these names that can be exported. */
+  /** The sessions of these names that can be exported, with all that will be known of their replies. */
   async find(owner: Admin, names: readonly string[]): Promise<StoredSession[]> {
-    const { store } = this.#options
+    const { gateway, store } = this.#options
     await store.journal.durable()
-    const ids = names.map((name) => (name === onlineTask ? undefined : ownNameIn(name)))
-    const found = await Promise.all(
-      ids.map(async (id) => store.reader.sessions.session(id ?? (await this.sessionOf(owner)))),
-    )
-    return found.filter((session) => session?.tenant === owner.tenant && !this.#isRemoved(session)) as StoredSession[]
+    const found: StoredSession[] = []
+    for (const name of names) {
+      const id = name === onlineTask ? await this.sessionOf(owner) : ownNameIn(name)
+      const session = store.reader.sessions.session(id)
+      if (session?.tenant === owner.tenant && !this.#isRemoved(session)) found.push(session)
+    }
+    await Promise.all(found.map(({ id }) => gateway.versionsRecorded(id)))
+    return found
   }
 
   /** The trajectory of a session that an export is for: the last one if none is named. */
