@@ -40,7 +40,8 @@ export class ArealExports {
 
   async export(owner: Admin, request: ExportRequest, { address }: ExportPlace): Promise<ArealExport> {
     const { sessions } = this.#options
-    const { session_ids: names, trajectory_id: trajectory, style, remove_session: isRemoved } = request
+    const { session_ids: sent, trajectory_id: trajectory, style, remove_session: isRemoved } = request
+    const names = [...new Set(sent)]
     if (names.length === 0) throw refusal('session_ids must be a non-empty list', { status: 400 })
     const sequencesOf = styles.get(style)
     if (!sequencesOf) {
