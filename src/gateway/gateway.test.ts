@@ -45,6 +45,16 @@ test('only keys with the form of a session key are looked up', () => {
   expect(looked).toEqual([keyDigest('mrs-x')])
 })
 
+test('with given keys, a key of any form is looked up, unless it is an admin key', () => {
+  const caller = { kind: 'session', tenant: 'acme', sessionId: 's' } as const
+  const ring = new KeyRing(admins, (digest) => (digest === keyDigest('my key') ? caller : undefined), {
+    takesGivenKeys: true,
+  })
+  expect(ring.callerFor('my key')).toBe(caller)
+  expect(ring.callerFor('another key')).toBeUndefined()
+  expect(ring.callerFor('key-of-acme')).toEqual({ kind: 'admin', tenant: 'acme' })
+})
+
 test('session keys have 32 random bytes and are all different', () => {
   const keys = Array.from({ length: 100 }, newSessionKey)
   expect(new Set(keys).size).toBe(100)

@@ -38,6 +38,8 @@ export interface GatewayOptions extends Omit<GatewayModelsOptions, 'onLimitChang
   readonly hostedTools?: HostedTools
   /** What requests do while all backends of their model are paused. Default: `wait`. */
   readonly whenPaused?: ModelConfig['whenPaused']
+  /** Whether keys of sessions may have any form, because some are chosen by clients of `startSessions`. Default: false. */
+  readonly takesGivenKeys?: boolean
   /** Called when the concurrency limit of a model has changed, after the change is recorded. Must not throw. */
   readonly onLimitChange?: (change: LimitChange) => void
 }
@@ -77,12 +79,12 @@ export class Gateway extends Resource {
   readonly #expiring = new Set<Promise<void>>()
 
   private constructor(options: GatewayOptions, models: GatewayModels) {
-    const { store, adminKeys, bounds: given, hostedTools = 'leave-out' } = options
+    const { store, adminKeys, bounds: given, hostedTools = 'leave-out', takesGivenKeys = false } = options
     super()
     const bounds = { ...defaultSessionBounds, ...given }
     this.folder = store.folder
     this.#journal = store.journal
-    this.#keys = new KeyRing(adminKeys, (digest) => this.#openSessions.callerFor(digest))
+    this.#keys = new KeyRing(adminKeys, (digest) => this.#openSessions.callerFor(digest), { takesGivenKeys })
     this.#models = models
     this.fleet = new Fleet({
       served: () => models.backends(),
@@ -102,7 +104,8 @@ export class Gateway extends Resource {
 
   /** Opens a gateway, with the sessions that an earlier process left open. */
   static async open(options: GatewayOptions): Promise<Gateway> {
-    const { store, adminKeys: _keys, hostedTools: _tools, bounds = {}, whenPaused, onLimitChange, ...offered } = options
+    const { store, bounds = {}, onLimitChange, whenPaused, ...more } = options
+    const { adminKeys: _keys, hostedTools: _tools, takesGivenKeys: _given, ...offered } = more
     const { maxWaitMs, maxRateLimitWaitMs, maxPauseWaitMs } = { ...defaultSessionBounds, ...bounds }
     await using owned = new AsyncDisposableStack()
     const models = owned.use(
@@ -141,10 +144,17 @@ export class Gateway extends Resource {
     await Promise.all(choices.map((choice, index) => this.#requests.begin(choice, joined.choice(index))))
   }
 
-  /** Starts all sessions of a group, or none. They are on disk when this resolves. */
-  async startSessions(caller: Caller, options: SessionOptionsInput): Promise<StartedSessions> {
+  /**
+   * Starts all sessions of a group, or none. They are on disk when this resolves. `keys`: the keys of the first of them. A key
+   * that an earlier session has is from now on that of the new one.
+   */
+  async startSessions(
+    caller: Caller,
+    options: SessionOptionsInput,
+    keys: readonly string[] = [],
+  ): Promise<StartedSessions> {
     if (this.#isDraining || this.isClosed) throw draining()
-    return this.#sessions.start(caller, options)
+    return this.#sessions.start(caller, options, keys)
   }
 
   isOpenSession(caller: Caller, id: string): boolean {
@@ -175,6 +185,12 @@ export class Gateway extends Resource {
 
   /** Resolves when everything that has ended so far is on disk, including lost samples, which no client waits for. */
   async recorded(): Promise<void> {
+    await this.#journal.durable()
+  }
+
+  /** Resolves when the weight versions are on disk that backends tell only after the replies of this session, or after a while. */
+  async versionsRecorded(session: string): Promise<void> {
+    await this.#openSessions.versionsRecorded(session)
     await this.#journal.durable()
   }
 
@@ -265,24 +281,36 @@ export function refuseSharedKeys(admins: readonly AdminKey[]): void {
   }
 }
 
+interface KeyRingOptions {
+  /** Whether a session may have a key of any form. Then each unknown key is looked up in the store. */
+  readonly takesGivenKeys: boolean
+}
+
 /** Finds the caller of a key: admins' keys are compared in constant time, sessions' keys are looked up by digest. */
 export class KeyRing {
   readonly #admins: readonly { readonly secret: Secret; readonly caller: Caller }[]
   readonly #sessionCaller: (digest: string) => Caller | undefined
+  readonly #takesGivenKeys: boolean
   /** The tenants that have an admin key. Session keys of other tenants are refused: nobody could look at those sessions. */
   readonly #tenants: ReadonlySet<string>
-  constructor(admins: readonly AdminKey[], sessionCaller: (digest: string) => Caller | undefined) {
+  constructor(
+    admins: readonly AdminKey[],
+    sessionCaller: (digest: string) => Caller | undefined,
+    { takesGivenKeys }: KeyRingOptions = { takesGivenKeys: false },
+  ) {
     if (admins.length === 0) throw new MillraceError('config_invalid', 'a gateway needs at least one admin key')
     refuseSharedKeys(admins)
     this.#admins = admins.map(({ tenant, key }) => ({ secret: new Secret(key), caller: { kind: 'admin', tenant } }))
     this.#sessionCaller = sessionCaller
+    this.#takesGivenKeys = takesGivenKeys
     this.#tenants = new Set(admins.map(({ tenant }) => tenant))
   }
 
   callerFor(token: string | undefined): Caller | undefined {
     if (token === undefined || token === '' || token.length > maxKeyChars) return undefined
     // An admin may have chosen a key that looks like a session's.
-    return (token.startsWith(sessionPrefix) ? this.#session(token) : undefined) ?? this.#admin(token)
+    if (token.startsWith(sessionPrefix)) return this.#session(token) ?? this.#admin(token)
+    return this.#admin(token) ?? (this.#takesGivenKeys ? this.#session(token) : undefined)
   }
 
   #session(token: string): Caller | undefined {

@@ -17,6 +17,7 @@ export {
 } from './gateway/gateway-config.ts'
 export { defaultTenant, requireAdminKeys, requireOwnMachine, type TenantKey } from './gateway/admission.ts'
 export { GatewayServer, type GatewayServerOptions } from './gateway/gateway-server.ts'
+export type { ArealOptions } from './compat/areal/areal-wire.ts'
 export type { GymOptions } from './compat/nemo-gym/wire-scope.ts'
 export { RolloutServer, type RolloutServerOptions } from './rollouts/rollout-server.ts'
 export type { KnownRequest, ListedRequest, RequestPage, RolloutState } from './requests/known-request.ts'

@@ -83,6 +83,11 @@ export class OpenSessions implements Disposable {
     return session?.tenant === tenant && !session.ending
   }
 
+  /** Asks for the weight versions that are not known yet. Those of an ended session are. */
+  async versionsRecorded(id: string): Promise<void> {
+    await this.#sessions.get(id)?.dueVersions.recorded()
+  }
+
   /** The caller whose key has this digest. Ended sessions count, too, so that a request with their key can be told so. */
   callerFor(digest: string): Caller | undefined {
     const open = this.#byKey.get(digest)
@@ -98,7 +103,8 @@ export class OpenSessions implements Disposable {
 
   remove(session: OpenSession): void {
     this.#sessions.delete(session.id)
-    this.#byKey.delete(session.keyDigest)
+    // A later session may have its key by now.
+    if (this.#byKey.get(session.keyDigest) === session) this.#byKey.delete(session.keyDigest)
     this.#removeIdle(session)
     forget(session)
   }

@@ -87,7 +87,7 @@ export class Sessions {
     this.#parts = parts
   }
 
-  async start(caller: Caller, input: SessionOptionsInput): Promise<StartedSessions> {
+  async start(caller: Caller, input: SessionOptionsInput, keys: readonly string[]): Promise<StartedSessions> {
     if (caller.kind !== 'admin') throw adminKeyRequired('starting a session')
     const parsed = safeParse(sessionOptionsSchema, input)
     if (!parsed.success) throw new MillraceError('usage', `${describeIssues(parsed.error.issues)}. Correct that.`)
@@ -97,7 +97,9 @@ export class Sessions {
         `more than ${this.#parts.bounds.maxOpenSessions} sessions would be open; end those that are not used`,
       )
     }
-    const started = Array.from({ length: groupSize }, () => newSession(caller.tenant, groupId, data))
+    const started = Array.from({ length: groupSize }, (_, index) =>
+      newSession({ tenant: caller.tenant, group: groupId, data, key: keys[index] ?? newSessionKey() }),
+    )
     this.#starting += groupSize
     try {
       // One batch, so that all of the group is recorded or none, should the process end here.
@@ -316,10 +318,16 @@ function noSuchReply(message: string): MillraceError {
   return new MillraceError('usage', message, { data: { status: 404 } })
 }
 
-function newSession(tenant: string, group: string, data: SessionData): { session: OpenSession; key: string } {
-  const key = newSessionKey()
-  const names = { id: orderedId('ses'), group, tenant, keyDigest: keyDigest(key) }
-  return { session: new OpenSession({ ...names, startedAt: Date.now(), data }), key }
+interface NewSession {
+  readonly tenant: string
+  readonly group: string
+  readonly data: SessionData
+  readonly key: string
+}
+
+function newSession({ key, ...names }: NewSession): { session: OpenSession; key: string } {
+  const start = { id: orderedId('ses'), keyDigest: keyDigest(key), startedAt: Date.now(), ...names }
+  return { session: new OpenSession(start), key }
 }
 
 function startEntry(session: OpenSession): SessionStart {

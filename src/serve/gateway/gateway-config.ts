@@ -28,6 +28,13 @@ const schema = closedObject({
   whenPaused: z.enum(['wait', 'refuse']).exactOptional(),
   /** Whether it is a model server of NeMo Gym, too. */
   nemoGym: z.boolean().exactOptional(),
+  /** Whether AReaL's clients may use it: `true`, or an object with what differs from the defaults. */
+  areal: z
+    .union([
+      z.boolean(),
+      closedObject({ strict: z.boolean().exactOptional(), tensors: z.enum(['inline', 'reference']).exactOptional() }),
+    ])
+    .exactOptional(),
   bounds: closedObject({
     maxBodyBytes: bound,
     maxBodiesBytes: bound,
@@ -41,6 +48,9 @@ const schema = closedObject({
     maxPauseWaitMs: bound,
     maxCookieSessions: bound,
     cookieSessionIdleMs: bound,
+    maxTensorBytes: bound,
+    maxShardBytes: bound,
+    shardMs: bound,
   }).default({}),
 })
 
@@ -116,6 +126,12 @@ export interface GatewayBounds {
   readonly maxCookieSessions: number
   /** Such a session ends after this time without a request. */
   readonly cookieSessionIdleMs: number
+  /** Of one export of AReaL's clients, padding included. */
+  readonly maxTensorBytes: number
+  /** Of all exported tensors that AReaL's clients have yet to fetch. What finds no room is sent in its export. */
+  readonly maxShardBytes: number
+  /** How long such a tensor is kept. */
+  readonly shardMs: number
 }
 
 const kibibyte = 1024
@@ -131,6 +147,9 @@ export const defaultGatewayBounds: GatewayBounds = {
   maxStallMs: 60_000,
   maxCookieSessions: 50_000,
   cookieSessionIdleMs: 60 * 60_000,
+  maxTensorBytes: 512 * mebibyte,
+  maxShardBytes: 1024 * mebibyte,
+  shardMs: 60 * 60_000,
 }
 
 /** Where clients reach a gateway, without a slash at its end. A path is that of a proxy, who takes it off again. */

@@ -8,6 +8,7 @@ import { LoopLag, type LoopLagWindow, Resource, type Variables } from '../../kit
 import type { JsonObject } from '../../schema/index.ts'
 import { provenance, readRunFile, redact, type RunFile, runFolder, RunStore } from '../../store/index.ts'
 import { type LoggedRequest, startTelemetry, type Telemetry } from '../../telemetry/index.ts'
+import { type ArealOptions, ArealWire } from '../compat/areal/areal-wire.ts'
 import { CookieSessions } from '../compat/nemo-gym/cookie-sessions.ts'
 import { SessionCookies } from '../compat/nemo-gym/session-cookie.ts'
 import { requireFreePort } from '../http/server.ts'
@@ -52,6 +53,8 @@ export interface GatewayServerOptions {
   readonly whenPaused?: GatewayOptions['whenPaused'] | undefined
   /** Whether it is a model server of NeMo Gym, too: then requests to models need no key. Only on a host that no other machine reaches. */
   readonly nemoGym?: boolean | undefined
+  /** If given, AReaL's clients may use it, too. */
+  readonly areal?: ArealOptions | undefined
   readonly run: GatewayRun
   /** Where backends' keys and OpenTelemetry's variables are looked up. */
   readonly env: Variables
@@ -149,8 +152,20 @@ export class GatewayServer extends Resource {
         ...(hostedTools && { hostedTools }),
         ...(whenPaused && { whenPaused }),
         ...(onLimitChange && { onLimitChange }),
+        takesGivenKeys: options.areal !== undefined,
       }),
     )
+    const areal =
+      options.areal &&
+      owned.use(
+        new ArealWire({
+          ...options.areal,
+          gateway,
+          store,
+          publicUrl,
+          bounds: { ...defaultGatewayBounds, ...bounds },
+        }),
+      )
     const cookieSessions = options.nemoGym
       ? owned.use(cookieSessionsOf({ gateway, host, adminKeys, run: run.name, bounds: bounds ?? {} }))
       : undefined
@@ -169,6 +184,7 @@ export class GatewayServer extends Resource {
         ...(publicUrl !== undefined && { publicUrl }),
         ...(bounds && { bounds }),
         ...(cookieSessions && { cookieSessions }),
+        ...(areal && { areal }),
         ...(onFault && { onFault }),
       }),
     )

@@ -5,6 +5,8 @@ import type { Gateway } from '../../gateway/index.ts'
 import { nearestName, timerMs } from '../../kit/index.ts'
 import type { RunReader } from '../../store/index.ts'
 import type { MetricsHub } from '../../telemetry/index.ts'
+import { arealRoutes } from '../compat/areal/areal-routes.ts'
+import type { ArealWire } from '../compat/areal/areal-wire.ts'
 import type { CookieSessions } from '../compat/nemo-gym/cookie-sessions.ts'
 import { headRoutes } from '../compat/nemo-gym/head-routes.ts'
 import { refuseOnGymWire } from '../compat/nemo-gym/wire-scope.ts'
@@ -25,7 +27,7 @@ import {
 import { fleetRoutes } from './fleet-routes.ts'
 import { defaultGatewayBounds, type GatewayBounds } from './gateway-config.ts'
 import { modelListRoutes, modelRoutes } from './model-routes.ts'
-import { sessionRoutes } from './session-routes.ts'
+import { ExportTurns, sessionRoutes } from './session-routes.ts'
 import { gatewayInfo, keys } from './session-schemas.ts'
 
 interface GatewayHttpServerOptions {
@@ -44,6 +46,8 @@ interface GatewayHttpServerOptions {
   readonly bounds?: Partial<GatewayBounds>
   /** If they are there, it is a model server of NeMo Gym, too. */
   readonly cookieSessions?: CookieSessions
+  /** If it is there, AReaL's clients may use it, too. */
+  readonly areal?: ArealWire
   readonly onFault?: (error: MillraceError) => void
 }
 
@@ -59,7 +63,7 @@ export class GatewayHttpServer extends HttpServer {
   private constructor(options: GatewayHttpServerOptions) {
     const { maxUploadMs, maxStallMs, ...given } = { ...defaultGatewayBounds, ...options.bounds }
     const bounds = { ...given, maxUploadMs: timerMs(maxUploadMs), maxStallMs: timerMs(maxStallMs) }
-    const { gateway, host = '127.0.0.1', maxSockets, cookieSessions, onFault } = options
+    const { gateway, host = '127.0.0.1', maxSockets, cookieSessions, areal, onFault } = options
     super(host, {
       // Every route asks for a key, but for the probes, which tell nothing worth hiding.
       isKeyless: false,
@@ -71,7 +75,8 @@ export class GatewayHttpServer extends HttpServer {
     this.#admission = new ConnectionAdmission(app, maxSockets)
     this.#intake = new BodyIntake({ ...bounds, fullStatus: 503 })
     app.removeAllContentTypeParsers()
-    modelRoutes(app, { gateway, intake: this.#intake, bounds, cookieSessions })
+    const exportTurns = new ExportTurns(bounds)
+    modelRoutes(app, { gateway, intake: this.#intake, bounds, cookieSessions, areal })
     app.register((scope, _options, done) => {
       answerErrors(scope, bounds.maxStallMs, onFault)
       // Claude Code asks its base URL for a sign of life before anything else.
@@ -95,9 +100,16 @@ export class GatewayHttpServer extends HttpServer {
         done()
       })
     }
+    if (areal) {
+      app.register((scope, _options, done) => {
+        nameRequests(scope, bounds.maxStallMs)
+        arealRoutes(scope, { wire: areal, intake: this.#intake, exportTurns, onFault })
+        done()
+      })
+    }
     app.register((scope, _options, done) => {
       nameRequests(scope, bounds.maxStallMs)
-      modelListRoutes(scope, { gateway, onFault })
+      modelListRoutes(scope, { gateway, areal, onFault })
       done()
     })
     app.register((scope, _options, done) => {
@@ -115,7 +127,7 @@ export class GatewayHttpServer extends HttpServer {
         info: gatewayInfo,
         version,
       })
-      sessionRoutes(scope, { gateway, reader, intake: this.#intake, bounds, publicUrl, onFault })
+      sessionRoutes(scope, { gateway, reader, intake: this.#intake, exportTurns, bounds, publicUrl, onFault })
       fleetRoutes(scope, {
         fleet: gateway.fleet,
         intake: this.#intake,

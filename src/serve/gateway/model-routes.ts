@@ -5,6 +5,7 @@ import { HttpReply } from '../../endpoint/index.ts'
 import { MillraceError } from '../../errors/index.ts'
 import { type Caller, type Gateway, clientClosedStatus, type OfferedModel } from '../../gateway/index.ts'
 import { apiPaths, countPaths } from '../../schema/index.ts'
+import type { ArealWire } from '../compat/areal/areal-wire.ts'
 import type { CookieSessions } from '../compat/nemo-gym/cookie-sessions.ts'
 import { gymDialect } from '../compat/nemo-gym/model-dialect.ts'
 import type { BodyIntake } from '../http/body.ts'
@@ -18,6 +19,8 @@ interface ModelRoute {
   readonly path: string
   readonly dialect: ServerDialect
   readonly countsOnly?: true
+  /** Only for AReaL's clients. */
+  readonly isAreal?: true
   readonly summary: string
   readonly vendorDocs: string
 }
@@ -66,16 +69,26 @@ const routes: readonly ModelRoute[] = [
   },
 ]
 
+const arealRoute: ModelRoute = {
+  path: apiPaths.chat,
+  dialect: chatServer,
+  isAreal: true,
+  summary: 'OpenAI’s Chat Completions, in a session of AReaL.',
+  vendorDocs: `${openAiDocs}/chat/create`,
+}
+
 interface ModelRouteParts {
   readonly gateway: Gateway
   readonly intake: BodyIntake
   readonly bounds: Pick<GatewayBounds, 'maxStallMs' | 'maxJsonDepth'>
   /** If it is there, clients of NeMo Gym need no key. */
   readonly cookieSessions: CookieSessions | undefined
+  /** If it is there, clients of AReaL have their errors in AReaL's shapes. */
+  readonly areal: ArealWire | undefined
 }
 
 export function modelRoutes(app: FastifyInstance, parts: ModelRouteParts): void {
-  for (const route of routes) {
+  for (const route of parts.areal ? [...routes, arealRoute] : routes) {
     app.register((scope, _options, done) => {
       // The body is read by the exchange, which knows how to refuse it. Most say that it is JSON: a type that is named is
       // looked up, while one that falls under `*` is parsed with each request.
@@ -91,11 +104,13 @@ export function modelRoutes(app: FastifyInstance, parts: ModelRouteParts): void 
       const config = { dialectFor: () => dialect, api: { summary, key: keys.session, vendorDocs } }
       const gymCookies = parts.cookieSessions?.cookies
       scope.post(path, { config: { ...config, ...(gymCookies && { gymCookies }) } }, handler)
-      scope.post(`/sessions/:id${path}`, { config }, handler)
+      if (!route.isAreal) scope.post(`/sessions/:id${path}`, { config }, handler)
       done()
     })
   }
 }
+
+type Entered = { readonly caller: Caller } & Disposable
 
 class ModelExchange {
   readonly #parts: ModelRouteParts
@@ -104,7 +119,7 @@ class ModelExchange {
   readonly #requestId: string
   readonly #response: ServerResponse
   readonly #reply: HttpReply
-  /** The route's own, but for a client of NeMo Gym. */
+  /** The route's own, but for a client of NeMo Gym or AReaL. */
   #dialect: ServerDialect
   readonly #startedAt = performance.now()
 
@@ -134,9 +149,9 @@ class ModelExchange {
     const { traceparent } = headers
     const routingKey = sessionId === undefined ? routingKeyIn(headers) : undefined
     try {
-      const known = callerFrom(gateway, headers)
+      const entering = this.#enter()
       // Without waiting: what is wrong with a body may come in the same turn as its headers, and somebody must listen.
-      using entered = known ? { caller: known, [Symbol.dispose]: () => {} } : await this.#enterByCookie()
+      using entered = entering instanceof Promise ? await entering : entering
       const { caller } = entered
       const dialect = this.#dialect
       const { api } = dialect
@@ -163,8 +178,25 @@ class ModelExchange {
     }
   }
 
+  #enter(): Entered | Promise<Entered> {
+    const { gateway, areal } = this.#parts
+    const { headers } = this.#request
+    if (areal && this.#isForAreal(areal)) {
+      this.#dialect = areal.dialect
+      return areal.enter(headers)
+    }
+    const known = callerFrom(gateway, headers)
+    return known ? { caller: known, [Symbol.dispose]: () => {} } : this.#enterByCookie()
+  }
+
+  #isForAreal(areal: ArealWire): boolean {
+    const { path, isAreal } = this.#route
+    const isShared = path === `/v1${apiPaths.chat}` && this.#sessionId === undefined
+    return isAreal === true || (isShared && areal.takes(this.#request.headers))
+  }
+
   /** A client without a key is one of NeMo Gym, if such clients may come. */
-  async #enterByCookie(): Promise<{ readonly caller: Caller } & Disposable> {
+  async #enterByCookie(): Promise<Entered> {
     const { gateway, cookieSessions } = this.#parts
     const { raw, headers } = this.#request
     const isGym = this.#sessionId === undefined && this.#dialect.api !== 'generate'
@@ -219,22 +251,24 @@ interface OneModel {
 
 interface ModelListParts {
   readonly gateway: Gateway
+  readonly areal: ArealWire | undefined
   readonly onFault: ((error: MillraceError) => void) | undefined
 }
 
 /** The models that there are, below the root and below each session. All is said in the words of the client's API. */
-export function modelListRoutes(app: FastifyInstance, { gateway, onFault }: ModelListParts): void {
+export function modelListRoutes(app: FastifyInstance, { gateway, areal, onFault }: ModelListParts): void {
   app.setErrorHandler(async (thrown, request, reply) => {
     const error = MillraceError.from(thrown, 'internal')
     const { status, headers, body } = shapeFor(request).dialect.error(error)
     if (isServerFault(error, status)) onFault?.(error)
     return await reply.code(status).headers(headers).send(body)
   })
-  const requireAccess = ({ headers, params }: FastifyRequest<ListedModels>): void => {
+  const requireAccess = ({ headers, params }: FastifyRequest<ListedModels>): Caller => {
     const caller = callerFrom(gateway, headers)
     if (!caller) throw unauthorized(headers)
     // A session that nobody knows, or that is another's, has no models either.
     if (params.id !== undefined) gateway.requireSession(caller, params.id)
+    return caller
   }
   const dialectFor = (request: Pick<FastifyRequest, 'headers'>): ServerDialect => shapeFor(request).dialect
   const described = { key: keys.session, vendorDocs: 'https://platform.openai.com/docs/api-reference/models' }
@@ -242,8 +276,11 @@ export function modelListRoutes(app: FastifyInstance, { gateway, onFault }: Mode
   const one = { ...described, summary: 'One model.' }
   for (const path of ['/v1/models', '/sessions/:id/v1/models']) {
     app.get<ListedModels>(path, { config: { dialectFor, api: all } }, async (request, reply) => {
-      requireAccess(request)
-      return await reply.send(shapeFor(request).list(gateway.models()))
+      const { kind } = requireAccess(request)
+      const list = shapeFor(request).list(gateway.models())
+      // AReaL's clients look for names, and do not mind the rest; OpenAI's do not mind the names.
+      const names = areal && kind === 'admin' && request.url === '/v1/models' && { models: areal.models }
+      return await reply.send({ ...list, ...names })
     })
     // Names have slashes in them, and not every client escapes those.
     app.get<OneModel>(`${path}/*`, { config: { dialectFor, api: one } }, async (request, reply) => {

@@ -29,15 +29,15 @@ interface SessionRouteParts {
   readonly gateway: Gateway
   readonly reader: RunReader
   readonly intake: BodyIntake
-  readonly bounds: Pick<GatewayBounds, 'maxJsonDepth' | 'maxExports' | 'maxStallMs'>
+  readonly exportTurns: ExportTurns
+  readonly bounds: Pick<GatewayBounds, 'maxJsonDepth'>
   readonly publicUrl: string | undefined
   readonly onFault: ((error: MillraceError) => void) | undefined
 }
 
 export function sessionRoutes(app: FastifyInstance, parts: SessionRouteParts): void {
-  const { gateway, reader, intake, publicUrl, onFault } = parts
+  const { gateway, reader, intake, exportTurns, publicUrl, onFault } = parts
   const { maxJsonDepth: maxDepth } = parts.bounds
-  const turns = new ExportTurns(parts.bounds)
   const start = {
     summary: 'Starts sessions: one, or a group of them.',
     key: keys.admin,
@@ -108,7 +108,7 @@ export function sessionRoutes(app: FastifyInstance, parts: SessionRouteParts): v
   app.get('/v1/export', { config: { api: exported } }, async (request, reply) => {
     const { tenant } = adminOf(request)
     const query = parseQuery(exportQuerySchema, request)
-    await turns.begin(reply.raw)
+    await exportTurns.begin(reply.raw)
     await gateway.recorded()
     // What can be refused is refused before the first chunk, and so with a status of its own.
     const rows = await peekFirst(reportingDamage(reader, { ...query, tenant }, onFault)).catch((error: unknown) => {

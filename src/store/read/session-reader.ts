@@ -62,7 +62,7 @@ export class SessionReader {
     this.#blobs = run.blobs
     this.#nodes = run.nodes
     this.#byId = database.prepare(`SELECT ${facts} FROM session WHERE id = ?`)
-    this.#byKey = database.prepare(`SELECT ${facts} FROM session WHERE key_digest = ?`)
+    this.#byKey = database.prepare(`SELECT ${facts} FROM session WHERE key_digest = ? ORDER BY position DESC LIMIT 1`)
     this.#data = database.prepare('SELECT data FROM session WHERE position = ?')
     this.#rewards = database.prepare('SELECT node, value, at FROM reward WHERE session = ? ORDER BY node')
     this.#named = database.prepare(
@@ -76,6 +76,7 @@ export class SessionReader {
     return row && this.#session(row as SessionRow)
   }
 
+  /** The latest session with this key. */
   sessionByKeyDigest(digest: string): StoredSession | undefined {
     const row = this.#byKey.get(digest)
     return row && this.#session(row as SessionRow)

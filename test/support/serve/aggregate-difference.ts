@@ -1,4 +1,4 @@
-import { parsePython, pythonNumber } from '../../../src/serve/compat/nemo-gym/python-numbers.ts'
+import { parsePython, pythonNumber } from '../../../src/serve/compat/fastapi/python-numbers.ts'
 
 /** Python's `**` asks the C library, whose last digit is another one on some machines; these come of it. */
 const inexactNames = /\/(std_dev_across_runs|std_err_across_runs|avg_sample_std_dev)$/

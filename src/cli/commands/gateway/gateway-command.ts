@@ -53,6 +53,16 @@ const gatewayFlags = {
     'nemo-gym': flag.switch(
       'Also be a model server of NeMo Gym: requests to models need no key, and each session is a cookie. Only on an address of this machine.',
     ),
+    areal: flag.switch(
+      'Also serve AReaL’s clients: sessions, rewards and exports on AReaL’s routes. Only the base URL changes for them.',
+    ),
+    'areal-strict': flag.switch(
+      'The same, with honest statuses (400, 404, 429, 503) where AReaL’s servers answer 500.',
+    ),
+    'areal-tensors': flag.choice(
+      ['inline', 'reference'],
+      'The same, and whether exports have tensors in them or refer to tensors that clients fetch. [default: inline]',
+    ),
     'log-level': flag.choice(
       ['debug', 'info', 'warn', 'error', 'silent'],
       'JSON lines on standard error: one per request at info, failed requests at warn.',
@@ -84,6 +94,8 @@ export const command = defineCommand({
       'two servers; a session stays with the one that holds its prefix',
     'millrace gateway --backend http://localhost:8000/v1 --exact-tokens --nemo-gym':
       'a model server for NeMo Gym’s agents, with tokens',
+    'MILLRACE_ADMIN_KEY=<key> millrace gateway --backend http://localhost:8000/v1 --areal':
+      'rollouts for AReaL, with the admin key of its configuration',
     'MILLRACE_ADMIN_KEY=<key> millrace gateway --config gateway.yaml --host 0.0.0.0':
       'for other machines, configured by a file',
   },

@@ -1,6 +1,7 @@
 import { shownUrl, type LimitChange } from '../../../inference/index.ts'
 import { settleHeapForGateway } from '../../../kit/index.ts'
 import {
+  type ArealOptions,
   checkedPublicUrl,
   defaultTenant,
   findModels,
@@ -78,6 +79,7 @@ export async function runGateway({ flags }: Invocation<GatewayFlags>, io: Comman
       host,
       publicUrl,
       nemoGym,
+      areal: arealOf(flags, config),
       port,
       run,
       env: io.env,
@@ -114,6 +116,13 @@ export async function runGateway({ flags }: Invocation<GatewayFlags>, io: Comman
 function keysOf(flags: Flags, config: GatewayConfig | undefined, io: CommandIo): readonly TenantKey[] {
   const key = keyIn('admin-key-env', flags['admin-key-env'], 'MILLRACE_ADMIN_KEY', io)
   return [...(config?.keys ?? []), ...(key === undefined ? [] : [{ tenant: defaultTenant, key }])]
+}
+
+function arealOf(flags: Flags, config: GatewayConfig | undefined): ArealOptions | undefined {
+  const { areal: written } = config ?? {}
+  const asked = definedFields({ strict: flags['areal-strict'], tensors: flags['areal-tensors'] })
+  if (!written && !flags.areal && Object.keys(asked).length === 0) return undefined
+  return { ...(typeof written === 'object' && written), ...asked }
 }
 
 /** Logs a backend's new answer. A backend with a problem is asked again, but a person may have to act. */

@@ -13,7 +13,7 @@ import type { ServedAgents } from '../../rollouts/served-agents.ts'
 import { aggregateMetricsReply } from './metrics/aggregate-metrics.ts'
 import { failedReply, failureOf, type RunFailure, runReply } from './run-reply.ts'
 import { decodeRow, type RunRow } from './run-row.ts'
-import { notFoundReply, refusal } from './wire-errors.ts'
+import { notFoundReply, refusal } from '../fastapi/wire-errors.ts'
 import type { WaitingClient } from './undelivered-runs.ts'
 import { type GymAgent, sendWire, sessionOf } from './wire-scope.ts'
 

@@ -10,7 +10,7 @@ import { plainNumbers } from '../../../kit/index.ts'
 import { fieldsInMetadata } from '../../../nemo-gym/index.ts'
 import { completeTokens } from '../../../rows/index.ts'
 import { emptyUsage, type JsonObject } from '../../../schema/index.ts'
-import { invalidJson, type Refused } from './wire-errors.ts'
+import { invalidJson, type Refused } from '../fastapi/wire-errors.ts'
 
 type Document = Record<string, unknown>
 

@@ -11,7 +11,7 @@ import type { SessionProgress } from '../../rollouts/served-sessions.ts'
 import { resultFields } from './run-reply.ts'
 import { isRowOf, rowTask } from './row-task.ts'
 import { readSeededRow, readVerifiedRow, type SeededRow } from './session-row.ts'
-import { notFoundReply, refusal } from './wire-errors.ts'
+import { notFoundReply, refusal } from '../fastapi/wire-errors.ts'
 import { type GymAgent, sendWire, sessionOf } from './wire-scope.ts'
 
 /** What is larger is read on a thread: so much takes about a millisecond. */

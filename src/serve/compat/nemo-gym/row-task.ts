@@ -4,7 +4,7 @@ import { checkTask, JsonText } from '../../requests/request-body.ts'
 import type { RolloutService } from '../../rollouts/rollout-service.ts'
 import type { SessionTask } from '../../rollouts/served-sessions.ts'
 import type { SeededRow } from './session-row.ts'
-import { refusal } from './wire-errors.ts'
+import { refusal } from '../fastapi/wire-errors.ts'
 
 /** The task of a row, as for `/run`: what the dataset says of it, or with its parameters. Throws a 422 if neither fits. */
 export async function rowTask(service: RolloutService, { own, whole, place }: SeededRow): Promise<SessionTask> {

@@ -2,7 +2,7 @@ import type { WireError } from '../../../errors/index.ts'
 import { type Outcome, outcomes, type RolloutRecord } from '../../../schema/index.ts'
 import { type EpisodeResponse, episodeResponse } from '../../rollouts/episode-response.ts'
 import type { RolloutService } from '../../rollouts/rollout-service.ts'
-import { writePython } from './python-numbers.ts'
+import { writePython } from '../fastapi/python-numbers.ts'
 import type { RunRow } from './run-row.ts'
 
 /** The reply of `/run` to a row whose rollout has ended: what NeMo Gym's verifiers return, and the row's own fields. */

@@ -4,7 +4,7 @@ import { MillraceError, type WireError } from '../../../errors/index.ts'
 import { isJsonObject } from '../../../kit/index.ts'
 import { agentRefOf, completeParams, hasPlace, ownFields, readParams, unknownParams } from '../../../nemo-gym/index.ts'
 import type { JsonObject, Message, Sampling } from '../../../schema/index.ts'
-import { exactBody, missing, plainBody, refusal, type Refused } from './wire-errors.ts'
+import { exactBody, missing, plainBody, refusal, type Refused } from '../fastapi/wire-errors.ts'
 
 /** A row as `/run` gets it. Crosses threads: what its reply repeats is text, with every number as it came. */
 export interface RunRow {

@@ -4,7 +4,7 @@ import { isJsonObject } from '../../../kit/index.ts'
 import { completeParams, hasPlace, ownFields } from '../../../nemo-gym/index.ts'
 import type { Conversation } from '../../../rollout/index.ts'
 import { type JsonObject, type Message, textOf, type Outcome } from '../../../schema/index.ts'
-import { missing, plainBody, refusal } from './wire-errors.ts'
+import { missing, plainBody, refusal } from '../fastapi/wire-errors.ts'
 
 /** A row as `/seed_session` gets it. Crosses threads. */
 export interface SeededRow {

@@ -1,7 +1,7 @@
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import type { RegisteredRoute } from '../../http/routes.ts'
 import type { SessionCookies } from './session-cookie.ts'
-import { methodNotAllowedReply, notFoundReply } from './wire-errors.ts'
+import { methodNotAllowedReply, notFoundReply } from '../fastapi/wire-errors.ts'
 import { sendWire, startSession } from './wire-scope.ts'
 
 /**

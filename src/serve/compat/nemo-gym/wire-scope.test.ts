@@ -5,7 +5,7 @@ import { MillraceError } from '../../../errors/index.ts'
 import { safeParse } from '../../../schema/index.ts'
 import { RouteRegistry } from '../../http/routes.ts'
 import { SessionCookies } from './session-cookie.ts'
-import { missing, objectBody, refusalOf } from './wire-errors.ts'
+import { missing, objectBody, refusalOf } from '../fastapi/wire-errors.ts'
 import { refuseOnGymWire, sessionOf, useGymWire } from './wire-scope.ts'
 
 const rowSchema = z.strictObject({ count: z.number(), task: z.strictObject({ name: z.string() }) })

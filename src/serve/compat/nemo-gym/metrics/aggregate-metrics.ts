@@ -1,7 +1,13 @@
 import { isJsonObject } from '../../../../kit/index.ts'
 import { passMetrics } from './pass-metrics.ts'
-import { pairwiseSum, pythonNumber, pythonNumberOrFlag, type PythonNumber, writePython } from '../python-numbers.ts'
-import { missing, objectBody, refusal } from '../wire-errors.ts'
+import {
+  pairwiseSum,
+  pythonNumber,
+  pythonNumberOrFlag,
+  type PythonNumber,
+  writePython,
+} from '../../fastapi/python-numbers.ts'
+import { missing, objectBody, refusal } from '../../fastapi/wire-errors.ts'
 
 type Fields = Readonly<Record<string, unknown>>
 type Metrics = Record<string, unknown>

@@ -5,7 +5,7 @@ import {
   type PythonNumber,
   quotient,
   writePython,
-} from '../python-numbers.ts'
+} from '../../fastapi/python-numbers.ts'
 
 type Fields = Readonly<Record<string, unknown>>
 type Tasks = readonly (readonly Fields[])[]

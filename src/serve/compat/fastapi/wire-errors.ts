@@ -141,7 +141,7 @@ export interface WireReply {
 
 const notFound: WireReply = jsonReply(404, '{"detail":"Not Found"}')
 
-/** Whatever a route threw, as NeMo Gym's servers answer it: a 500 is a JSON string, every other status has a `detail`. */
+/** Whatever a route threw, as FastAPI answers it: a 500 is a JSON string, every other status has a `detail`. */
 export function errorReply(thrown: unknown): WireReply {
   const status = statusOfError(thrown)
   const error = MillraceError.from(thrown, 'internal')
