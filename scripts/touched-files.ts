@@ -16,7 +16,7 @@ import { resolveModelConfig } from '../src/inference/index.ts'
 import { temporaryRuns } from '../src/testing/index.ts'
 
 const root = join(import.meta.dirname, '..')
-const bounds = { request: 50, turn: 22 }
+const bounds = { request: 50, turn: 24 }
 const key = 'a key for measuring only'
 
 /** Precise coverage counts calls of functions from `start` to `take`. */

@@ -238,14 +238,14 @@ export class OngoingCall implements SentCall, RoutedCall, GatedCall {
   nextTry(scope: AbortScope): BackendRequest {
     this.#scope = scope
     this.isInterrupted = false
-    const request = continued(this.request, this.parts)
+    const request = this.parts.length === 0 ? this.request : continued(this.request, this.parts)
     const tried = { ...request, retry: this.tries - 1, signal: scope.signal }
     if (this.isContinuable) return { ...tried, keepsAborted: true }
     return request.sink ? { ...tried, sink: this.#watched(request.sink) } : tried
   }
 
   get isContinuable(): boolean {
-    return isContinuable(this.request)
+    return this.request.prompt !== undefined && isContinuable(this.request)
   }
 
   /** Keeps what there is of a reply that the engine has aborted. The error if more is to come. */

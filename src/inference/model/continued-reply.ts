@@ -5,10 +5,10 @@ import { versionsIn } from '../weight-versions.ts'
 /** Sampling parameters that look at the tokens of the reply so far: a reply that goes on from a prompt would be sampled differently. */
 const countReplyTokens = ['frequency_penalty', 'presence_penalty', 'min_tokens', 'min_new_tokens']
 
-/** Whether a reply to the request can go on from its partial tokens: the prompt is ids, and the rest would be sampled as it would have been. */
-export function isContinuable({ prompt, responseFormat, sampling }: ModelRequest): boolean {
+/** Whether a reply to the request, whose prompt is ids, can go on from its partial tokens: the rest is sampled as it would have been. */
+export function isContinuable({ responseFormat, sampling }: ModelRequest): boolean {
   const { extra = {} } = sampling
-  return prompt !== undefined && responseFormat === undefined && !countReplyTokens.some((name) => extra[name])
+  return responseFormat === undefined && !countReplyTokens.some((name) => extra[name])
 }
 
 /** The same request after the parts of its reply so far, with what they left of its limit. */
@@ -25,10 +25,12 @@ export function tokensLeft({ sampling }: ModelRequest, parts: readonly BackendRe
   return parts.reduce((left, { tokens }) => left - (tokens?.ids.length ?? 0), sampling.maxTokens ?? Infinity)
 }
 
-/** The parts of a reply as one: the prompt and its usage are those of the first part, the end is that of the last one. */
-export async function joined(parts: readonly BackendReply[]): Promise<BackendReply> {
-  const [first, last] = [parts[0], parts.at(-1)]
-  if (!first || !last || first === last) return last as BackendReply
+/** The parts of a reply and its last one, as one: the prompt and its usage are those of the first part, the end is that of the last. */
+export async function joined(earlier: readonly BackendReply[], last: BackendReply): Promise<BackendReply> {
+  // An engine may have aborted it when its limit was reached: then the last part is kept already.
+  const parts = earlier.at(-1) === last ? earlier : [...earlier, last]
+  const [first = last] = parts
+  if (first === last) return last
   const { laterVersion: _later, tokens: _tokens, isAborted: _isAborted, ...end } = last
   const records = await Promise.all(parts.map(withVersion))
   const usage = {

@@ -213,7 +213,11 @@ export class Model extends Resource implements ModelClient {
         continue
       }
       const reply = await this.#send(call)
-      if (!(reply instanceof MillraceError)) return await this.#complete(call, reply)
+      if (!(reply instanceof MillraceError)) {
+        this.#admission.answered(call, reply)
+        const { parts } = call
+        return this.#complete(call, parts.length === 0 ? reply : await joined(parts, reply))
+      }
       const end = await this.#onFailedTry(call, reply)
       if (end) return end
     }
@@ -331,10 +335,7 @@ export class Model extends Resource implements ModelClient {
     return retryDelayMs(rule, { failures: call.counted, retryAfterMs, random: this.#random })
   }
 
-  async #complete(call: OngoingCall, last: BackendReply): Promise<ModelReply> {
-    this.#admission.answered(call, last)
-    const { parts } = call
-    const reply = parts.length === 0 ? last : await joined(parts.at(-1) === last ? parts : [...parts, last])
+  #complete(call: OngoingCall, reply: BackendReply): ModelReply {
     for (const version of reply.tokens ? versionsIn(reply.tokens) : []) {
       this.versions.note(version)
       routeOf(call).gate.lastVersion = version

@@ -152,7 +152,8 @@ export class BackendRoutes {
         ? this.#leastParked(before)
         : this.#policy({ usable, pinned, sessionId, contextTokens: call.contextTokens })
     // A session goes back to a backend that was only paused.
-    if (!before?.gate.isPaused || !this.all.includes(before)) this.#pin(sessionId, { route, tokens: session?.tokens ?? 0 })
+    if (!before?.gate.isPaused || !this.all.includes(before))
+      this.#pin(sessionId, { route, tokens: session?.tokens ?? 0 })
     return route
   }
 
