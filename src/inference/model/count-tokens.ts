@@ -22,7 +22,7 @@ export async function countTokens(
   { config, routes, random }: CountingModel,
 ): Promise<number> {
   const { signal } = hooks
-  const failedAt = new Set<BackendRoute>()
+  const failedAt: BackendRoute[] = []
   const wait = new CallWait(config, signal)
   for (let failures = 0; ;) {
     signal.throwIfAborted()
@@ -35,7 +35,7 @@ export async function countTokens(
     hooks.onFailedTry?.(performance.now() - sentAt, counted)
     wait.failed(counted)
     failures += 1
-    failedAt.add(route)
+    failedAt.push(route)
     const rule = retryRule(counted.code)
     if (!rule.retried || failures >= config.maxTries) throw counted
     const next = bestRoute(routes, failedAt)
@@ -45,7 +45,7 @@ export async function countTokens(
 }
 
 /** The best backend among those that can count: one that has not failed this call, is up, and has the least to do. */
-function bestRoute(routes: BackendRoutes, failedAt: ReadonlySet<BackendRoute>): BackendRoute | undefined {
+function bestRoute(routes: BackendRoutes, failedAt: readonly BackendRoute[]): BackendRoute | undefined {
   let best: BackendRoute | undefined
   for (const route of routes.all) {
     if (!route.backend.countTokens) continue
@@ -55,9 +55,10 @@ function bestRoute(routes: BackendRoutes, failedAt: ReadonlySet<BackendRoute>): 
   return best
 }
 
-/** 0 is best: a backend that has not failed this call and whose breaker lets requests through. */
-function rankOf(route: BackendRoute, failedAt: ReadonlySet<BackendRoute>): number {
-  return (failedAt.has(route) ? 2 : 0) + (route.breaker.canEnter ? 0 : 1)
+/** 0 is best: a backend that has not failed this call and whose breaker lets requests through. The last one to fail is the worst. */
+function rankOf(route: BackendRoute, failedAt: readonly BackendRoute[]): number {
+  const failed = failedAt.includes(route) ? 4 : 0
+  return failed + (route.breaker.canEnter ? 0 : 2) + (failedAt.at(-1) === route ? 1 : 0)
 }
 
 async function countAt(route: BackendRoute, request: BackendRequest): Promise<number | MillraceError> {

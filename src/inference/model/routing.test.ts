@@ -237,6 +237,24 @@ describe('failures', () => {
     for (const [index, name] of asked.entries()) expect(name).not.toBe(asked[index - 1])
   })
 
+  test('nor does a retry of a request that counts tokens', async () => {
+    using clock = new FakeClock()
+    const asked: string[] = []
+    const backends = ['a', 'b', 'c'].map((name) => {
+      const countTokens = (): Promise<number> => {
+        asked.push(name)
+        return Promise.reject(failure('model_server_error'))
+      }
+      return Object.assign(new FakeBackend(name, () => goodReply), { countTokens })
+    })
+    const model = new Model(modelConfigSchema.parse({ name: 'm', maxTries: 9 }), backends, { random: seededRandom(1) })
+    const counted = Promise.allSettled([model.countTokens(plainRequest, { signal: new AbortController().signal })])
+    await clock.pass(600_000)
+    expect(await counted).toMatchObject([{ status: 'rejected' }])
+    expect(asked).toHaveLength(9)
+    for (const [index, name] of asked.entries()) expect(name).not.toBe(asked[index - 1])
+  })
+
   test('a backend that fails gets fewer new sessions, but never none, and recovers', async () => {
     using clock = new FakeClock()
     const backends = ['good', 'better', 'flaky'].map(
