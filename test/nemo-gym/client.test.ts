@@ -151,13 +151,17 @@ test('a field of a row that the model is not asked with is named in the record',
 test('a bad row is a failed rollout that names its line, and the others run', async () => {
   await using runs = await temporaryRuns()
   await using server = await CounterServer.start()
-  const lines = [row(), '{"responses_create_params": ', { expected: 1 }, row({ initial_count: undefined }), row()]
+  const misspelt = row({ responses_create_params: { ...row().responses_create_params, max_ouput_tokens: 3 } })
+  const noCount = row({ initial_count: undefined })
+  const lines = [row(), '{"responses_create_params": ', { expected: 1 }, noCount, misspelt, row()]
   const records = await recordsOf(runs.root, { server, lines })
-  expect(records.map(({ reward }) => reward)).toEqual([1, null, null, null, 1])
-  const [, notJson, noParams, refused] = records.map(({ error }) => error?.message)
+  expect(records.map(({ reward }) => reward)).toEqual([1, null, null, null, null, 1])
+  const [, notJson, noParams, refused, unknown] = records.map(({ error }) => error?.message)
   expect(notJson).toMatch(/^data.jsonl line 2: not valid JSON/)
   expect(noParams).toMatch(/^data.jsonl line 3: the row has no `responses_create_params`/)
   expect(refused).toMatch(/seed_session answers 422: \{"detail":\[\{"type":"missing","loc":\["body","initial_count"\]/)
+  expect(unknown).toMatch(/^data.jsonl line 5: responses_create_params: NeMo Gym has no field `max_ouput_tokens`; did/)
+  expect(records[4]).toMatchObject({ outcome: 'env_error', error: { code: 'task_invalid' } })
 })
 
 test('a busy server is asked again to begin a session; a tool call that broke off is made again only in a new attempt', async () => {
