@@ -1,5 +1,5 @@
 import OpenAI from 'openai'
-import { defineEnvironment, parallel, z, type Environment } from 'millrace'
+import { type Agent, defineEnvironment, parallel, refine, reflect, textOf, z, type Environment } from 'millrace'
 import { calls, type Script, temporaryRuns } from 'millrace/testing'
 import { expect, test } from 'vitest'
 import { RolloutServer, RolloutService } from '../../src/serve/index.ts'
@@ -122,6 +122,37 @@ test('an answer that no model has said alone is in the output', async () => {
   stream.on('response.output_text.delta', ({ delta }) => (text += delta))
   expect((await stream.finalResponse()).output_text).toBe('It is 4.')
   expect(text).toBe('It is 4.')
+})
+
+const corrected = [
+  ['refine', refine({ turns: 2 })],
+  ['reflect', reflect({ turns: 2 })],
+] as const satisfies readonly (readonly [string, Agent])[]
+
+test.each(corrected)('the SDK reads what an agent is told between its answers (%s)', async (_name, agent) => {
+  const environment: Environment = { ...lookup, agent, reward: ({ answer }) => answer === 'last' }
+  const script: Script = ({ messages: [first, ...rest] }) => {
+    if (first?.role === 'system' && textOf(first).startsWith('You review the work')) return 'Too short.'
+    return rest.some(({ role }) => role === 'assistant') ? 'last' : 'first'
+  }
+  // Items with tokens, and long ones, are written on a thread.
+  for (const options of [{}, { captureTokens: true }]) {
+    await using server = await TestServer.start(script, { environment, ...options })
+    const whole = await clientOf(server).responses.create(question)
+    expect(whole.output_text).toBe('firstlast')
+    expect(whole.output[1]).toMatchObject({
+      role: 'user',
+      content: [{ type: 'input_text', text: expect.any(String) }],
+    })
+    const stream = clientOf(server).responses.stream(question)
+    const done: OpenAI.Responses.ResponseOutputItem[] = []
+    stream.on('event', (event) => {
+      if (event.type === 'response.output_item.done') done.push(event.item)
+    })
+    const { output, output_text: text } = await stream.finalResponse()
+    expect([text, output.length]).toEqual(['firstlast', 3])
+    expect(output).toMatchObject(done)
+  }
 })
 
 test('a failed rollout is an error that clients do not repeat', async () => {

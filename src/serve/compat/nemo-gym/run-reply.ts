@@ -7,7 +7,11 @@ import type { RunRow } from './run-row.ts'
 
 /** The reply of `/run` to a row whose rollout has ended: what NeMo Gym's verifiers return, and the row's own fields. */
 export function runReply(row: RunRow, record: RolloutRecord, service: RolloutService): EpisodeResponse {
-  const { before, items, after, isCut } = episodeResponse(record, row.repeated, service)
+  const { before, items, after, isCut } = episodeResponse(
+    record,
+    { repeated: row.repeated, form: 'gym-items' },
+    service,
+  )
   const failure = failureOf(record)
   const result = failure ? failureFields(failure) : resultFields(record, row.ownNames)
   return {
