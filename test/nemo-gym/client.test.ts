@@ -94,6 +94,13 @@ test('rows run with the tools, the state and the verifier of a resources server,
     object: 'response',
     status: 'completed',
     tools: row().responses_create_params.tools,
+    usage: {
+      input_tokens: records[0]?.usage.input,
+      input_tokens_details: { cached_tokens: 0 },
+      output_tokens: records[0]?.usage.output,
+      output_tokens_details: { reasoning_tokens: 0 },
+      total_tokens: (records[0]?.usage.input ?? 0) + (records[0]?.usage.output ?? 0),
+    },
     output: [
       { type: 'function_call', name: 'increment_counter', arguments: '{"count":1}' },
       { type: 'function_call_output', output: '{"success":true}' },
@@ -296,6 +303,12 @@ test.each([
   })
   expect(record).toMatchObject({ reward, outcome: 'completed' })
   expect(server.bodies('/verify')).toHaveLength(verified)
+  // The answers are equally long, and each is a response of its own.
+  const sent = server.bodies('/verify').map((body) => JSON.parse(body) as { response: { output: []; usage: object } })
+  for (const { response } of sent) {
+    expect(response.output).toHaveLength(1)
+    expect(response.usage).toMatchObject({ output_tokens: (record?.usage.output ?? 0) / verified })
+  }
   const said = record?.messages.filter(({ role }) => role === 'user').map(({ content }) => content)
   expect(said?.slice(1)).toEqual(verified > 1 ? ['Prove it.'] : [])
 })
