@@ -39,6 +39,8 @@ export interface NemoGymEnvironment {
 const kinds: Readonly<Record<string, (agent: ConfiguredAgent) => NamedAgent | undefined>> = {
   simple_agent: () => undefined,
   non_executing_simple_agent: () => ({ name: 'nonExecuting' }),
+  // An environment that Millrace serves: its head does not say which agent it has there.
+  millrace: () => undefined,
   proof_refinement_agent: (agent) => ({ name: 'refine', turns: 1 + wholeNumber(agent, 'max_correction_turns') }),
 }
 
