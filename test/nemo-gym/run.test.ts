@@ -325,6 +325,48 @@ test('the same row after a restart joins the rollout that was left, and is a new
   expect(last.backend.requests).toHaveLength(2)
 })
 
+test('a result that nobody got is there after a restart, for as long as after a client has left', async () => {
+  await using runs = await temporaryRuns()
+  const options = { nemoGym, run: { root: runs.root } }
+  const answers = new HeldAnswers()
+  await using before = await TestServer.start(answers.script, options)
+  const client = new AbortController()
+  const leaving = (word: string): Promise<unknown> =>
+    fetch(`${before.httpServer.url}/run`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify(placed(word)),
+      signal: client.signal,
+    }).catch(() => {})
+  const words = ['ended', 'running', 'nobody comes']
+  const gone = words.map(leaving)
+  await expect.poll(() => answers.asked.size).toBe(3)
+  await expect.poll(() => before.service.status().running).toBe(3)
+  client.abort()
+  await Promise.all(gone)
+  answers.release('ended', 'nobody comes')
+  await expect.poll(() => before.service.status().outcomes.completed).toBe(2)
+  // A row whose result somebody has got is a new one, as without a restart.
+  answers.release('delivered')
+  await before.send('POST', '/run', placed('delivered'))
+  await before[Symbol.asyncDispose]()
+
+  await using after = await TestServer.start(echo, options)
+  await expect.poll(() => after.service.status().outcomes.completed).toBe(1)
+  for (const word of ['ended', 'running']) {
+    expect((await after.send('POST', '/run', placed(word))).body).toMatchObject({ reward: 1, word })
+  }
+  expect([after.service.status().accepted.rollouts, after.backend.requests.length]).toEqual([0, 1])
+  for (const word of ['ended', 'running', 'delivered']) await after.send('POST', '/run', placed(word))
+  expect(after.service.status().accepted.rollouts).toBe(3)
+  await after[Symbol.asyncDispose]()
+
+  await using last = await TestServer.start(echo, { ...options, bounds: { abandonGraceMs: 0 } })
+  await expect.poll(() => last.service.undelivered('nemo-gym.').length).toBe(0)
+  await last.send('POST', '/run', placed('nobody comes'))
+  expect(last.service.status().accepted.rollouts).toBe(1)
+})
+
 test('a client that comes back in the grace finds its rollout, and one that does not has it cancelled', async () => {
   const answers = new HeldAnswers()
   await using server = await TestServer.start(answers.script, { nemoGym, bounds: { abandonGraceMs: 300 } })
