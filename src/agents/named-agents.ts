@@ -108,12 +108,17 @@ function agentOf(agent: GivenAgent | undefined): { readonly agent?: Agent } {
   return agent === undefined ? {} : { agent: agentNamed(agent) }
 }
 
-function knownName(name: string): AgentName {
+function knownName(name: unknown): AgentName {
   const known = agentNames.find((each) => each === name)
   if (known) return known
+  if (typeof name !== 'string') {
+    const found = name === undefined ? 'has no `name`' : 'has a `name` that is not a text'
+    const message = `an agent is its name, or { name, … } with its options, and this one ${found}`
+    throw new MillraceError('config_invalid', `${message}; the agents are ${agentNames.join(', ')}`)
+  }
   const near = nearestName(name, agentNames)
   const hint = near === undefined ? `the agents are ${agentNames.join(', ')}` : `did you mean ${near}?`
-  throw new MillraceError('config_invalid', `there is no agent named ${JSON.stringify(name) ?? 'undefined'}; ${hint}`)
+  throw new MillraceError('config_invalid', `there is no agent named ${JSON.stringify(name)}; ${hint}`)
 }
 
 function named<Shape extends z.core.$ZodShape>(
