@@ -190,6 +190,13 @@ test('what cannot be asked of an agent is refused with the next step', async () 
   expect(await refused({ input: 'a', task: { word: 'a' }, tools })).toMatch(/has no tool mine: leave it out of tools/)
   expect(await refused({ input: 'a', previous_response_id: 'resp_1' })).toMatch(/previous_response_id/)
   expect(await refused({ input: 'a', stream: 'yes' })).toMatch(/stream is true or false/)
+  expect(await refused({ input: 'a', max_ouput_tokens: 3 })).toBe(
+    'OpenAI’s Responses has no field max_ouput_tokens; did you mean max_output_tokens? Fields of the backend go into metadata.extra_body',
+  )
+  expect(await refused({ input: 'a', foo: 1 })).toMatch(/has no field foo. Fields of the backend/)
+  const wholeWord = { input: 'a', task: { word: 'a' }, user: 'me', metadata: { extra_body: '{"foo":1}' } }
+  expect((await server.send('POST', '/v1/responses', wholeWord)).status).toBe(200)
+  expect(server.backend.requests[0]?.sampling.extra).toMatchObject({ foo: 1 })
   expect(await refused([])).toMatch(/must be a JSON object/)
   const reply = await server.send('POST', '/agents/other/v1/responses', { input: 'a' })
   expect([reply.status, reply.body]).toMatchObject([404, { error: { message: /there is no agent other/ } }])
