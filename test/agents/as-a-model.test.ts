@@ -202,6 +202,29 @@ test('what cannot be asked of an agent is refused with the next step', async () 
   expect([reply.status, reply.body]).toMatchObject([404, { error: { message: /there is no agent other/ } }])
 })
 
+test('with NeMo Gym, errors have its detail and the reason that clients show', async () => {
+  await using server = await TestServer.start(
+    () => {
+      throw new Error('no model today')
+    },
+    { nemoGym: { failures: 'class' }, retries: 0 },
+  )
+  for (const path of ['/v1', '/agents/words/v1']) {
+    await expect(clientOf(server, path).responses.create(question)).rejects.toMatchObject({
+      status: 422,
+      message: expect.stringContaining('The environment needs a task: send it as "task"'),
+      error: { type: 'invalid_request_error' },
+    })
+    const asked = { ...question, task: { word: 'apple' } }
+    await expect(clientOf(server, path).responses.create(asked)).rejects.toMatchObject({
+      status: 500,
+      message: expect.stringContaining('no model today'),
+    })
+  }
+  const { body } = await server.send('POST', '/v1/responses', { input: 'a' })
+  expect(body).toMatchObject({ error: {}, detail: [{ type: 'value_error', loc: ['body'] }] })
+})
+
 test('without an input the conversation begins with the prompt of the task', async () => {
   await using server = await TestServer.start(echo)
   const { status, body } = await server.send('POST', '/v1/responses', { task: { word: 'apple' } })

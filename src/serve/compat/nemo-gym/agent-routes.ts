@@ -43,7 +43,8 @@ export function agentRoutes(scope: FastifyInstance, parts: GymAgent): void {
     return await sendStream(reply.raw, { 'content-type': jsonType }, chunks)
   })
 
-  scope.post(`${base}/v1/responses`, options, async (request, reply) => {
+  const openAi = { ...options, config: { ...options.config, isOpenAi: true } } as const
+  scope.post(`${base}/v1/responses`, openAi, async (request, reply) => {
     await answerAsModel(request, reply, { service: agents.get(name), intake }).catch((error: unknown) => {
       throw refusedBody(error)
     })

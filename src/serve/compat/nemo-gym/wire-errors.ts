@@ -1,3 +1,4 @@
+import { responsesServer } from '../../../apis/index.ts'
 import { MillraceError, ownFaults } from '../../../errors/index.ts'
 import { depthProblem, exactSource, isJsonObject, type JsonObject, parseExactly } from '../../../kit/index.ts'
 import { describeIssue, type ValidationIssue } from '../../../schema/index.ts'
@@ -150,6 +151,15 @@ export function errorReply(thrown: unknown): WireReply {
   const { detail } = error.data
   const text = status === 422 && typeof detail === 'string' ? detail : JSON.stringify(error.rawMessage)
   return jsonReply(status, `{"detail":${text}}`, retry)
+}
+
+/** The same with the `error` of OpenAI's API beside the `detail`: a client of that API shows only this. */
+export function apiErrorReply(thrown: unknown): WireReply {
+  const reply = errorReply(thrown)
+  const said = JSON.parse(reply.body) as string | { readonly detail: unknown }
+  const detail = typeof said === 'string' ? said : said.detail
+  const { error } = responsesServer.error(MillraceError.from(thrown, 'internal')).body
+  return { ...reply, body: JSON.stringify({ error, detail }) }
 }
 
 /** For a path or tool that is not there: agents show this text to their policy. */
