@@ -63,7 +63,13 @@ const namedAgents = {
     ({ agent, ...rest }) => parallel({ ...rest, ...agentOf(agent) }),
   ),
   orchestrate: named(
-    { agents: z.record(z.string(), subAgent), tools: names, agent: another, atOnce: count, maxDepth: count },
+    {
+      agents: z.record(z.string(), subAgent, { error: ({ input }) => notJson(input) }),
+      tools: names,
+      agent: another,
+      atOnce: count,
+      maxDepth: count,
+    },
     ({ agents, agent, ...rest }) => {
       const made = Object.entries(agents).map(([name, { agent: own, ...sub }]) => [name, { ...sub, ...agentOf(own) }])
       return orchestrate({ ...rest, ...agentOf(agent), agents: Object.fromEntries(made) })
@@ -106,6 +112,12 @@ export function namedAgentOf(given: NamedAgent | string): NamedAgent {
 
 function agentOf(agent: GivenAgent | undefined): { readonly agent?: Agent } {
   return agent === undefined ? {} : { agent: agentNamed(agent) }
+}
+
+/** On the command line, JSON that cannot be read is a text. */
+function notJson(input: unknown): string | undefined {
+  if (typeof input !== 'string') return undefined
+  return `must be the agents by their names, as JSON, and this is not valid JSON: ${input.slice(0, 60)}`
 }
 
 function knownName(name: unknown): AgentName {
