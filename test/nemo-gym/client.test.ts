@@ -226,6 +226,7 @@ test('a run is continued after its server has started again at another address',
   await expect.poll(() => server.bodies('/increment_counter')).toHaveLength(2)
   evaluation.stop()
   const { run } = await evaluation.summary()
+  expect(run).toMatch(/^ag--/)
   await using again = await CounterServer.start()
   const resumed = await launch(runs.root, { server: again, lines, resume: 'required' })
   expect(await resumed.evaluation.summary()).toMatchObject({ run, end: 'complete', rollouts: 2, score: { mean: 1 } })
