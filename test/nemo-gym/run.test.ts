@@ -182,6 +182,33 @@ test('what is no row is refused whatever failures have', async () => {
   }
 })
 
+test.each([0, 100_000])('a row of %s more characters that is not UTF-8 is refused', async (length) => {
+  await using server = await TestServer.start(echo, { nemoGym })
+  const text = JSON.stringify(row('pear', { padding: 'x'.repeat(length) }))
+  const body = Buffer.from(text.replace('pear', 'pe\u00ffr'), 'latin1')
+  for (const path of ['/run', '/seed_session']) {
+    const headers = { 'content-type': 'application/json' }
+    const response = await fetch(server.httpServer.url + path, { method: 'POST', headers, body })
+    expect([path, response.status]).toEqual([path, 422])
+    expect(await response.json()).toMatchObject({
+      detail: [{ type: 'json_invalid', ctx: { error: expect.stringContaining('not UTF-8') } }],
+    })
+  }
+})
+
+test('an empty body is one that is missing, whatever its type', async () => {
+  await using server = await TestServer.start(echo, { nemoGym })
+  for (const type of ['application/json', 'application/octet-stream', 'text/plain']) {
+    const headers = { 'content-type': type }
+    const response = await fetch(`${server.httpServer.url}/run`, { method: 'POST', headers, body: '' })
+    expect([type, response.status]).toEqual([type, 422])
+    expect(await response.json()).toMatchObject({ detail: [{ type: 'missing', loc: ['body'] }] })
+  }
+  const headers = { 'content-type': 'text/csv' }
+  const response = await fetch(`${server.httpServer.url}/run`, { method: 'POST', headers, body: 'a' })
+  expect(response.status).toBe(415)
+})
+
 const deepRow = `{"word":"pear","deep":${'['.repeat(300)}${']'.repeat(300)}}`
 const longRow = `{"word":"${'pear'.repeat(200_000)}"}`
 

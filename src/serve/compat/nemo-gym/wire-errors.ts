@@ -1,6 +1,13 @@
 import { responsesServer } from '../../../apis/index.ts'
 import { MillraceError, ownFaults } from '../../../errors/index.ts'
-import { depthProblem, exactSource, isJsonObject, type JsonObject, parseExactly } from '../../../kit/index.ts'
+import {
+  depthProblem,
+  exactSource,
+  isJsonObject,
+  type JsonObject,
+  parseExactly,
+  utf8Problem,
+} from '../../../kit/index.ts'
 import { describeIssue, type ValidationIssue } from '../../../schema/index.ts'
 import { maxJsonDepth } from '../../codec/rollout-json.ts'
 import { statusOfError } from '../../http/errors.ts'
@@ -51,6 +58,8 @@ export function plainBody(body: Uint8Array): JsonObject {
 
 function requireObject(body: Uint8Array, parse: (body: Uint8Array) => unknown): JsonObject {
   if (body.length === 0) throw missing(['body'])
+  const notText = utf8Problem(body)
+  if (notText !== undefined) throw refusal(invalidJson(notText))
   // Before it is parsed: a parser calls itself for every level.
   const tooDeep = depthProblem(body, maxJsonDepth)
   if (tooDeep !== undefined) throw beginsObject(body) ? new MillraceError('usage', tooDeep) : noObject(null)
