@@ -78,7 +78,10 @@ export function refuseOnGymWire(
   const cookies = beside.find(({ config }) => config?.gymCookies)?.config?.gymCookies
   if (!cookies) return undefined
   startSession(request, reply, cookies)
-  const allowed = new Set(beside.map(({ method }) => method))
+  // A path with any name is one for calls of tools: nothing is there for another method.
+  const named = beside.filter(({ url }) => !url.includes('/:tool'))
+  if (named.length === 0) return sendWire(reply, notFoundReply())
+  const allowed = new Set(named.map(({ method }) => method))
   return sendWire(reply, methodNotAllowedReply([...allowed].toSorted()))
 }
 
