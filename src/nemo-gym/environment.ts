@@ -43,10 +43,10 @@ interface GymState {
   /** How often the verifier has asked for a correction. */
   corrections: number
   /** What had been used by then: each correction is a response of its own. */
-  usedBefore?: Usage | undefined
+  usedBefore: Usage
 }
 
-/** The context of a reward. Rollouts add the usage, on which environments cannot rely: a session without an agent has none. */
+/** The context of a reward. Rollouts add the usage, on which environments cannot rely. */
 interface CountedContext {
   readonly messages: readonly Message[]
   readonly usage?: Usage | undefined
@@ -75,7 +75,7 @@ export const environment = defineEnvironment({
       await session[Symbol.asyncDispose]()
       throw error
     }
-    return { session, row, corrections: 0 }
+    return { session, row, corrections: 0, usedBefore: emptyUsage() }
   },
   forTask: ({ request: { tools, sampling } }) => ({ sampling, ...(tools.length > 0 && { tools: serverTools(tools) }) }),
   prompt: ({ task }) => task.request.messages,
@@ -88,11 +88,9 @@ export const environment = defineEnvironment({
   async reward(context) {
     const { state, task, messages, outcome, rollout, signal } = context
     const { session, row, corrections } = state
-    const used = usageIn(context)
-    const usage = used && usedSince(used, state.usedBefore)
     const { dropped } = task.request
     if (dropped) context.note('dropped', dropped)
-    const episode = { rollout: rollout.id, messages, outcome, corrections, usage }
+    const episode = { rollout: rollout.id, messages, outcome, corrections, usage: usedSince(state.usedBefore, context) }
     const digest = episodeDigest(episode)
     // An agent that has its answer verified, and leaves it, has that answer's reward: a judge may say something else the next time.
     const verified =
@@ -113,8 +111,7 @@ export const environment = defineEnvironment({
     const decides = needsCorrection !== undefined || agentFor(task, options).corrections === 'asked'
     if (decides ? !isAsked : reward >= 1) return undefined
     state.corrections += 1
-    const used = usageIn(context)
-    state.usedBefore = used && { ...used }
+    state.usedBefore = usedSince(emptyUsage(), context)
     return correctionPrompt ?? `The reward of this answer is ${reward}, so it is not right yet.`
   },
   async teardown({ state }) {
@@ -141,16 +138,14 @@ function agentFor(task: GymTask, options: GymOptions): GymOptions['agents'][stri
   )
 }
 
-function usageIn({ usage }: CountedContext): Usage | undefined {
-  return usage
-}
-
-function usedSince(usage: Usage, before: Usage = emptyUsage()): Usage {
+function usedSince(before: Usage, { usage = emptyUsage() }: CountedContext): Usage {
+  const [input, output] = [usage.input - before.input, usage.output - before.output]
+  const cachedInput = usage.cachedInput - before.cachedInput
   return {
     calls: usage.calls - before.calls,
-    input: usage.input - before.input,
-    cachedInput: usage.cachedInput - before.cachedInput,
-    output: usage.output - before.output,
+    input,
+    cachedInput,
+    output,
     reasoning: usage.reasoning - before.reasoning,
   }
 }

@@ -2,15 +2,7 @@ import { hash } from 'node:crypto'
 import { repeatedFields, responseFields } from '../apis/index.ts'
 import { MillraceError } from '../errors/index.ts'
 import { hasInexactNumber, parseExactly } from '../kit/index.ts'
-import {
-  emptyUsage,
-  isJsonObject,
-  type Json,
-  type JsonObject,
-  type Message,
-  type Outcome,
-  type Usage,
-} from '../schema/index.ts'
+import { isJsonObject, type Json, type JsonObject, type Message, type Outcome, type Usage } from '../schema/index.ts'
 import { episodeItems, itemPieces } from './episode-items.ts'
 import { type GymTask, withFields } from './gym-task.ts'
 
@@ -26,8 +18,8 @@ interface Episode {
   readonly outcome: Outcome
   /** How often the verifier has asked for a correction: then it is shown the last answer only. */
   readonly corrections: number
-  /** What its replies have used, if that is known. */
-  readonly usage: Usage | undefined
+  /** What the replies that the verifier is shown have used. */
+  readonly usage: Usage
 }
 
 /** The same for an episode to which nothing was added. */
@@ -46,15 +38,12 @@ export function verifyBody(task: GymTask, row: string, episode: Episode): string
       .map((message) => ({ message })),
   )
   const model = typeof params['model'] === 'string' ? params['model'] : 'policy'
-  const { usage: used, ...about } = responseFields(
+  const about = responseFields(
     { id: `resp_${rollout}`, model, createdAt: Math.floor(Date.now() / 1000) },
-    { finishReason: outcome === 'max_tokens' ? 'length' : 'stop', usage: usage ?? emptyUsage() },
+    { finishReason: outcome === 'max_tokens' ? 'length' : 'stop', usage },
   )
   const output = items.map((item) => [...itemPieces(item)].join('')).join(',')
-  const response = withFields(
-    JSON.stringify({ ...about, ...(usage && { usage: used }), ...repeatedFields(params) }),
-    `"output":[${output}]`,
-  )
+  const response = withFields(JSON.stringify({ ...about, ...repeatedFields(params) }), `"output":[${output}]`)
   return withFields(row, `${corrections > 0 ? `"turn_index":${corrections},` : ''}"response":${response}`)
 }
 
