@@ -103,6 +103,13 @@ test('a metric takes the place of no field of the protocol', async () => {
   )
 })
 
+test('a row says nothing of its rollout', async () => {
+  await using server = await TestServer.start(echo, { nemoGym })
+  const own = { outcome: 'lost', error: 'mine', other: 'kept' }
+  const { body } = await server.send('POST', '/run', row('pear', own))
+  expect(body).toMatchObject({ ...own, outcome: 'completed', reward: 1, word: 'pear' })
+})
+
 test('the choice of a tool goes to the model, if the environment has the tool', async () => {
   const environment = defineEnvironment({
     ...wordEnvironment,
@@ -262,6 +269,7 @@ test('a rollout that failed has a class and no reward, or a status', async () =>
       expect(body).toMatchObject({
         _ng_failure_class: 'model_error',
         error: { message: expect.any(String) },
+        response: { status: 'failed', error: { code: 'server_error', message: expect.any(String) } },
         word: 'pear',
       })
       expect(body).not.toHaveProperty('reward')

@@ -25,12 +25,14 @@ interface EpisodeForm {
   /** JSON of the fields of the request that the response repeats. */
   readonly repeated: string
   readonly form: ItemForm
+  /** Why the rollout failed: its response is none that is complete. */
+  readonly failure?: string | undefined
 }
 
 /** The whole of a rollout as one object of Responses. */
 export function episodeResponse(
   record: RolloutRecord,
-  { repeated, form }: EpisodeForm,
+  { repeated, form, failure }: EpisodeForm,
   service: RolloutService,
 ): EpisodeResponse {
   const { folder } = service.info
@@ -40,8 +42,10 @@ export function episodeResponse(
     { id: episodeResponseId(episode), model: record.model, createdAt: Math.floor(record.timing.startedAt / 1000) },
     { finishReason: isCut ? 'length' : 'stop', usage: record.usage },
   )
+  // Of the codes that OpenAI's clients know, the one that says least.
+  const failed = failure !== undefined && { status: 'failed', error: { code: 'server_error', message: failure } }
   return {
-    before: `${JSON.stringify(fields).slice(0, -1)},${repeated.slice(1, -1)},"output":`,
+    before: `${JSON.stringify({ ...fields, ...failed }).slice(0, -1)},${repeated.slice(1, -1)},"output":`,
     items:
       (service.capturesTokens ? undefined : inlineItems(record, episode, form)) ??
       service.codec.encode(record.id, form),
