@@ -235,6 +235,17 @@ test.each([
   }
 })
 
+test('what is wrong with an item is told with its place in the row', async () => {
+  await using server = await startServer()
+  const client = new GymClient(server)
+  const bad = { type: 'message', role: 'wizard', content: 'x' }
+  const response = await client.post('/verify', { ...row, response: { ...counted(), output: [bad] } })
+  expect([response.status, response.text]).toEqual([422, expect.stringContaining('response.output[0].role')])
+  expect(response.text).toContain('"loc":["body","response","output",0]')
+  const given = { ...row, responses_create_params: { input: [bad] }, response: counted() }
+  expect((await client.post('/verify', given)).text).toContain('"loc":["body","responses_create_params","input",0]')
+})
+
 test('a long row is refused as a short one is', async () => {
   await using server = await startServer()
   const client = new GymClient(server)

@@ -50,17 +50,29 @@ function conversationOf(row: JsonObject): Conversation {
   if (!Array.isArray(output)) throw missing(['body', 'response', 'output'], response)
   const { input, instructions } = params
   const given = Array.isArray(input) ? input : [{ role: 'user', content: input ?? '' }]
-  const messages = messagesOf({ model: 'policy', instructions: instructions ?? null, input: [...given, ...output] })
+  const request = { model: 'policy', instructions: instructions ?? null, input: [...given, ...output] }
+  const messages = messagesOf(request, given.length)
   const last = messages.findLast(({ role }) => role === 'assistant')
   return { messages, answer: last ? textOf(last) : null, outcome: outcomeOf(response, messages) }
 }
 
-function messagesOf(request: JsonObject): readonly Message[] {
+/** Items from number `given` on are those of the response. */
+function messagesOf(request: JsonObject, given: number): readonly Message[] {
   try {
     return responsesServer.read(request, { backendApi: 'chat' }).messages
   } catch (error) {
     const { rawMessage } = MillraceError.from(error, 'usage')
-    throw refusal({ type: 'value_error', loc: ['body', 'response'], msg: rawMessage, input: null })
+    const [found, place] = /\binput\[(\d+)\]/.exec(rawMessage) ?? []
+    if (found === undefined)
+      throw refusal({ type: 'value_error', loc: ['body', 'response'], msg: rawMessage, input: null })
+    const index = Number(place)
+    const isGiven = index < given
+    const path = isGiven
+      ? (['responses_create_params', 'input', index] as const)
+      : (['response', 'output', index - given] as const)
+    const loc = ['body', ...path]
+    const msg = rawMessage.replace(found, `${path[0]}.${path[1]}[${path[2]}]`)
+    throw refusal({ type: 'value_error', loc, msg, input: null })
   }
 }
 
