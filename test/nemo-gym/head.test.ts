@@ -130,7 +130,9 @@ test('a session of several environments needs the path of one', async () => {
     const refused = await server.post(path, params)
     expect(refused.status).toBe(400)
     expect(refused.headers.get('set-cookie')).toContain('Millrace___')
-    expect(await refused.json()).toEqual({ detail: expect.stringContaining('/agents/words, /agents/others') })
+    expect(await refused.json()).toEqual({
+      detail: expect.stringContaining('put /agents/words or /agents/others before'),
+    })
   }
   expect((await server.post('/agents/others/seed_session', params)).status).toBe(200)
 })

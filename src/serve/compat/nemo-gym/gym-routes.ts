@@ -53,7 +53,7 @@ export function gymRoutes(app: FastifyInstance, { onFault, ...parts }: GymParts)
 
 /** Which of several environments is meant cannot be told: a session with the wrong one would have wrong rewards. */
 function namelessRoutes(scope: FastifyInstance, { agents: { names }, cookies }: GymAgent): void {
-  const paths = names.map((name) => `/agents/${name}`).join(', ')
+  const paths = names.map((name) => `/agents/${name}`).join(' or ')
   for (const path of ['/seed_session', '/verify', '/:tool']) {
     scope.post(path, { config: { gymCookies: cookies } }, () => {
       const message = `this server has several environments: put ${paths} before the path, or serve each one on a port of its own`
