@@ -241,9 +241,8 @@ test('what is wrong with an item is told with its place in the row', async () =>
   const bad = { type: 'message', role: 'wizard', content: 'x' }
   const response = await client.post('/verify', { ...row, response: { ...counted(), output: [bad] } })
   expect([response.status, response.text]).toEqual([422, expect.stringContaining('response.output[0].role')])
-  expect(response.text).toContain('"loc":["body","response","output",0]')
   const given = { ...row, responses_create_params: { input: [bad] }, response: counted() }
-  expect((await client.post('/verify', given)).text).toContain('"loc":["body","responses_create_params","input",0]')
+  expect((await client.post('/verify', given)).text).toContain('input[0].role')
 })
 
 test('a long row is refused as a short one is', async () => {

@@ -64,18 +64,11 @@ const knownFields: ReadonlySet<string> = new Set([
   ...chatFields,
 ])
 
-/** Fields that this API and Chat have under the same name. */
-const sharedFields = [
-  'metadata',
-  'prompt_cache_key',
-  'prompt_cache_retention',
-  'safety_identifier',
-  'service_tier',
-  'user',
-] as const
-
-/** All that OpenAI's API takes. */
-export const responsesFields: readonly string[] = [...knownFields, ...sharedFields]
+/** All that OpenAI's API takes: the last ones go to the backend unchanged, too. */
+export const responsesFields: readonly string[] = [
+  ...knownFields,
+  ...'metadata prompt_cache_key prompt_cache_retention safety_identifier service_tier user'.split(' '),
+]
 
 export function readResponsesRequest(body: JsonObject, before?: ReadContext): DialectRequest {
   const unsupported = new Unsupported('responses', before?.backendApi)

@@ -1,10 +1,7 @@
-import { isJsonList, isJsonObject, type Json, type JsonObject } from '../../schema/index.ts'
+import { isJsonObject, type Json, type JsonObject } from '../../schema/index.ts'
 
 /** How the items of an episode are written: as OpenAI's clients need them, or as NeMo Gym writes them. */
 export type ItemForm = 'items' | 'gym-items'
-
-/** What the items begin with that no model has said. */
-const givenMessage = '{"id":"msgu_'
 
 /** An item for OpenAI's clients, which read no content but a list. */
 export function replyItem(item: JsonObject): JsonObject {
@@ -13,15 +10,8 @@ export function replyItem(item: JsonObject): JsonObject {
   return { ...item, content: [{ type: 'input_text', text: content }] }
 }
 
-/** A list of items as JSON, in pieces. An item without tokens is one piece. */
-export function* replyItemPieces(pieces: Iterable<string>): Generator<string, void, void> {
-  for (const piece of pieces) yield piece.startsWith(givenMessage) ? replyItemText(piece) : piece
-}
-
-/** JSON of an item, or of a list of items. */
+/** The same for JSON of items, or for a piece of it. A message that no model has said is in one piece. */
 export function replyItemText(text: string): string {
-  if (!text.includes(givenMessage)) return text
-  const value = JSON.parse(text) as Json
-  const written = isJsonList(value) ? value.map((item) => (isJsonObject(item) ? replyItem(item) : item)) : value
-  return JSON.stringify(isJsonObject(written) ? replyItem(written) : written)
+  if (!text.includes('{"id":"msgu_')) return text
+  return JSON.stringify(JSON.parse(text, (_key, value: Json) => (isJsonObject(value) ? replyItem(value) : value)))
 }

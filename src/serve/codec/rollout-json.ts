@@ -2,7 +2,7 @@ import { MillraceError } from '../../errors/index.ts'
 import { storedItemPieces } from '../../nemo-gym/index.ts'
 import { nodeAndChildPieces, type RunReader } from '../../store/index.ts'
 import { parseJson } from '../http/body.ts'
-import { type ItemForm, replyItemPieces } from './reply-items.ts'
+import { type ItemForm, replyItemText } from './reply-items.ts'
 
 export interface DecodedBody {
   readonly head: unknown
@@ -81,12 +81,8 @@ export function rolloutChunks(
   id: string,
   form: RecordForm | ItemForm,
 ): Generator<Uint8Array<ArrayBuffer>, void, void> {
-  return chunksOf(piecesOf(reader, id, form))
-}
-
-function piecesOf(reader: RunReader, id: string, form: RecordForm | ItemForm): Generator<string, void, void> {
-  if (form === 'items') return replyItemPieces(storedItemPieces(reader, id))
-  return form === 'gym-items' ? storedItemPieces(reader, id) : rolloutPieces(reader, id, form)
+  if (form === 'items') return chunksOf(storedItemPieces(reader, id).map(replyItemText))
+  return chunksOf(form === 'gym-items' ? storedItemPieces(reader, id) : rolloutPieces(reader, id, form))
 }
 
 /** Pieces as chunks that own their buffers, so that they can change threads. */

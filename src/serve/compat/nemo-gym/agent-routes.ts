@@ -173,7 +173,8 @@ function waitFor(key: string, requestId: () => string, { service, runs }: RunPar
 export function awaitClients(service: RolloutService, runs: UndeliveredRuns): void {
   for (const request of service.undelivered(idPrefix)) {
     const [key = ''] = request.id.slice(idPrefix.length).split('.', 1)
-    const { left } = waitFor(key, () => request.id, { service, runs })
+    const client = waitFor(key, () => request.id, { service, runs })
+    const left = (): void => client.left()
     service.noteUndelivered(request.id, true)
     void service
       .results(request)

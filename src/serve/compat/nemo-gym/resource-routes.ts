@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { MillraceError } from '../../../errors/index.ts'
-import { AbortScope, jsonOrText, utf8Problem } from '../../../kit/index.ts'
+import { AbortScope, jsonOrText } from '../../../kit/index.ts'
 import type { Conversation, SessionScore } from '../../../rollout/index.ts'
 import { textOf } from '../../../schema/index.ts'
 import type { ToolResult } from '../../../tools/index.ts'
@@ -11,7 +11,7 @@ import type { SessionProgress } from '../../rollouts/served-sessions.ts'
 import { resultFields } from './run-reply.ts'
 import { isRowOf, rowTask } from './row-task.ts'
 import { readSeededRow, readVerifiedRow, type SeededRow } from './session-row.ts'
-import { invalidJson, missing, notFoundReply, refusal } from './wire-errors.ts'
+import { missing, notFoundReply, refusal, requireUtf8 } from './wire-errors.ts'
 import { type GymAgent, sendWire, sessionOf } from './wire-scope.ts'
 
 /** What is larger is read on a thread: so much takes about a millisecond. */
@@ -72,7 +72,8 @@ export function resourceRoutes(scope: FastifyInstance, { base, name, agents, int
     if (!sessions.has(id) && !Object.hasOwn(environment.tools ?? {}, tool) && !environment.mcpServers) {
       return await sendWire(reply, notFoundReply())
     }
-    const result = await sessions.call(id, { name: tool, arguments: utf8Text(body.bytes), signal: gone.signal })
+    requireUtf8(body.bytes)
+    const result = await sessions.call(id, { name: tool, arguments: body.bytes.toString(), signal: gone.signal })
     // A tool that takes nothing may be sent nothing.
     if (body.length === 0 && result.record.status === 'bad_arguments') throw missing(['body'])
     return await sendResult(reply, result)
@@ -81,12 +82,6 @@ export function resourceRoutes(scope: FastifyInstance, { base, name, agents, int
   scope.post<ToolPath>(`${base}/:tool/`, { config }, async ({ url }: FastifyRequest<ToolPath>, reply) => {
     return await reply.redirect(url.replace(/\/(?=\?|$)/, ''), 307)
   })
-}
-
-function utf8Text(bytes: Buffer): string {
-  const problem = utf8Problem(bytes)
-  if (problem === undefined) return bytes.toString()
-  throw refusal(invalidJson(problem))
 }
 
 /** Aborts when the client has gone: what it asked for is not worth its time any more. */

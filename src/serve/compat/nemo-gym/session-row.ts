@@ -62,17 +62,10 @@ function messagesOf(request: JsonObject, given: number): readonly Message[] {
     return responsesServer.read(request, { backendApi: 'chat' }).messages
   } catch (error) {
     const { rawMessage } = MillraceError.from(error, 'usage')
-    const [found, place] = /\binput\[(\d+)\]/.exec(rawMessage) ?? []
-    if (found === undefined)
-      throw refusal({ type: 'value_error', loc: ['body', 'response'], msg: rawMessage, input: null })
-    const index = Number(place)
-    const isGiven = index < given
-    const path = isGiven
-      ? (['responses_create_params', 'input', index] as const)
-      : (['response', 'output', index - given] as const)
-    const loc = ['body', ...path]
-    const msg = rawMessage.replace(found, `${path[0]}.${path[1]}[${path[2]}]`)
-    throw refusal({ type: 'value_error', loc, msg, input: null })
+    const msg = rawMessage.replace(/\binput\[(\d+)\]/, (place, index: string) =>
+      Number(index) < given ? place : `response.output[${Number(index) - given}]`,
+    )
+    throw refusal({ type: 'value_error', loc: ['body', 'response'], msg, input: null })
   }
 }
 

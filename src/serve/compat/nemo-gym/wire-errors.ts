@@ -58,8 +58,7 @@ export function plainBody(body: Uint8Array): JsonObject {
 
 function requireObject(body: Uint8Array, parse: (body: Uint8Array) => unknown): JsonObject {
   if (body.length === 0) throw missing(['body'])
-  const notText = utf8Problem(body)
-  if (notText !== undefined) throw refusal(invalidJson(notText))
+  requireUtf8(body)
   // Before it is parsed: a parser calls itself for every level.
   const tooDeep = depthProblem(body, maxJsonDepth)
   if (tooDeep !== undefined) throw beginsObject(body) ? new MillraceError('usage', tooDeep) : noObject(null)
@@ -91,6 +90,11 @@ function parsedBody<Value>(body: Uint8Array, parse: (body: Uint8Array) => Value)
     const { rawMessage } = MillraceError.from(error, 'usage')
     throw refusal(invalidJson(rawMessage))
   }
+}
+
+export function requireUtf8(body: Uint8Array): void {
+  const problem = utf8Problem(body)
+  if (problem !== undefined) throw refusal(invalidJson(problem))
 }
 
 /** A body that is no JSON, by what the parser says. */
