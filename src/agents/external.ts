@@ -51,7 +51,11 @@ export function external(options: ExternalOptions): Agent {
   checkOptions('external()', externalShape, options)
   const { command, url, models = {}, answer = 'reply' } = options
   const [run, isOne] = url === undefined ? [runCommand, command !== undefined] : [askService, command === undefined]
-  if (!isOne) throw new MillraceError('env_invalid', 'external() needs either a `command` or a `url`')
+  if (!isOne) {
+    const message =
+      command === undefined ? 'needs either a `command` or a `url`' : 'takes a `command` or a `url`, not both'
+    throw new MillraceError('env_invalid', `external() ${message}`)
+  }
   if (url !== undefined && (options.env ?? options.cwd) !== undefined) {
     const message =
       'external(): `env` and `cwd` are for a `command`: set them where the service at the `url` is started'

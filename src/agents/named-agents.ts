@@ -63,7 +63,13 @@ const namedAgents = {
     ({ agent, ...rest }) => parallel({ ...rest, ...agentOf(agent) }),
   ),
   orchestrate: named(
-    { agents: z.record(z.string(), subAgent), tools: names, agent: another, atOnce: count, maxDepth: count },
+    {
+      agents: z.record(z.string(), subAgent, { error: ({ input }) => notJson(input) }),
+      tools: names,
+      agent: another,
+      atOnce: count,
+      maxDepth: count,
+    },
     ({ agents, agent, ...rest }) => {
       const made = Object.entries(agents).map(([name, { agent: own, ...sub }]) => [name, { ...sub, ...agentOf(own) }])
       return orchestrate({ ...rest, ...agentOf(agent), agents: Object.fromEntries(made) })
@@ -108,12 +114,23 @@ function agentOf(agent: GivenAgent | undefined): { readonly agent?: Agent } {
   return agent === undefined ? {} : { agent: agentNamed(agent) }
 }
 
-function knownName(name: string): AgentName {
+/** On the command line, JSON that cannot be read is a text. */
+function notJson(input: unknown): string | undefined {
+  if (typeof input !== 'string') return undefined
+  return `must be the agents by their names, as JSON, and this is not valid JSON: ${input.slice(0, 60)}`
+}
+
+function knownName(name: unknown): AgentName {
   const known = agentNames.find((each) => each === name)
   if (known) return known
+  if (typeof name !== 'string') {
+    const found = name === undefined ? 'has no `name`' : 'has a `name` that is not a text'
+    const message = `an agent is its name, or { name, … } with its options, and this one ${found}`
+    throw new MillraceError('config_invalid', `${message}; the agents are ${agentNames.join(', ')}`)
+  }
   const near = nearestName(name, agentNames)
   const hint = near === undefined ? `the agents are ${agentNames.join(', ')}` : `did you mean ${near}?`
-  throw new MillraceError('config_invalid', `there is no agent named ${JSON.stringify(name) ?? 'undefined'}; ${hint}`)
+  throw new MillraceError('config_invalid', `there is no agent named ${JSON.stringify(name)}; ${hint}`)
 }
 
 function named<Shape extends z.core.$ZodShape>(

@@ -17,6 +17,7 @@ export {
   type ServerDialect,
   type ServerSentEvent,
 } from './server-side.ts'
+export { responsesFields } from './responses/read-request.ts'
 export { EventList, repeatItem } from './responses/stream-items.ts'
 export { type OutputItem, outputItems, repeatedFields, responseFields } from './responses/write-reply.ts'
 export { responsesServer } from './responses/write-stream.ts'

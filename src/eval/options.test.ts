@@ -1,5 +1,6 @@
 import { describe, expect, test } from 'vitest'
 import { z } from 'zod'
+import { refine } from '../agents/index.ts'
 import { defineEnvironment } from '../env/index.ts'
 import { evaluate } from './evaluate.ts'
 import type { EvaluateOptions } from './options.ts'
@@ -48,6 +49,12 @@ describe('evaluate', () => {
     [{ backends: { sim: 5 } }, 'backends.sim: expected array, got number'],
     [{ model: undefined }, "which model? Give its name, such as 'sim'"],
     [{ model: { simulator: {} } }, "the model's config has no `name`: set one"],
+    [{ agent: { turns: 3 } }, 'an agent is its name, or { name, … } with its options, and this one has no `name`; the'],
+    [{ agent: {} }, 'this one has no `name`'],
+    [{ agent: { name: 5 } }, 'this one has a `name` that is not a text'],
+    [{ agent: 5 }, 'agent: expected the name of an agent, or { name, … }'],
+    [{ agent: refine() }, 'agent: expected the name of an agent, or { name, … }, which a run can keep; in code, give'],
+    [{ agent: { name: 'refine', agent: refine() } }, 'in code, give it to defineEnvironment'],
     [{ run: { resume: 'always' } }, 'run.resume: expected one of'],
   ])('refuses unknown or invalid options: %j', async (misspelt: object, problem) => {
     const module = 'workers' in misspelt ? { environment: 'arithmetic' } : { environment }

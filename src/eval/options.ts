@@ -141,6 +141,13 @@ export const sharedOptions = {
   signal: z.instanceof(AbortSignal).optional(),
 } as const
 
+function expectedAgent(given: unknown): string {
+  const values = typeof given === 'object' && given !== null ? Object.values(given) : [given]
+  const isCode = values.some((value) => typeof value === 'function')
+  const expected = 'expected the name of an agent, or { name, … }'
+  return isCode ? `${expected}, which a run can keep; in code, give it to defineEnvironment` : expected
+}
+
 /** In the order in which `docs/library.md` lists them. */
 export const evaluateOptionFields = {
   environment: sharedOptions.environment,
@@ -155,7 +162,7 @@ export const evaluateOptionFields = {
   limits: anObject.optional(),
   sampling: anObject.optional(),
   seed: z.int().optional(),
-  agent: z.union([z.string(), jsonObjectSchema], 'expected the name of an agent, or { name, … }').optional(),
+  agent: z.union([z.string(), jsonObjectSchema], { error: ({ input }) => expectedAgent(input) }).optional(),
   toolFormat: z.string().optional(),
   captureTokens: z.boolean().optional(),
   maxVersionsBehind: z.int().min(0).optional(),

@@ -2,7 +2,7 @@ import { z } from 'zod'
 import { defineEnvironment, jsonlAsWritten, type RolloutContext } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
 import { nearestName } from '../kit/index.ts'
-import type { Message, ToolDefinition } from '../schema/index.ts'
+import { emptyUsage, type Message, type ToolDefinition, type Usage } from '../schema/index.ts'
 import { jsonSchemaParameters, type Tool, ToolAnswer } from '../tools/index.ts'
 import { agentRefOf } from './gym-row.ts'
 import { type GymTask, gymTaskSchema, sentRow } from './gym-task.ts'
@@ -42,6 +42,14 @@ interface GymState {
   verified?: Verified & { readonly digest: string }
   /** How often the verifier has asked for a correction. */
   corrections: number
+  /** What had been used by then: each correction is a response of its own. */
+  usedBefore: Usage
+}
+
+/** The context of a reward. Rollouts add the usage, on which environments cannot rely. */
+interface CountedContext {
+  readonly messages: readonly Message[]
+  readonly usage?: Usage | undefined
 }
 
 type Context = RolloutContext<GymTask, GymState, GymOptions>
@@ -67,7 +75,7 @@ export const environment = defineEnvironment({
       await session[Symbol.asyncDispose]()
       throw error
     }
-    return { session, row, corrections: 0 }
+    return { session, row, corrections: 0, usedBefore: emptyUsage() }
   },
   forTask: ({ request: { tools, sampling } }) => ({ sampling, ...(tools.length > 0 && { tools: serverTools(tools) }) }),
   prompt: ({ task }) => task.request.messages,
@@ -82,7 +90,7 @@ export const environment = defineEnvironment({
     const { session, row, corrections } = state
     const { dropped } = task.request
     if (dropped) context.note('dropped', dropped)
-    const episode = { rollout: rollout.id, messages, outcome, corrections }
+    const episode = { rollout: rollout.id, messages, outcome, corrections, usage: usedSince(state.usedBefore, context) }
     const digest = episodeDigest(episode)
     // An agent that has its answer verified, and leaves it, has that answer's reward: a judge may say something else the next time.
     const verified =
@@ -95,13 +103,15 @@ export const environment = defineEnvironment({
     if (session.retries > 0) context.metric('nemo_gym_retries', session.retries)
     return verified.reward
   },
-  feedback({ state, task, options, reward }) {
+  feedback(context) {
+    const { state, task, options, reward } = context
     const { needsCorrection, correctionPrompt } = state.verified ?? {}
     const isAsked = needsCorrection === true && correctionPrompt !== undefined
     // A verifier that knows of corrections asks for them. Beside any other one, the reward decides, for agents that were chosen by hand.
     const decides = needsCorrection !== undefined || agentFor(task, options).corrections === 'asked'
     if (decides ? !isAsked : reward >= 1) return undefined
     state.corrections += 1
+    state.usedBefore = usedSince(emptyUsage(), context)
     return correctionPrompt ?? `The reward of this answer is ${reward}, so it is not right yet.`
   },
   async teardown({ state }) {
@@ -126,6 +136,18 @@ function agentFor(task: GymTask, options: GymOptions): GymOptions['agents'][stri
     'task_invalid',
     `${what}; ${hint}. Or choose the agent of all rows with --nemo-gym.agent=<name> (agentName)`,
   )
+}
+
+function usedSince(before: Usage, { usage = emptyUsage() }: CountedContext): Usage {
+  const [input, output] = [usage.input - before.input, usage.output - before.output]
+  const cachedInput = usage.cachedInput - before.cachedInput
+  return {
+    calls: usage.calls - before.calls,
+    input,
+    cachedInput,
+    output,
+    reasoning: usage.reasoning - before.reasoning,
+  }
 }
 
 function repliesIn(messages: readonly Message[]): number {

@@ -27,6 +27,8 @@ const paramDefaults = {
   stream: null,
 } as const satisfies JsonObject
 
+export const paramNames = Object.keys(paramDefaults)
+
 /** Fields that NeMo Gym adds to rows and results. Everything else in a row is the row's own. */
 const gymFields: ReadonlySet<string> = new Set([
   'responses_create_params',

@@ -2,7 +2,7 @@ import { resolve } from 'node:path'
 import { agentNamed, type AgentName, type NamedAgent, namedAgentOf } from '../agents/index.ts'
 import { MillraceError } from '../errors/index.ts'
 import { type Variables, workerUrl } from '../kit/index.ts'
-import type { JsonObject } from '../schema/index.ts'
+import { isJsonObject, type JsonObject } from '../schema/index.ts'
 import { type ConfiguredAgent, readAgents } from './read-config.ts'
 import { requireServer } from './resources-server.ts'
 
@@ -39,6 +39,8 @@ export interface NemoGymEnvironment {
 const kinds: Readonly<Record<string, (agent: ConfiguredAgent) => NamedAgent | undefined>> = {
   simple_agent: () => undefined,
   non_executing_simple_agent: () => ({ name: 'nonExecuting' }),
+  // An environment that Millrace serves: its head does not say which agent it has there.
+  millrace: () => undefined,
   proof_refinement_agent: (agent) => ({ name: 'refine', turns: 1 + wholeNumber(agent, 'max_correction_turns') }),
 }
 
@@ -72,6 +74,21 @@ export async function nemoGym(options: NemoGymOptions): Promise<NemoGymEnvironme
     },
     ...(agent && { agent }),
   }
+}
+
+/** What a run of rows is named after: its agent, or else its resources server. Undefined for another environment. */
+export function gymRunName({
+  name,
+  options,
+}: {
+  readonly name: string
+  readonly options: unknown
+}): string | undefined {
+  if (name !== 'nemo-gym' || !isJsonObject(options)) return undefined
+  const { agent, agents, servers } = options
+  if (typeof agent === 'string') return agent
+  const lists = [agents, servers].map((each) => (isJsonObject(each) ? Object.keys(each) : []))
+  return lists.find(({ length }) => length === 1)?.[0]
 }
 
 function chosen(agents: ReadonlyMap<string, ConfiguredAgent>, name: string): ConfiguredAgent {

@@ -127,3 +127,15 @@ test.each([
 ])('what is wrong is told: %s', async (problem, main) => {
   await expect(agentsOf({ 'main.yaml': main })).rejects.toThrow(problem)
 })
+
+test('a value for a key that the configuration neither has nor refers to is refused', async () => {
+  const main = `${server('      port: ${port}')}${agent()}last: 7\n`
+  const of = async (overrides: JsonObject) => await agentsOf({ 'main.yaml': main }, { overrides })
+  const given = { port: 8000, last: 8, judge_base_url: 'http://judge', default_host: '10.0.0.1', other: { a: 1 } }
+  expect(await of(given)).toEqual({ ag: { ...found, url: 'http://10.0.0.1:8000' } })
+  const refusal = '[config_invalid] --nemo-gym.ulr is no option and no key of the configuration; did you mean url?'
+  await expect(of({ ulr: 'http://127.0.0.1:8000' })).rejects.toThrow(refusal)
+  await expect(of({ lasst: 3 })).rejects.toThrow('did you mean last?')
+  await expect(of({ judge_base_ulr: 'x' })).rejects.toThrow('did you mean judge_base_url?')
+  await expect(of({ steps: 3 })).rejects.toThrow('no key of the configuration; leave it out')
+})

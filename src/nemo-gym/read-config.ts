@@ -130,8 +130,29 @@ async function readTree({
     }
   }
   root = merged(root, await readFile(resolve(cwd, 'env.yaml'), 'utf8').then(parsedAs('env.yaml'), () => undefined))
+  requireKnownKeys(root, overrides)
   const whole = merged(root, overrides)
   return { tree: new ConfigTree(isJsonObject(whole) ? whole : {}, env), folders }
+}
+
+/** Options that are given as if they were keys. */
+const optionNames = ['url', 'agent', 'prompt_config']
+/** Read from a configuration that need not have it. */
+const ownKeys = ['default_host']
+
+/** A server is a path. A misspelt option would be a value that nobody reads. */
+function requireKnownKeys(root: Json | undefined, overrides: JsonObject = {}): void {
+  const known = isJsonObject(root) ? [...Object.keys(root), ...ownKeys] : ownKeys
+  const references = Array.from(JSON.stringify(root).matchAll(/\$\{(?:oc\.select:)?\s*(\w+)/g), ([, name = '']) => name)
+  for (const [name, value] of Object.entries(overrides)) {
+    if (isJsonObject(value) || known.includes(name) || references.includes(name)) continue
+    const near = nearestName(name, [...optionNames, ...known, ...references])
+    const hint = near === undefined ? 'leave it out' : `did you mean ${near}?`
+    throw new MillraceError(
+      'config_invalid',
+      `--nemo-gym.${name} is no option and no key of the configuration; ${hint}`,
+    )
+  }
 }
 
 /** `config_paths` start from where NeMo Gym is installed: a folder around the file that names them. */

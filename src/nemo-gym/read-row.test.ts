@@ -85,6 +85,14 @@ test.each([
   [{ responses_create_params: { input: 'x', max_tool_calls: 5 } }, 'max_tool_calls cannot be asked of every model'],
   [{ responses_create_params: { input: 'x', prompt: { id: 'p' } } }, 'prompt cannot be asked of every model'],
   [
+    { responses_create_params: { input: 'x', foo: 1 } },
+    'responses_create_params: NeMo Gym has no field `foo`; fields of the backend go into `metadata.extra_body`',
+  ],
+  [
+    { responses_create_params: { input: 'x', max_ouput_tokens: 3 } },
+    'NeMo Gym has no field `max_ouput_tokens`; did you mean `max_output_tokens`?',
+  ],
+  [
     { responses_create_params: { input: 'x', metadata: { extra_body: '[1]' } } },
     'responses_create_params: metadata.extra_body must',
   ],

@@ -1,6 +1,6 @@
 import { responsesServer } from '../apis/index.ts'
 import { MillraceError } from '../errors/index.ts'
-import { andList } from '../kit/index.ts'
+import { andList, nearestName } from '../kit/index.ts'
 import {
   isJsonObject,
   type Json,
@@ -9,6 +9,7 @@ import {
   type Sampling,
   type ToolDefinition,
 } from '../schema/index.ts'
+import { paramNames, unknownParams } from './gym-row.ts'
 
 /** What the `responses_create_params` of a row ask for. */
 export interface GymRequest {
@@ -34,11 +35,22 @@ export function readRow(row: JsonObject): GymRequest {
     )
   }
   try {
+    requireKnown(params)
     return readParams(params)
   } catch (error) {
     const { rawMessage } = MillraceError.from(error, 'task_invalid')
     throw new MillraceError('task_invalid', `responses_create_params: ${rawMessage}`, { cause: error })
   }
+}
+
+/** NeMo Gym's servers refuse a row with any other field, so the same row gives the same requests there. */
+function requireKnown(params: JsonObject): void {
+  const [name] = unknownParams(params)
+  if (name === undefined) return
+  const near = nearestName(name, paramNames)
+  const hint =
+    near === undefined ? 'fields of the backend go into' : `did you mean \`${near}\`? Fields of the backend go into`
+  throw new MillraceError('task_invalid', `NeMo Gym has no field \`${name}\`; ${hint} \`metadata.${bodyInMetadata}\``)
 }
 
 /** The same for the parameters alone: errors name a field without the row's `responses_create_params` before it. */

@@ -2,7 +2,7 @@ import { hash } from 'node:crypto'
 import { repeatedFields, responseFields } from '../apis/index.ts'
 import { MillraceError } from '../errors/index.ts'
 import { hasInexactNumber, parseExactly } from '../kit/index.ts'
-import { emptyUsage, isJsonObject, type Json, type JsonObject, type Message, type Outcome } from '../schema/index.ts'
+import { isJsonObject, type Json, type JsonObject, type Message, type Outcome, type Usage } from '../schema/index.ts'
 import { episodeItems, itemPieces } from './episode-items.ts'
 import { type GymTask, withFields } from './gym-task.ts'
 
@@ -18,6 +18,8 @@ interface Episode {
   readonly outcome: Outcome
   /** How often the verifier has asked for a correction: then it is shown the last answer only. */
   readonly corrections: number
+  /** What the replies that the verifier is shown have used. */
+  readonly usage: Usage
 }
 
 /** The same for an episode to which nothing was added. */
@@ -26,7 +28,8 @@ export function episodeDigest({ messages, outcome }: Episode): string {
 }
 
 /** What a verifier is sent: the row, with the episode as a response. */
-export function verifyBody(task: GymTask, row: string, { rollout, messages, outcome, corrections }: Episode): string {
+export function verifyBody(task: GymTask, row: string, episode: Episode): string {
+  const { rollout, messages, outcome, corrections, usage } = episode
   const { responses_create_params: params } = JSON.parse(task.row) as { readonly responses_create_params: JsonObject }
   const { items } = episodeItems(
     rollout,
@@ -35,9 +38,9 @@ export function verifyBody(task: GymTask, row: string, { rollout, messages, outc
       .map((message) => ({ message })),
   )
   const model = typeof params['model'] === 'string' ? params['model'] : 'policy'
-  const { usage: _usage, ...about } = responseFields(
+  const about = responseFields(
     { id: `resp_${rollout}`, model, createdAt: Math.floor(Date.now() / 1000) },
-    { finishReason: outcome === 'max_tokens' ? 'length' : 'stop', usage: emptyUsage() },
+    { finishReason: outcome === 'max_tokens' ? 'length' : 'stop', usage },
   )
   const output = items.map((item) => [...itemPieces(item)].join('')).join(',')
   const response = withFields(JSON.stringify({ ...about, ...repeatedFields(params) }), `"output":[${output}]`)

@@ -1,5 +1,5 @@
 import OpenAI from 'openai'
-import { defineEnvironment, parallel, z, type Environment } from 'millrace'
+import { type Agent, defineEnvironment, parallel, refine, reflect, textOf, z, type Environment } from 'millrace'
 import { calls, type Script, temporaryRuns } from 'millrace/testing'
 import { expect, test } from 'vitest'
 import { RolloutServer, RolloutService } from '../../src/serve/index.ts'
@@ -124,6 +124,37 @@ test('an answer that no model has said alone is in the output', async () => {
   expect(text).toBe('It is 4.')
 })
 
+const corrected = [
+  ['refine', refine({ turns: 2 })],
+  ['reflect', reflect({ turns: 2 })],
+] as const satisfies readonly (readonly [string, Agent])[]
+
+test.each(corrected)('the SDK reads what an agent is told between its answers (%s)', async (_name, agent) => {
+  const environment: Environment = { ...lookup, agent, reward: ({ answer }) => answer === 'last' }
+  const script: Script = ({ messages: [first, ...rest] }) => {
+    if (first?.role === 'system' && textOf(first).startsWith('You review the work')) return 'Too short.'
+    return rest.some(({ role }) => role === 'assistant') ? 'last' : 'first'
+  }
+  // Items with tokens, and long ones, are written on a thread.
+  for (const options of [{}, { captureTokens: true }]) {
+    await using server = await TestServer.start(script, { environment, ...options })
+    const whole = await clientOf(server).responses.create(question)
+    expect(whole.output_text).toBe('firstlast')
+    expect(whole.output[1]).toMatchObject({
+      role: 'user',
+      content: [{ type: 'input_text', text: expect.any(String) }],
+    })
+    const stream = clientOf(server).responses.stream(question)
+    const done: OpenAI.Responses.ResponseOutputItem[] = []
+    stream.on('event', (event) => {
+      if (event.type === 'response.output_item.done') done.push(event.item)
+    })
+    const { output, output_text: text } = await stream.finalResponse()
+    expect([text, output.length]).toEqual(['firstlast', 3])
+    expect(output).toMatchObject(done)
+  }
+})
+
 test('a failed rollout is an error that clients do not repeat', async () => {
   let asked = 0
   await using server = await TestServer.start(
@@ -159,9 +190,39 @@ test('what cannot be asked of an agent is refused with the next step', async () 
   expect(await refused({ input: 'a', task: { word: 'a' }, tools })).toMatch(/has no tool mine: leave it out of tools/)
   expect(await refused({ input: 'a', previous_response_id: 'resp_1' })).toMatch(/previous_response_id/)
   expect(await refused({ input: 'a', stream: 'yes' })).toMatch(/stream is true or false/)
+  expect(await refused({ input: 'a', max_ouput_tokens: 3 })).toBe(
+    'OpenAI’s Responses has no field max_ouput_tokens; did you mean max_output_tokens? Fields of the backend go into metadata.extra_body',
+  )
+  expect(await refused({ input: 'a', foo: 1 })).toMatch(/has no field foo. Fields of the backend/)
+  const wholeWord = { input: 'a', task: { word: 'a' }, user: 'me', metadata: { extra_body: '{"foo":1}' } }
+  expect((await server.send('POST', '/v1/responses', wholeWord)).status).toBe(200)
+  expect(server.backend.requests[0]?.sampling.extra).toMatchObject({ foo: 1 })
   expect(await refused([])).toMatch(/must be a JSON object/)
   const reply = await server.send('POST', '/agents/other/v1/responses', { input: 'a' })
   expect([reply.status, reply.body]).toMatchObject([404, { error: { message: /there is no agent other/ } }])
+})
+
+test('with NeMo Gym, errors have its detail and the reason that clients show', async () => {
+  await using server = await TestServer.start(
+    () => {
+      throw new Error('no model today')
+    },
+    { nemoGym: { failures: 'class' }, retries: 0 },
+  )
+  for (const path of ['/v1', '/agents/words/v1']) {
+    await expect(clientOf(server, path).responses.create(question)).rejects.toMatchObject({
+      status: 422,
+      message: expect.stringContaining('The environment needs a task: send it as "task"'),
+      error: { type: 'invalid_request_error' },
+    })
+    const asked = { ...question, task: { word: 'apple' } }
+    await expect(clientOf(server, path).responses.create(asked)).rejects.toMatchObject({
+      status: 500,
+      message: expect.stringContaining('no model today'),
+    })
+  }
+  const { body } = await server.send('POST', '/v1/responses', { input: 'a' })
+  expect(body).toMatchObject({ error: {}, detail: [{ type: 'value_error', loc: ['body'] }] })
 })
 
 test('without an input the conversation begins with the prompt of the task', async () => {

@@ -50,6 +50,16 @@ test.each<[string | NamedAgent, string]>([
     { name: 'external', command: 'true', env: { PORT: 8080 } },
     `agent external: env.PORT: must be a text (on the command line with quotes, such as '"1"'), not 8080`,
   ],
+  [{ name: 'external' }, 'external() needs either a `command` or a `url`'],
+  [
+    { name: 'external', command: 'true', url: 'http://127.0.0.1:5000' },
+    'agent external: external() takes a `command` or a `url`, not both',
+  ],
+  [
+    { name: 'orchestrate', agents: '{"reader": {"description": "Reads."}' },
+    'agent orchestrate: agents: must be the agents by their names, as JSON, and this is not valid JSON: {"reader"',
+  ],
+  [{ name: 'orchestrate', agents: 5 }, 'agent orchestrate: agents: expected object, got number'],
   [{ name: 'toolLoop', turns: 2 }, 'agent toolLoop: `turns` is not known; there are none'],
 ])('%j is refused', (named, message) => {
   expect(() => agentNamed(named)).toThrow(message)

@@ -42,7 +42,7 @@ test('an orchestrated task of over 300 calls is recorded, shown, exported and re
     expect(own.match(/^→ \w+/gm), rollout).toHaveLength(158)
     expect(own).toContain(name === 'historian' ? '→ search_registers {"query":"Arden"}' : '→ search_yearbooks')
   }
-  expect(shown).toContain('completed · 2 turns · 318 tool calls · 2 children')
+  expect(shown).toContain('completed · 2 turns · 38 model calls · 318 tool calls · 2 children')
 
   const rows = objects(await run('export', 'it', '--rows', 'merged'))
   const last = rows.pop()

@@ -94,6 +94,13 @@ test('rows run with the tools, the state and the verifier of a resources server,
     object: 'response',
     status: 'completed',
     tools: row().responses_create_params.tools,
+    usage: {
+      input_tokens: records[0]?.usage.input,
+      input_tokens_details: { cached_tokens: 0 },
+      output_tokens: records[0]?.usage.output,
+      output_tokens_details: { reasoning_tokens: 0 },
+      total_tokens: (records[0]?.usage.input ?? 0) + (records[0]?.usage.output ?? 0),
+    },
     output: [
       { type: 'function_call', name: 'increment_counter', arguments: '{"count":1}' },
       { type: 'function_call_output', output: '{"success":true}' },
@@ -151,13 +158,17 @@ test('a field of a row that the model is not asked with is named in the record',
 test('a bad row is a failed rollout that names its line, and the others run', async () => {
   await using runs = await temporaryRuns()
   await using server = await CounterServer.start()
-  const lines = [row(), '{"responses_create_params": ', { expected: 1 }, row({ initial_count: undefined }), row()]
+  const misspelt = row({ responses_create_params: { ...row().responses_create_params, max_ouput_tokens: 3 } })
+  const noCount = row({ initial_count: undefined })
+  const lines = [row(), '{"responses_create_params": ', { expected: 1 }, noCount, misspelt, row()]
   const records = await recordsOf(runs.root, { server, lines })
-  expect(records.map(({ reward }) => reward)).toEqual([1, null, null, null, 1])
-  const [, notJson, noParams, refused] = records.map(({ error }) => error?.message)
+  expect(records.map(({ reward }) => reward)).toEqual([1, null, null, null, null, 1])
+  const [, notJson, noParams, refused, unknown] = records.map(({ error }) => error?.message)
   expect(notJson).toMatch(/^data.jsonl line 2: not valid JSON/)
   expect(noParams).toMatch(/^data.jsonl line 3: the row has no `responses_create_params`/)
   expect(refused).toMatch(/seed_session answers 422: \{"detail":\[\{"type":"missing","loc":\["body","initial_count"\]/)
+  expect(unknown).toMatch(/^data.jsonl line 5: responses_create_params: NeMo Gym has no field `max_ouput_tokens`; did/)
+  expect(records[4]).toMatchObject({ outcome: 'env_error', error: { code: 'task_invalid' } })
 })
 
 test('a busy server is asked again to begin a session; a tool call that broke off is made again only in a new attempt', async () => {
@@ -215,6 +226,7 @@ test('a run is continued after its server has started again at another address',
   await expect.poll(() => server.bodies('/increment_counter')).toHaveLength(2)
   evaluation.stop()
   const { run } = await evaluation.summary()
+  expect(run).toMatch(/^ag--/)
   await using again = await CounterServer.start()
   const resumed = await launch(runs.root, { server: again, lines, resume: 'required' })
   expect(await resumed.evaluation.summary()).toMatchObject({ run, end: 'complete', rollouts: 2, score: { mean: 1 } })
@@ -292,6 +304,12 @@ test.each([
   })
   expect(record).toMatchObject({ reward, outcome: 'completed' })
   expect(server.bodies('/verify')).toHaveLength(verified)
+  // The answers are equally long, and each is a response of its own.
+  const sent = server.bodies('/verify').map((body) => JSON.parse(body) as { response: { output: []; usage: object } })
+  for (const { response } of sent) {
+    expect(response.output).toHaveLength(1)
+    expect(response.usage).toMatchObject({ output_tokens: (record?.usage.output ?? 0) / verified })
+  }
   const said = record?.messages.filter(({ role }) => role === 'user').map(({ content }) => content)
   expect(said?.slice(1)).toEqual(verified > 1 ? ['Prove it.'] : [])
 })

@@ -1,7 +1,11 @@
-import { defineEnvironment } from 'millrace'
+import { writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { defineEnvironment, evaluate, nemoGym as gymEnvironment } from 'millrace'
+import { ScriptedBackend, temporaryRuns } from 'millrace/testing'
 import { expect, test } from 'vitest'
 import { largeAggregateBody } from '../../scripts/interop/nemo-gym/aggregate-cases.ts'
 import { aggregateMetricsReply } from '../../src/serve/compat/nemo-gym/metrics/aggregate-metrics.ts'
+import { scripted } from '../support/replay/stored-runs.ts'
 import { TestAgents } from '../support/serve/test-agents.ts'
 import { echo, TestServer, wordEnvironment } from '../support/serve/test-server.ts'
 
@@ -12,17 +16,48 @@ async function head(url: string): Promise<Record<string, unknown>> {
   return JSON.parse((await response.json()) as string) as Record<string, unknown>
 }
 
-test('the head names every agent, at the address that the client asked', async () => {
+test('the head names the agent and its resources server, at the address that the client asked', async () => {
   await using server = await TestServer.start(echo, { nemoGym })
   const { port } = new URL(server.httpServer.url)
   const address = { host: 'localhost', port: Number(port) }
   expect(await head(`http://localhost:${port}`)).toEqual({
     head_server: address,
-    words: { responses_api_agents: { millrace: address } },
+    words: {
+      responses_api_agents: {
+        millrace: { ...address, resources_server: { type: 'resources_servers', name: 'words_resources_server' } },
+      },
+    },
+    words_resources_server: { resources_servers: { millrace: address } },
   })
   const { body } = await server.get('/server_instances')
   expect(body).toMatchObject([
     { process_name: 'words', server_type: 'responses_api_agent', name: 'millrace', url: server.httpServer.url },
+    {
+      process_name: 'words_resources_server',
+      server_type: 'resources_server',
+      name: 'millrace',
+      url: server.httpServer.url,
+    },
+  ])
+})
+
+test('the rows of an environment run with the address of its server alone', async () => {
+  await using server = await TestServer.start(echo, { nemoGym })
+  await using runs = await temporaryRuns()
+  const input = join(runs.root, 'data.jsonl')
+  const lines = ['pear', 'plum'].map((word) => ({ responses_create_params: { input: 'pear' }, word }))
+  await writeFile(input, lines.map((line) => JSON.stringify(line)).join('\n'))
+  const evaluation = evaluate({
+    ...(await gymEnvironment({ config: server.httpServer.url, input })),
+    model: scripted,
+    backends: { scripted: [new ScriptedBackend(echo)] },
+    run: { root: join(runs.root, 'runs') },
+  })
+  const records = await Array.fromAsync(evaluation)
+  const ended = records.toSorted((one, other) => one.task.index - other.task.index)
+  expect(ended.map(({ reward, outcome }) => [reward, outcome])).toEqual([
+    [1, 'completed'],
+    [0, 'completed'],
   ])
 })
 
@@ -57,7 +92,9 @@ test('several agents have their own paths and cookies', async () => {
   await using server = await startTwo()
   const { port } = new URL(server.url)
   const agent = { responses_api_agents: { millrace: { host: '127.0.0.1', port: Number(port) } } }
-  expect(await head(server.url)).toMatchObject({ words: agent, others: agent })
+  // A configuration has no paths, and their sessions need one.
+  const { head_server: _head, ...blocks } = await head(server.url)
+  expect(blocks).toEqual({ words: agent, others: agent })
   for (const [path, name, reward] of [
     ['/agents/words/run', 'words', 1],
     ['/agents/others/run', 'others', 0],
@@ -93,7 +130,9 @@ test('a session of several environments needs the path of one', async () => {
     const refused = await server.post(path, params)
     expect(refused.status).toBe(400)
     expect(refused.headers.get('set-cookie')).toContain('Millrace___')
-    expect(await refused.json()).toEqual({ detail: expect.stringContaining('/agents/words, /agents/others') })
+    expect(await refused.json()).toEqual({
+      detail: expect.stringContaining('put /agents/words or /agents/others before'),
+    })
   }
   expect((await server.post('/agents/others/seed_session', params)).status).toBe(200)
 })

@@ -65,14 +65,16 @@ class GymClient {
     this.#url = `${server.httpServer.url}${base}`
   }
 
-  async post(path: string, body?: unknown, signal?: AbortSignal) {
+  async post(path: string, body?: unknown, { signal, type }: { signal?: AbortSignal; type?: string | undefined } = {}) {
     const response = await fetch(`${this.#url}${path}`, {
       method: 'POST',
       headers: {
-        ...(body !== undefined && { 'content-type': 'application/json' }),
+        ...((type ?? body) !== undefined && { 'content-type': type ?? 'application/json' }),
         ...(this.#cookie !== undefined && { cookie: this.#cookie }),
       },
-      ...(body !== undefined && { body: typeof body === 'string' ? body : JSON.stringify(body) }),
+      ...(body !== undefined && {
+        body: typeof body === 'string' || body instanceof Buffer ? body : JSON.stringify(body),
+      }),
       ...(signal && { signal }),
     })
     const text = await response.text()
@@ -164,7 +166,13 @@ test('whatever a tool does wrong is the body of a reply, and the session goes on
   expect([wrong.status, wrong.text]).toEqual([422, expect.stringContaining('"type":"value_error","loc":["body"]')])
   expect((await client.post('/increment_counter', '{')).status).toBe(422)
   // A tool that takes nothing may be sent nothing.
-  expect((await client.post('/fail')).status).toBe(500)
+  for (const type of [undefined, 'application/octet-stream']) {
+    expect((await client.post('/fail', undefined, { type })).status).toBe(500)
+    const empty = await client.post('/increment_counter', undefined, { type })
+    expect([empty.status, empty.text]).toEqual([422, expect.stringContaining('"type":"missing","loc":["body"]')])
+  }
+  const notText = await client.post('/increment_counter', Buffer.from([0x7b, 0xff, 0x7d]))
+  expect([notText.status, notText.text]).toEqual([422, expect.stringContaining('not UTF-8')])
   // A client is sent on to the path without the slash.
   expect((await client.post('/increment_counter/', { count: 3 })).text).toBe('{"success":true}')
   expect(await client.json('/verify', { ...row, response: counted() })).toMatchObject({ reward: 1 })
@@ -196,6 +204,9 @@ test('a client without a session uses the routes of Millrace as ever', async () 
   expect(rollout).toMatchObject({ status: 200, body: { reward: 1 } })
   const get = await server.get('/v1/requests')
   expect(get.status).toBe(200)
+  // Tools have any path, for POST only.
+  expect(await server.get('/nosuch')).toMatchObject({ status: 404, body: { detail: 'Not Found' } })
+  expect(await server.get('/run')).toMatchObject({ status: 405, headers: { allow: 'POST' } })
 })
 
 test.each([
@@ -222,6 +233,16 @@ test.each([
     })
     expect(verified).toContain('"reward":1.0,')
   }
+})
+
+test('what is wrong with an item is told with its place in the row', async () => {
+  await using server = await startServer()
+  const client = new GymClient(server)
+  const bad = { type: 'message', role: 'wizard', content: 'x' }
+  const response = await client.post('/verify', { ...row, response: { ...counted(), output: [bad] } })
+  expect([response.status, response.text]).toEqual([422, expect.stringContaining('response.output[0].role')])
+  const given = { ...row, responses_create_params: { input: [bad] }, response: counted() }
+  expect((await client.post('/verify', given)).text).toContain('input[0].role')
 })
 
 test('a long row is refused as a short one is', async () => {

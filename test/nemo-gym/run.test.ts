@@ -103,6 +103,13 @@ test('a metric takes the place of no field of the protocol', async () => {
   )
 })
 
+test('a row says nothing of its rollout', async () => {
+  await using server = await TestServer.start(echo, { nemoGym })
+  const own = { outcome: 'lost', error: 'mine', other: 'kept' }
+  const { body } = await server.send('POST', '/run', row('pear', own))
+  expect(body).toMatchObject({ ...own, outcome: 'completed', reward: 1, word: 'pear' })
+})
+
 test('the choice of a tool goes to the model, if the environment has the tool', async () => {
   const environment = defineEnvironment({
     ...wordEnvironment,
@@ -182,6 +189,33 @@ test('what is no row is refused whatever failures have', async () => {
   }
 })
 
+test.each([0, 100_000])('a row of %s more characters that is not UTF-8 is refused', async (length) => {
+  await using server = await TestServer.start(echo, { nemoGym })
+  const text = JSON.stringify(row('pear', { padding: 'x'.repeat(length) }))
+  const body = Buffer.from(text.replace('pear', 'pe\u00ffr'), 'latin1')
+  for (const path of ['/run', '/seed_session']) {
+    const headers = { 'content-type': 'application/json' }
+    const response = await fetch(server.httpServer.url + path, { method: 'POST', headers, body })
+    expect([path, response.status]).toEqual([path, 422])
+    expect(await response.json()).toMatchObject({
+      detail: [{ type: 'json_invalid', ctx: { error: expect.stringContaining('not UTF-8') } }],
+    })
+  }
+})
+
+test('an empty body is one that is missing, whatever its type', async () => {
+  await using server = await TestServer.start(echo, { nemoGym })
+  for (const type of ['application/json', 'application/octet-stream', 'text/plain']) {
+    const headers = { 'content-type': type }
+    const response = await fetch(`${server.httpServer.url}/run`, { method: 'POST', headers, body: '' })
+    expect([type, response.status]).toEqual([type, 422])
+    expect(await response.json()).toMatchObject({ detail: [{ type: 'missing', loc: ['body'] }] })
+  }
+  const headers = { 'content-type': 'text/csv' }
+  const response = await fetch(`${server.httpServer.url}/run`, { method: 'POST', headers, body: 'a' })
+  expect(response.status).toBe(415)
+})
+
 const deepRow = `{"word":"pear","deep":${'['.repeat(300)}${']'.repeat(300)}}`
 const longRow = `{"word":"${'pear'.repeat(200_000)}"}`
 
@@ -235,6 +269,7 @@ test('a rollout that failed has a class and no reward, or a status', async () =>
       expect(body).toMatchObject({
         _ng_failure_class: 'model_error',
         error: { message: expect.any(String) },
+        response: { status: 'failed', error: { code: 'server_error', message: expect.any(String) } },
         word: 'pear',
       })
       expect(body).not.toHaveProperty('reward')
@@ -323,6 +358,48 @@ test('the same row after a restart joins the rollout that was left, and is a new
   expect(last.service.status().accepted.rollouts).toBe(0)
   await last.send('POST', '/run', placed('pear'))
   expect(last.backend.requests).toHaveLength(2)
+})
+
+test('a result that nobody got is there after a restart, for as long as after a client has left', async () => {
+  await using runs = await temporaryRuns()
+  const options = { nemoGym, run: { root: runs.root } }
+  const answers = new HeldAnswers()
+  await using before = await TestServer.start(answers.script, options)
+  const client = new AbortController()
+  const leaving = (word: string): Promise<unknown> =>
+    fetch(`${before.httpServer.url}/run`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify(placed(word)),
+      signal: client.signal,
+    }).catch(() => {})
+  const words = ['ended', 'running', 'nobody comes']
+  const gone = words.map(leaving)
+  await expect.poll(() => answers.asked.size).toBe(3)
+  await expect.poll(() => before.service.status().running).toBe(3)
+  client.abort()
+  await Promise.all(gone)
+  answers.release('ended', 'nobody comes')
+  await expect.poll(() => before.service.status().outcomes.completed).toBe(2)
+  // A row whose result somebody has got is a new one, as without a restart.
+  answers.release('delivered')
+  await before.send('POST', '/run', placed('delivered'))
+  await before[Symbol.asyncDispose]()
+
+  await using after = await TestServer.start(echo, options)
+  await expect.poll(() => after.service.status().outcomes.completed).toBe(1)
+  for (const word of ['ended', 'running']) {
+    expect((await after.send('POST', '/run', placed(word))).body).toMatchObject({ reward: 1, word })
+  }
+  expect([after.service.status().accepted.rollouts, after.backend.requests.length]).toEqual([0, 1])
+  for (const word of ['ended', 'running', 'delivered']) await after.send('POST', '/run', placed(word))
+  expect(after.service.status().accepted.rollouts).toBe(3)
+  await after[Symbol.asyncDispose]()
+
+  await using last = await TestServer.start(echo, { ...options, bounds: { abandonGraceMs: 0 } })
+  await expect.poll(() => last.service.undelivered('nemo-gym.').length).toBe(0)
+  await last.send('POST', '/run', placed('nobody comes'))
+  expect(last.service.status().accepted.rollouts).toBe(1)
 })
 
 test('a client that comes back in the grace finds its rollout, and one that does not has it cancelled', async () => {

@@ -4,7 +4,7 @@ import { defineEnvironment, z } from 'millrace'
 import { temporaryRuns } from 'millrace/testing'
 import { expect, test } from 'vitest'
 import { ServedAgents } from '../../src/serve/index.ts'
-import { fixture } from '../support/cli/millrace-process.ts'
+import { fixture, millrace } from '../support/cli/millrace-process.ts'
 import { startServe } from '../support/serve/serve-process.ts'
 import { TestAgents } from '../support/serve/test-agents.ts'
 import { echo, HeldAnswers, wordEnvironment } from '../support/serve/test-server.ts'
@@ -144,4 +144,11 @@ test('the command serves environments by name, and those of a file', async () =>
   expect(server.running.stdout()).toMatch(/\(runs port-math, port-sums\)/)
   server.running.process.kill('SIGTERM')
   expect((await server.running.ended).code).toBe(0)
+})
+
+test('how NeMo Gym is told of failures is refused where nobody speaks its protocol', async () => {
+  await using runs = await temporaryRuns()
+  const words = 'serve arithmetic -m sim --nemo-gym-failures status'.split(' ')
+  const { code, stderr } = await millrace({ cwd: runs.root }, ...words)
+  expect([code, stderr]).toEqual([2, expect.stringContaining('--nemo-gym-failures is for --nemo-gym')])
 })

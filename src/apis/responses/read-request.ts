@@ -64,6 +64,12 @@ const knownFields: ReadonlySet<string> = new Set([
   ...chatFields,
 ])
 
+/** All that OpenAI's API takes: the last ones go to the backend unchanged, too. */
+export const responsesFields: readonly string[] = [
+  ...knownFields,
+  ...'metadata prompt_cache_key prompt_cache_retention safety_identifier service_tier user'.split(' '),
+]
+
 export function readResponsesRequest(body: JsonObject, before?: ReadContext): DialectRequest {
   const unsupported = new Unsupported('responses', before?.backendApi)
   const { tools, toolNames } = readTools(body, unsupported)

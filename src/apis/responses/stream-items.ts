@@ -229,7 +229,7 @@ function repeatParts(events: EventList, content: Json | undefined, position: obj
     const at = { ...position, content_index }
     const { type, text, refusal, annotations } = part
     const isRefusal = type === 'refusal'
-    const empty = isRefusal ? { refusal: '' } : { text: '', annotations: [] }
+    const empty = isRefusal ? { refusal: '' } : { text: '', ...(annotations !== undefined && { annotations: [] }) }
     events.add('response.content_part.added', { ...at, part: { ...part, ...empty } })
     if (isRefusal) {
       events.add('response.refusal.delta', { ...at, delta: refusal })

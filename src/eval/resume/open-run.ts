@@ -4,6 +4,7 @@ import { rename, rm } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { environmentCode, type EnvironmentCode } from '../../env/index.ts'
 import { MillraceError } from '../../errors/index.ts'
+import { gymRunName } from '../../nemo-gym/index.ts'
 import { isJsonObject } from '../../schema/index.ts'
 import {
   defaultRunsRoot,
@@ -110,7 +111,7 @@ async function othersBeside(
 
 function newName(config: RunConfig): string {
   const stamp = new Date().toISOString().slice(0, 19).replaceAll(/[-:]/g, '').replace('T', '-')
-  const parts = [config.environment.name, config.model].map((part) =>
+  const parts = [gymRunName(config.environment) ?? config.environment.name, config.model].map((part) =>
     part.replaceAll(/[^A-Za-z0-9._]+/g, '-').slice(0, 35),
   )
   return `${parts.join('--')}--${stamp}`.replace(/^[^A-Za-z0-9_]+/, '')

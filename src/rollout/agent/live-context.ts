@@ -20,6 +20,7 @@ import {
   type Message,
   type Outcome,
   type ToolReports,
+  type Usage,
 } from '../../schema/index.ts'
 import type { CallingToolCall, ServerCalls, ToolOutputs } from '../../tools/index.ts'
 import { checkChildRequest, checkJudgeRequest } from './checks.ts'
@@ -55,7 +56,7 @@ export interface ContextHost {
   readonly budget: Budget
   readonly messages: readonly Message[]
   readonly answer: string | null
-  readonly tally: { readonly toolRepairs: number }
+  readonly tally: { readonly toolRepairs: number; readonly usage?: Usage }
   /** A call of the agent waits for a tool server to be opened again. Returns what to call when the wait is over. */
   onServerAway(why: MillraceError): () => void
   /** `asking` is the tool call that asks for the child, if one does. */
@@ -139,6 +140,11 @@ export class LiveContext implements Context {
 
   get toolRepairs(): number {
     return this.#host.tally.toolRepairs
+  }
+
+  /** What the agent and its children have used so far, for verifiers that are sent a whole response. Undefined if no agent is at work. */
+  get usage(): Usage | undefined {
+    return this.#host.tally.usage
   }
 
   readonly child = async (

@@ -115,7 +115,7 @@ export class StoredScorer extends Resource {
       budget: budgetLeft(stored, limits),
       messages: record.messages,
       answer: record.answer,
-      tally: { toolRepairs: record.toolRepairs ?? 0 },
+      tally: { toolRepairs: record.toolRepairs ?? 0, usage: record.usage },
       // The reward has a clock of its own.
       onServerAway: () => () => {},
       startChild: () => {

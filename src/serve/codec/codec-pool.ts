@@ -3,6 +3,7 @@ import { MillraceError } from '../../errors/index.ts'
 import { RecentWaits, Resource, ThreadPool, workerUrl } from '../../kit/index.ts'
 import type { GroupOptions, RowCounts } from '../../rows/index.ts'
 import type { DecodedBody, RecordForm } from './rollout-json.ts'
+import type { ItemForm } from './reply-items.ts'
 import type { RunRow } from '../compat/nemo-gym/run-row.ts'
 import type { SeededRow, VerifiedRow } from '../compat/nemo-gym/session-row.ts'
 import type { AgentRequest } from '../rollouts/agent-request.ts'
@@ -21,7 +22,7 @@ export interface CodecStatus {
 }
 
 export type CodecJob =
-  | { readonly kind: 'encode'; readonly rollout: string; readonly form: RecordForm | 'items' }
+  | { readonly kind: 'encode'; readonly rollout: string; readonly form: RecordForm | ItemForm }
   | ({ readonly kind: 'rows' } & GroupOptions)
   | { readonly kind: 'heads'; readonly rollouts: readonly string[] }
   | { readonly kind: 'decode'; readonly body: readonly Uint8Array[] }
@@ -100,7 +101,7 @@ export class CodecPool extends Resource {
   }
 
   /** An ended rollout as JSON, in chunks; `items`: as a list of NeMo Gym's items. Asking for the next chunk says that the last one was taken. */
-  async *encode(rollout: string, form: RecordForm | 'items'): AsyncGenerator<Uint8Array<ArrayBuffer>, void, void> {
+  async *encode(rollout: string, form: RecordForm | ItemForm): AsyncGenerator<Uint8Array<ArrayBuffer>, void, void> {
     yield* this.#chunks({ kind: 'encode', rollout, form })
   }
 

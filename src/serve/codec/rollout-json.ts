@@ -2,6 +2,7 @@ import { MillraceError } from '../../errors/index.ts'
 import { storedItemPieces } from '../../nemo-gym/index.ts'
 import { nodeAndChildPieces, type RunReader } from '../../store/index.ts'
 import { parseJson } from '../http/body.ts'
+import { type ItemForm, replyItemText } from './reply-items.ts'
 
 export interface DecodedBody {
   readonly head: unknown
@@ -78,9 +79,10 @@ const targetBytes = 256 * 1024
 export function rolloutChunks(
   reader: RunReader,
   id: string,
-  form: RecordForm | 'items',
+  form: RecordForm | ItemForm,
 ): Generator<Uint8Array<ArrayBuffer>, void, void> {
-  return chunksOf(form === 'items' ? storedItemPieces(reader, id) : rolloutPieces(reader, id, form))
+  if (form === 'items') return chunksOf(storedItemPieces(reader, id).map(replyItemText))
+  return chunksOf(form === 'gym-items' ? storedItemPieces(reader, id) : rolloutPieces(reader, id, form))
 }
 
 /** Pieces as chunks that own their buffers, so that they can change threads. */

@@ -14,6 +14,8 @@ export interface KnownRequest {
   readonly attempts: number
   /** Its rollouts belong to no connection: nobody's leaving cancels them. Asked for again as detached, it becomes so. */
   isDetached: boolean
+  /** Whoever asked for it has left without its results, and may come back: the next launch has to know. */
+  isUndelivered?: boolean
   readonly at: number
   readonly outcomes: Partial<Record<Outcome, number>>
 }

@@ -75,11 +75,11 @@ export class RequestIntake {
   async recover(): Promise<void> {
     const { store, resolved, requests, bounds } = this.#options
     const { config, loaded } = resolved
-    const onDetached = (id: string): void => {
-      const known = requests.request(id)
-      if (known) known.isDetached = true
-    }
-    const recovered = recoverRequests(store, { config, environment: loaded.environment, onDetached })
+    const recovered = recoverRequests(store, {
+      config,
+      environment: loaded.environment,
+      onChange: (id, change) => void Object.assign(requests.request(id) ?? {}, change),
+    })
     for (let next = await recovered.next(); ; next = await recovered.next()) {
       if (next.done) {
         this.#nextTask = next.value

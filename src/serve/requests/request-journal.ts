@@ -20,9 +20,14 @@ import { messageBytes, requestTerms, type RequestTerms, rolloutTerms, termsSchem
 /**
  * A request in the journal: a `request` event after its tasks, which are kept as those of any run are. If they are large, there
  * is a `request-tasks` event after each part of them. The `request` event comes last: without it the request was never accepted.
- * A `request-detached` event may follow.
+ * `request-detached` and `request-undelivered` events may follow.
  */
-const names = { request: 'request', tasks: 'request-tasks', detached: 'request-detached' } as const
+const names = {
+  request: 'request',
+  tasks: 'request-tasks',
+  detached: 'request-detached',
+  undelivered: 'request-undelivered',
+} as const
 
 /** More tasks than this are a part of their own, so that no message to the writer takes long to make. */
 const maxPartCharacters = 512 * 1024
@@ -40,6 +45,7 @@ const requestSchema = z.object({
 })
 
 const detachedSchema = z.object({ id: z.string() })
+const undeliveredSchema = z.object({ id: z.string(), isUndelivered: z.boolean() })
 
 export async function journalRequest(
   journal: Journal,
@@ -72,6 +78,11 @@ export async function journalDetached(journal: Journal, { id }: KnownRequest): P
   await journal.durable()
 }
 
+/** Nobody waits until it is on disk. */
+export function journalUndelivered(journal: Journal, id: string, isUndelivered: boolean): void {
+  journal.append(eventOfRun(names.undelivered, Date.now(), JSON.stringify({ id, isUndelivered })))
+}
+
 function eventOfRun(name: string, at: number, data: string): EventEntry {
   return { kind: 'event', rollout: null, attempt: 0, name, at, data }
 }
@@ -83,10 +94,12 @@ export interface JournalledRequest {
   readonly problem?: MillraceError
 }
 
-/** Every accepted request, in order, and the number of the next task. `onDetached`: of one that was yielded before. */
+type OnChange = (id: string, change: Pick<KnownRequest, 'isUndelivered'> | Pick<KnownRequest, 'isDetached'>) => void
+
+/** Every accepted request, in order, and the number of the next task. `onChange`: of one that was yielded before. */
 export async function* readRequests(
   reader: RunReader,
-  onDetached: (id: string) => void,
+  onChange: OnChange,
 ): AsyncGenerator<JournalledRequest, number, void> {
   let nextTask = 0
   for await (const { name, at, data } of new TimeSlice().over(reader.events())) {
@@ -98,7 +111,10 @@ export async function* readRequests(
       const task = (index: number): JsonText => storedTask(reader, index)
       yield { request: { ...known, at, outcomes: {} }, task, ...readTerms(data) }
     } else if (name === names.detached) {
-      onDetached(readEvent(detachedSchema, data).id)
+      onChange(readEvent(detachedSchema, data).id, { isDetached: true })
+    } else if (name === names.undelivered) {
+      const { id, isUndelivered } = readEvent(undeliveredSchema, data)
+      onChange(id, { isUndelivered })
     }
   }
   return nextTask
@@ -147,10 +163,10 @@ interface Recovery {
 /** What earlier launches of a run accepted, request by request; returns the number of the next task. */
 export async function* recoverRequests(
   { reader, journal }: Pick<RunStore, 'reader' | 'journal'>,
-  parts: Pick<Recovery, 'environment' | 'config'> & { readonly onDetached: (id: string) => void },
+  parts: Pick<Recovery, 'environment' | 'config'> & { readonly onChange: OnChange },
 ): AsyncGenerator<RecoveredRequest, number, void> {
   const recovery: Recovery = { ...parts, journal, reader, earlier: earlierLaunch(reader, parts.config.retries) }
-  const requests = readRequests(reader, parts.onDetached)
+  const requests = readRequests(reader, parts.onChange)
   for (;;) {
     const next = await requests.next()
     if (next.done) return next.value

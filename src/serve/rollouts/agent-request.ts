@@ -1,5 +1,6 @@
-import { repeatedFields } from '../../apis/index.ts'
+import { repeatedFields, responsesFields } from '../../apis/index.ts'
 import { MillraceError } from '../../errors/index.ts'
+import { nearestName } from '../../kit/index.ts'
 import { readParams } from '../../nemo-gym/index.ts'
 import { isJsonObject, type Json, type JsonObject, type Message, type Sampling } from '../../schema/index.ts'
 import { maxJsonDepth } from '../codec/rollout-json.ts'
@@ -21,6 +22,7 @@ export interface AgentRequest {
 export function readAgentRequest(body: Uint8Array): AgentRequest {
   const parsed = parseJson(body, maxJsonDepth) as Json
   if (!isJsonObject(parsed)) throw misfit('the body must be a JSON object, as of OpenAI’s Responses')
+  requireKnownFields(parsed)
   const { task = {}, stream, background, ...params } = parsed
   if (stream !== undefined && stream !== null && typeof stream !== 'boolean') throw misfit('stream is true or false')
   if (background === true) throw misfit('background is not offered: POST /v1/rollouts with "detached": true is')
@@ -35,6 +37,16 @@ export function readAgentRequest(body: Uint8Array): AgentRequest {
     isStreamed: stream === true,
     repeated: repeatedFields(params) as JsonObject,
   }
+}
+
+/** A model behind the gateway is asked with a field that nobody knows; of an agent's models, each may be another one. */
+function requireKnownFields(body: JsonObject): void {
+  const known = ['task', ...responsesFields]
+  const name = Object.keys(body).find((field) => !known.includes(field))
+  if (name === undefined) return
+  const near = nearestName(name, known)
+  const meant = near === undefined ? '.' : `; did you mean ${near}?`
+  throw misfit(`OpenAI’s Responses has no field ${name}${meant} Fields of the backend go into metadata.extra_body`)
 }
 
 function readOrRefuse(params: JsonObject): ReturnType<typeof readParams> {

@@ -4,6 +4,7 @@ import { MillraceError } from '../../errors/index.ts'
 import { peekFirst } from '../../kit/index.ts'
 import { episodeName, episodeResponseId, recordItems } from '../../nemo-gym/index.ts'
 import { outcomes, type RolloutRecord } from '../../schema/index.ts'
+import { type ItemForm, replyItemText } from '../codec/reply-items.ts'
 import type { SettledRollout } from '../requests/active-request.ts'
 import type { RolloutService } from './rollout-service.ts'
 import { jsonType, sendStream } from './send-rollouts.ts'
@@ -20,8 +21,20 @@ export interface EpisodeResponse {
   readonly isCut: boolean
 }
 
-/** The whole of a rollout as one object of Responses. `repeated` is JSON of the fields of the request that it repeats. */
-export function episodeResponse(record: RolloutRecord, repeated: string, service: RolloutService): EpisodeResponse {
+interface EpisodeForm {
+  /** JSON of the fields of the request that the response repeats. */
+  readonly repeated: string
+  readonly form: ItemForm
+  /** Why the rollout failed: its response is none that is complete. */
+  readonly failure?: string | undefined
+}
+
+/** The whole of a rollout as one object of Responses. */
+export function episodeResponse(
+  record: RolloutRecord,
+  { repeated, form, failure }: EpisodeForm,
+  service: RolloutService,
+): EpisodeResponse {
   const { folder } = service.info
   const episode = episodeName(folder, record.id)
   const isCut = record.outcome === 'max_tokens' || record.outcome === 'context_length'
@@ -29,18 +42,23 @@ export function episodeResponse(record: RolloutRecord, repeated: string, service
     { id: episodeResponseId(episode), model: record.model, createdAt: Math.floor(record.timing.startedAt / 1000) },
     { finishReason: isCut ? 'length' : 'stop', usage: record.usage },
   )
+  // Of the codes that OpenAI's clients know, the one that says least.
+  const failed = failure !== undefined && { status: 'failed', error: { code: 'server_error', message: failure } }
   return {
-    before: `${JSON.stringify(fields).slice(0, -1)},${repeated.slice(1, -1)},"output":`,
-    items: inlineItems(record, episode, service) ?? service.codec.encode(record.id, 'items'),
+    before: `${JSON.stringify({ ...fields, ...failed }).slice(0, -1)},${repeated.slice(1, -1)},"output":`,
+    items:
+      (service.capturesTokens ? undefined : inlineItems(record, episode, form)) ??
+      service.codec.encode(record.id, form),
     after: '}',
     isCut,
   }
 }
 
-function inlineItems(record: RolloutRecord, episode: string, { capturesTokens }: RolloutService): string | undefined {
-  if (capturesTokens) return undefined
+function inlineItems(record: RolloutRecord, episode: string, form: ItemForm): string | undefined {
   const characters = record.messages.reduce((sum, { content }) => sum + (content?.length ?? 0), 0)
-  return characters > maxInlineCharacters ? undefined : recordItems(record, episode)
+  if (characters > maxInlineCharacters) return undefined
+  const items = recordItems(record, episode)
+  return form === 'items' ? replyItemText(items) : items
 }
 
 export async function sendEpisode(reply: FastifyReply, { before, items, after }: EpisodeResponse): Promise<void> {

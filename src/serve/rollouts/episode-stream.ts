@@ -2,6 +2,7 @@ import type { FastifyReply } from 'fastify'
 import { EventList, eventText, type OutputItem, repeatItem, responseFields, responsesServer } from '../../apis/index.ts'
 import { MillraceError } from '../../errors/index.ts'
 import { rolloutId, type JsonObject } from '../../schema/index.ts'
+import { replyItem } from '../codec/reply-items.ts'
 import type { Submission } from '../requests/request-intake.ts'
 import { episodeFailure, type EpisodeResponse, episodeResponse, settledRecord } from './episode-response.ts'
 import type { RolloutService } from './rollout-service.ts'
@@ -48,7 +49,7 @@ async function* episodeEvents(
   const written = (): string => events.take().map(eventText).join('')
   let count = 0
   const add = (items: Iterable<OutputItem>): void => {
-    for (const item of items) repeatItem(events, item as JsonObject, count++)
+    for (const item of items) repeatItem(events, replyItem(item as JsonObject), count++)
   }
   const fields = responseFields({
     id: running.responseId,
@@ -77,7 +78,10 @@ async function* episodeEvents(
     yield written()
     const failure = episodeFailure(record)
     if (failure) throw failure
-    yield* lastEvent(events.count, episodeResponse(record, JSON.stringify(repeated), service))
+    yield* lastEvent(
+      events.count,
+      episodeResponse(record, { repeated: JSON.stringify(repeated), form: 'items' }, service),
+    )
   } catch (error) {
     yield eventText(responsesServer.streamError(MillraceError.from(error, 'internal')))
   }

@@ -72,7 +72,7 @@ export async function answerAsModel(
       reply.header('x-should-retry', 'false')
       throw failure
     }
-    await sendEpisode(reply, episodeResponse(record, JSON.stringify(repeated), service))
+    await sendEpisode(reply, episodeResponse(record, { repeated: JSON.stringify(repeated), form: 'items' }, service))
   } finally {
     results.release()
   }

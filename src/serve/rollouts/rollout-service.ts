@@ -25,6 +25,7 @@ import { ServedSessions } from './served-sessions.ts'
 import type { Readiness } from '../http/status-routes.ts'
 import { KnownRequests } from '../requests/known-requests.ts'
 import { RequestIntake, type Submission } from '../requests/request-intake.ts'
+import { journalUndelivered } from '../requests/request-journal.ts'
 import type { CodecPool } from '../codec/codec-pool.ts'
 import {
   listedRequest,
@@ -141,6 +142,23 @@ export class RolloutService extends Resource {
   takes(id: string): boolean {
     const known = this.request(id)
     return !known || this.#requests.unsettledOf(known).some(({ cancelled }) => !cancelled)
+  }
+
+  /** Newest first, of the requests with such ids: those that go on, and those whose results nobody has got. Not what was cancelled. */
+  undelivered(prefix: string): KnownRequest[] {
+    const mayCome = (request: KnownRequest): boolean =>
+      request.isUndelivered === true || this.#requests.unsettledOf(request).length > 0
+    return this.#requests
+      .requests()
+      .filter((request) => request.id.startsWith(prefix) && !request.outcomes.cancelled && mayCome(request))
+  }
+
+  /** Keeps for the next launch whether the results of a request still have to be handed over. */
+  noteUndelivered(id: string, isUndelivered: boolean): void {
+    const known = this.request(id)
+    if (!known || (known.isUndelivered ?? false) === isUndelivered) return
+    known.isUndelivered = isUndelivered
+    journalUndelivered(this.#parts.store.journal, id, isUndelivered)
   }
 
   describeRequest(request: KnownRequest): ListedRequest {

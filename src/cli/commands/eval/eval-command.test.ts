@@ -43,6 +43,20 @@ async function until(condition: () => boolean): Promise<void> {
 }
 
 describe('millrace eval: options', () => {
+  it('names flags, not options of the library, if a configuration of NeMo Gym does not fit', async () => {
+    await using folder = await temporaryRuns()
+    const agent = { responses_api_agents: { simple_agent: { resources_server: { name: 'res' } } } }
+    const blocks = { res: { resources_servers: { counter: {} } }, ag: agent }
+    writeFileSync(join(folder.root, 'config.yaml'), JSON.stringify(blocks))
+    const args = ['--nemo-gym', 'config.yaml', '-i', 'rows.jsonl', '-m', 'sim']
+    const message =
+      'the configuration has no port for the resources server res: start it, and give its address as --nemo-gym.url=<address>'
+    await expect(start({ args, cwd: folder.root }).ended).rejects.toMatchObject({
+      code: 'config_invalid',
+      rawMessage: message,
+    })
+  })
+
   it('have defaults for few flags', async () => {
     expect(await optionsFor('arithmetic', '-m', 'sim')).toEqual({
       environment: 'arithmetic',

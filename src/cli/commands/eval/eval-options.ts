@@ -1,3 +1,4 @@
+import { MillraceError } from '../../../errors/index.ts'
 import type { EvaluateOptions } from '../../../eval/index.ts'
 import { nemoGym } from '../../../nemo-gym/index.ts'
 import type { JsonObject } from '../../../schema/index.ts'
@@ -38,6 +39,8 @@ export async function evalOptions(
     preflight: options.preflight,
     cwd: io.cwd,
     env: io.env,
+  }).catch((error: unknown) => {
+    throw withoutOptionNames(error)
   })
   return { ...options, ...gym }
 }
@@ -45,4 +48,11 @@ export async function evalOptions(
 function text(option: string, value: unknown): string | undefined {
   if (value === undefined || typeof value === 'string') return value
   throw usageError(`--nemo-gym.${option} is a text, as --nemo-gym.${option}=<text>`)
+}
+
+/** The library's errors name its options behind the flags. */
+function withoutOptionNames(error: unknown): unknown {
+  if (!(error instanceof MillraceError)) return error
+  const message = error.rawMessage.replaceAll(/ \((?:url|agent|agentName|overrides|promptConfig)\)/g, '')
+  return new MillraceError(error.code, message, { data: error.data, cause: error })
 }

@@ -12,7 +12,7 @@ import { defaultPort, type ServeFlags } from './serve-command.ts'
 import type { ExitCode } from '../../terminal/exit-codes.ts'
 import { exitNotice } from '../../terminal/signals.ts'
 import type { CommandIo } from '../../terminal/io.ts'
-import { keyIn } from '../../command-line/flag-value.ts'
+import { keyIn, usageError } from '../../command-line/flag-value.ts'
 import { servedEnvironments } from './served-environments.ts'
 import { ServerLifetime, type Served } from './server-lifetime.ts'
 
@@ -21,6 +21,9 @@ const watchServersMs = 500
 export async function runServe(invocation: Invocation<ServeFlags>, io: CommandIo): Promise<ExitCode> {
   settleHeapForRollouts()
   const { flags } = invocation
+  if (flags['nemo-gym-failures'] !== undefined && !flags['nemo-gym']) {
+    throw usageError('--nemo-gym-failures is for --nemo-gym: give both, or neither')
+  }
   const environments = await servedEnvironments(invocation, io)
   const { host = '127.0.0.1', port = defaultPort } = flags
   const accessKey = keyIn('access-key-env', flags['access-key-env'], 'MILLRACE_API_KEY', io)

@@ -1,4 +1,4 @@
-import type { AssistantMessage, MessageNode } from '../../../schema/index.ts'
+import type { AssistantMessage, MessageNode, RolloutRecord } from '../../../schema/index.ts'
 import { type RunReader, type StoredAttempt, unlessDamaged } from '../../../store/index.ts'
 import { formatCount, formatQuantity } from '../../terminal/format.ts'
 import { inOutcomeColour, printableLine, type Style } from '../../terminal/text.ts'
@@ -85,10 +85,16 @@ export function childText({ rollout, end, discarded }: StoredAttempt, style: Sty
   const record = unlessDamaged(() => end?.record)
   const takenBack = style.dim('discarded to run again')
   if (!record) return `${rollout} ${discarded ? takenBack : 'not ended'}`
-  const { turns, toolCalls, usage } = record
-  const work = [formatQuantity(turns, 'turn'), ...(toolCalls > 0 ? [formatQuantity(toolCalls, 'tool call')] : [])]
+  const { toolCalls, usage } = record
+  const work = [...turnTexts(record), ...(toolCalls > 0 ? [formatQuantity(toolCalls, 'tool call')] : [])]
   const tokens = `${formatCount(usage.input)} in, ${formatCount(usage.output)} out`
   const error = record.error ? `: ${printableLine(record.error.message)}` : ''
   const outcome = inOutcomeColour(record.outcome, record.outcome, style)
   return `${rollout} ${outcome}${error}${discarded ? ` (${takenBack})` : ''}${style.dim(` · ${work.join(', ')} · ${tokens}`)}`
+}
+
+/** The turns of its own conversation; and the model calls, if its children made some, too. */
+export function turnTexts({ turns, usage }: Pick<RolloutRecord, 'turns' | 'usage'>): string[] {
+  const calls = usage.calls > turns ? [formatQuantity(usage.calls, 'model call')] : []
+  return [formatQuantity(turns, 'turn'), ...calls]
 }

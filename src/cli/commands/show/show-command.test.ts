@@ -306,6 +306,18 @@ describe('millrace show <run> <rollout>', () => {
     }
   })
 
+  it('has the model calls of children, whose turns are not its own', async () => {
+    await using runs = await temporaryRuns()
+    const usage = { ...emptyUsage(), calls: 9 }
+    writeRun({
+      root: runs.root,
+      name: 'nightly',
+      rollouts: [{ record: { turns: 0, toolCalls: 4, children: 3, usage } }],
+    })
+    const { stdout } = await show(runs.root, 'nightly', '0-0')
+    expect(stdout).toContain('outcome   completed · 0 turns · 9 model calls · 4 tool calls · 3 children')
+  })
+
   it('has shortened judge replies and rollout information', async () => {
     await using runs = await temporaryRuns()
     const long = `It is right.\n${'x'.repeat(1000)}`

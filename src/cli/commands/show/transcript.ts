@@ -15,7 +15,7 @@ import {
 import { unlessDamaged, type StoredAttempt } from '../../../store/index.ts'
 import { formatCount, formatDuration, formatMoney, formatQuantity, formatScore } from '../../terminal/format.ts'
 import { labelled } from '../../terminal/layout.ts'
-import { type ChildBranch, branchLines, ChildPlaces, childText } from './child-tree.ts'
+import { type ChildBranch, branchLines, ChildPlaces, childText, turnTexts } from './child-tree.ts'
 import { fitText, inOutcomeColour, printable, printableLine, type Style } from '../../terminal/text.ts'
 
 const shownServers = 5
@@ -212,7 +212,7 @@ function* recordLines(record: Omit<RolloutRecord, 'messages'>, style: Style): Ge
   const outcome = `${inOutcomeColour(record.outcome, record.outcome, style)}${agentEnd(record, style)}`
   const children =
     record.children > 0 ? ` · ${formatCount(record.children)} ${record.children === 1 ? 'child' : 'children'}` : ''
-  const turns = formatQuantity(record.turns, 'turn')
+  const turns = turnTexts(record).join(' · ')
   yield labelled('outcome', `${outcome} · ${turns}${calls}${errors}${repairs}${children}`, style)
   if (record.error) yield* errorRows(record.error, style)
   if (record.cutOffIn !== undefined)

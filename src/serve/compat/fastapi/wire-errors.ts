@@ -1,5 +1,13 @@
+import { responsesServer } from '../../../apis/index.ts'
 import { MillraceError, ownFaults } from '../../../errors/index.ts'
-import { depthProblem, exactSource, isJsonObject, type JsonObject, parseExactly } from '../../../kit/index.ts'
+import {
+  depthProblem,
+  exactSource,
+  isJsonObject,
+  type JsonObject,
+  parseExactly,
+  utf8Problem,
+} from '../../../kit/index.ts'
 import { describeIssue, type ValidationIssue } from '../../../schema/index.ts'
 import { maxJsonDepth } from '../../codec/rollout-json.ts'
 import { statusOfError } from '../../http/errors.ts'
@@ -50,6 +58,7 @@ export function plainBody(body: Uint8Array): JsonObject {
 
 function requireObject(body: Uint8Array, parse: (body: Uint8Array) => unknown): JsonObject {
   if (body.length === 0) throw missing(['body'])
+  requireUtf8(body)
   // Before it is parsed: a parser calls itself for every level.
   const tooDeep = depthProblem(body, maxJsonDepth)
   if (tooDeep !== undefined) throw beginsObject(body) ? new MillraceError('usage', tooDeep) : noObject(null)
@@ -81,6 +90,11 @@ function parsedBody<Value>(body: Uint8Array, parse: (body: Uint8Array) => Value)
     const { rawMessage } = MillraceError.from(error, 'usage')
     throw refusal(invalidJson(rawMessage))
   }
+}
+
+export function requireUtf8(body: Uint8Array): void {
+  const problem = utf8Problem(body)
+  if (problem !== undefined) throw refusal(invalidJson(problem))
 }
 
 /** A body that is no JSON, by what the parser says. */
@@ -150,6 +164,15 @@ export function errorReply(thrown: unknown): WireReply {
   const { detail } = error.data
   const text = status === 422 && typeof detail === 'string' ? detail : JSON.stringify(error.rawMessage)
   return jsonReply(status, `{"detail":${text}}`, retry)
+}
+
+/** The same with the `error` of OpenAI's API beside the `detail`: a client of that API shows only this. */
+export function apiErrorReply(thrown: unknown): WireReply {
+  const reply = errorReply(thrown)
+  const said = JSON.parse(reply.body) as string | { readonly detail: unknown }
+  const detail = typeof said === 'string' ? said : said.detail
+  const { error } = responsesServer.error(MillraceError.from(thrown, 'internal')).body
+  return { ...reply, body: JSON.stringify({ error, detail }) }
 }
 
 /** For a path or tool that is not there: agents show this text to their policy. */

@@ -14,7 +14,7 @@ import { aggregateMetricsReply } from './metrics/aggregate-metrics.ts'
 import { failedReply, failureOf, type RunFailure, runReply } from './run-reply.ts'
 import { decodeRow, type RunRow } from './run-row.ts'
 import { notFoundReply, refusal } from '../fastapi/wire-errors.ts'
-import type { WaitingClient } from './undelivered-runs.ts'
+import type { UndeliveredRuns, WaitingClient } from './undelivered-runs.ts'
 import { type GymAgent, sendWire, sessionOf } from './wire-scope.ts'
 
 /** What is larger is read on a thread: so much takes about a millisecond. */
@@ -43,7 +43,8 @@ export function agentRoutes(scope: FastifyInstance, parts: GymAgent): void {
     return await sendStream(reply.raw, { 'content-type': jsonType }, chunks)
   })
 
-  scope.post(`${base}/v1/responses`, options, async (request, reply) => {
+  const openAi = { ...options, config: { ...options.config, isOpenAi: true } } as const
+  scope.post(`${base}/v1/responses`, openAi, async (request, reply) => {
     await answerAsModel(request, reply, { service: agents.get(name), intake }).catch((error: unknown) => {
       throw refusedBody(error)
     })
@@ -97,13 +98,16 @@ async function runRow(reply: FastifyReply, row: RunRow, { service, runs }: RunPa
   if (row.problem) throw MillraceError.fromWire(row.problem)
   requireChosenTool(row, service)
   const waiting = row.key === undefined ? undefined : watchDelivery(reply, row.key, { service, runs })
-  const { results } = await submit(row, waiting?.requestId, service)
-  using _leaving = leaveWhenGone(reply.raw, results)
   try {
+    const { results } = await submit(row, waiting?.requestId, service)
+    using _leaving = leaveWhenGone(reply.raw, results)
+    using _release = { [Symbol.dispose]: () => results.release() }
     const next = await results.next()
     return next.done ? undefined : { row, settled: next.value, service, waiting }
-  } finally {
-    results.release()
+  } catch (error) {
+    // Closing, the server leaves its rollout to the next launch, where its client finds it.
+    if (waiting && service.request(waiting.requestId)) waiting.left()
+    throw error
   }
 }
 
@@ -151,7 +155,7 @@ async function sendWhenRoom(reply: FastifyReply, write: () => EpisodeResponse): 
 
 /** The row is forgotten before its rollout is cancelled, so that nobody joins one that is about to end. */
 function watchDelivery(reply: FastifyReply, key: string, { service, runs }: RunParts): WaitingClient {
-  const waiting = runs.wait(`${service.info.name}/${key}`, () => requestIdOf(key, service))
+  const waiting = waitFor(key, () => requestIdOf(key, service), { service, runs })
   const { raw } = reply
   // It may have gone while its row was being read.
   if (raw.destroyed) waiting.left()
@@ -159,10 +163,32 @@ function watchDelivery(reply: FastifyReply, key: string, { service, runs }: RunP
   return waiting
 }
 
+function waitFor(key: string, requestId: () => string, { service, runs }: RunParts): WaitingClient {
+  return runs.wait(`${service.info.name}/${key}`, requestId, (id, isUndelivered) => {
+    service.noteUndelivered(id, isUndelivered)
+  })
+}
+
+/** What earlier launches have not delivered waits for its clients from now on, or from its end if it goes on. */
+export function awaitClients(service: RolloutService, runs: UndeliveredRuns): void {
+  for (const request of service.undelivered(idPrefix)) {
+    const [key = ''] = request.id.slice(idPrefix.length).split('.', 1)
+    const client = waitFor(key, () => request.id, { service, runs })
+    const left = (): void => client.left()
+    service.noteUndelivered(request.id, true)
+    void service
+      .results(request)
+      .then(async ({ results }) => await results.next())
+      .then(left, left)
+  }
+}
+
+const idPrefix = 'nemo-gym.'
+
 /** The same in every process, so that a row joins its rollout that an earlier launch has left to this one. */
 function requestIdOf(key: string, service: RolloutService): string {
   for (let time = 1; ; time += 1) {
-    const id = `nemo-gym.${key}.${time}`
+    const id = `${idPrefix}${key}.${time}`
     if (service.takes(id)) return id
   }
 }

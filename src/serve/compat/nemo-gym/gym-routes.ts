@@ -2,7 +2,7 @@ import type { FastifyInstance } from 'fastify'
 import { MillraceError } from '../../../errors/index.ts'
 import type { BodyIntake } from '../../http/body.ts'
 import type { ServedAgents } from '../../rollouts/served-agents.ts'
-import { agentRoutes } from './agent-routes.ts'
+import { agentRoutes, awaitClients } from './agent-routes.ts'
 import { type GymServer, headRoutes } from './head-routes.ts'
 import { resourceRoutes } from './resource-routes.ts'
 import { SessionCookies } from './session-cookie.ts'
@@ -27,6 +27,7 @@ export function gymRoutes(app: FastifyInstance, { onFault, ...parts }: GymParts)
   const servers = names.map((name): GymServer => ({ name, kind: 'responses_api_agents' }))
   headRoutes(app, () => servers)
   const runs = new UndeliveredRuns(parts.agents.get().bounds.abandonGraceMs)
+  for (const [, service] of parts.agents.entries) awaitClients(service, runs)
   const allCookies = new Map(names.map((name) => [name, new SessionCookies('Millrace', name)]))
   for (const [name, cookies] of allCookies) {
     const isFirst = name === names[0]
@@ -52,7 +53,7 @@ export function gymRoutes(app: FastifyInstance, { onFault, ...parts }: GymParts)
 
 /** Which of several environments is meant cannot be told: a session with the wrong one would have wrong rewards. */
 function namelessRoutes(scope: FastifyInstance, { agents: { names }, cookies }: GymAgent): void {
-  const paths = names.map((name) => `/agents/${name}`).join(', ')
+  const paths = names.map((name) => `/agents/${name}`).join(' or ')
   for (const path of ['/seed_session', '/verify', '/:tool']) {
     scope.post(path, { config: { gymCookies: cookies } }, () => {
       const message = `this server has several environments: put ${paths} before the path, or serve each one on a port of its own`

@@ -6,18 +6,40 @@ export interface GymServer {
   readonly kind: 'responses_api_agents' | 'responses_api_models'
 }
 
+interface ListedServer {
+  readonly name: string
+  readonly kind: GymServer['kind'] | 'resources_servers'
+  /** Of an agent: the name of its resources server. */
+  readonly environment?: string
+}
+
 const implementation = 'millrace'
 
-const serverTypes: Readonly<Record<GymServer['kind'], string>> = {
+const serverTypes: Readonly<Record<ListedServer['kind'], string>> = {
   responses_api_agents: 'responses_api_agent',
   responses_api_models: 'responses_api_model',
+  resources_servers: 'resources_server',
+}
+
+/** The environment of the only agent is a resources server, too. Those of several need a path, which a configuration cannot say. */
+function withEnvironment(servers: readonly GymServer[]): readonly ListedServer[] {
+  const [agent, ...others] = servers.filter(({ kind }) => kind === 'responses_api_agents')
+  if (!agent || others.length > 0) return servers
+  const environment = `${agent.name}_resources_server`
+  return [
+    ...servers.map((each) => (each === agent ? { ...each, environment } : each)),
+    { name: environment, kind: 'resources_servers' },
+  ]
 }
 
 /** NeMo Gym's head, beside its `GET /`: where clients find the servers, all at the address that the client itself has asked. */
 export function headRoutes(app: FastifyInstance, servers: () => readonly GymServer[]): void {
   app.get('/global_config_dict_yaml', async (request, reply) => {
     const address = addressOf(request)
-    const blocks = servers().map(({ name, kind }) => [name, { [kind]: { [implementation]: address } }])
+    const blocks = withEnvironment(servers()).map(({ name, kind, environment }) => {
+      const uses = environment !== undefined && { resources_server: { type: 'resources_servers', name: environment } }
+      return [name, { [kind]: { [implementation]: { ...address, ...uses } } }]
+    })
     const config = JSON.stringify({ head_server: address, ...Object.fromEntries(blocks) })
     // JSON is YAML, and a client parses the string within the string as YAML.
     return await reply.type('application/json').send(JSON.stringify(config))
@@ -26,7 +48,7 @@ export function headRoutes(app: FastifyInstance, servers: () => readonly GymServ
   const startedAt = Date.now()
   app.get('/server_instances', async (request, reply) => {
     const { host, port } = addressOf(request)
-    const instances = servers().map(({ name, kind }) => ({
+    const instances = withEnvironment(servers()).map(({ name, kind }) => ({
       process_name: name,
       server_type: serverTypes[kind],
       name: implementation,

@@ -11,7 +11,7 @@ import type { SessionProgress } from '../../rollouts/served-sessions.ts'
 import { resultFields } from './run-reply.ts'
 import { isRowOf, rowTask } from './row-task.ts'
 import { readSeededRow, readVerifiedRow, type SeededRow } from './session-row.ts'
-import { notFoundReply, refusal } from '../fastapi/wire-errors.ts'
+import { missing, notFoundReply, refusal, requireUtf8 } from '../fastapi/wire-errors.ts'
 import { type GymAgent, sendWire, sessionOf } from './wire-scope.ts'
 
 /** What is larger is read on a thread: so much takes about a millisecond. */
@@ -72,7 +72,10 @@ export function resourceRoutes(scope: FastifyInstance, { base, name, agents, int
     if (!sessions.has(id) && !Object.hasOwn(environment.tools ?? {}, tool) && !environment.mcpServers) {
       return await sendWire(reply, notFoundReply())
     }
+    requireUtf8(body.bytes)
     const result = await sessions.call(id, { name: tool, arguments: body.bytes.toString(), signal: gone.signal })
+    // A tool that takes nothing may be sent nothing.
+    if (body.length === 0 && result.record.status === 'bad_arguments') throw missing(['body'])
     return await sendResult(reply, result)
   })
 

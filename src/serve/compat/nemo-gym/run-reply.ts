@@ -1,5 +1,6 @@
 import type { WireError } from '../../../errors/index.ts'
-import { type Outcome, outcomes, type RolloutRecord } from '../../../schema/index.ts'
+import { parseExactly } from '../../../kit/index.ts'
+import { type JsonObject, type Outcome, outcomes, type RolloutRecord } from '../../../schema/index.ts'
 import { type EpisodeResponse, episodeResponse } from '../../rollouts/episode-response.ts'
 import type { RolloutService } from '../../rollouts/rollout-service.ts'
 import { writePython } from '../fastapi/python-numbers.ts'
@@ -7,13 +8,20 @@ import type { RunRow } from './run-row.ts'
 
 /** The reply of `/run` to a row whose rollout has ended: what NeMo Gym's verifiers return, and the row's own fields. */
 export function runReply(row: RunRow, record: RolloutRecord, service: RolloutService): EpisodeResponse {
-  const { before, items, after, isCut } = episodeResponse(record, row.repeated, service)
   const failure = failureOf(record)
-  const result = failure ? failureFields(failure) : resultFields(record, row.ownNames)
+  const { before, items, after, isCut } = episodeResponse(
+    record,
+    { repeated: row.repeated, form: 'gym-items', failure: failure?.error.message },
+    service,
+  )
+  const names = row.ownNames.filter((name) => !ofResults.has(name))
+  const result = failure
+    ? failureFields(failure) + ownPart(row, ofFailures)
+    : resultFields(record, names) + ownPart(row, ofResults)
   return {
     before: `{"responses_create_params":${row.params},"response":${before}`,
     items,
-    after: `${after},${result}${ownPart(row)}}`,
+    after: `${after},${result}}`,
     isCut,
   }
 }
@@ -21,11 +29,17 @@ export function runReply(row: RunRow, record: RolloutRecord, service: RolloutSer
 /** The reply to a row that has no rollout, and to a body in which no row can be read. */
 export function failedReply(row: RunRow | undefined, failure: RunFailure): string {
   if (!row) return `{${failureFields(failure)}}`
-  return `{"responses_create_params":${row.params},${failureFields(failure)}${ownPart(row)}}`
+  return `{"responses_create_params":${row.params},${failureFields(failure)}${ownPart(row, ofFailures)}}`
 }
 
-function ownPart({ own }: RunRow): string {
-  return own === '{}' ? '' : `,${own.slice(1, -1)}`
+/** What a rollout says of itself under these names is not for a row to say. */
+const ofResults: ReadonlySet<string> = new Set(['outcome', 'reward_components'])
+const ofFailures: ReadonlySet<string> = new Set(['error'])
+
+function ownPart({ own, ownNames }: RunRow, taken: ReadonlySet<string>): string {
+  if (!ownNames.some((name) => taken.has(name))) return own === '{}' ? '' : `,${own.slice(1, -1)}`
+  const fields = Object.entries(parseExactly(own) as JsonObject).filter(([name]) => !taken.has(name))
+  return fields.length === 0 ? '' : `,${JSON.stringify(Object.fromEntries(fields)).slice(1, -1)}`
 }
 
 /** What a result has under these names is not for an environment to say. */

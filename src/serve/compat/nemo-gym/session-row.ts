@@ -50,17 +50,22 @@ function conversationOf(row: JsonObject): Conversation {
   if (!Array.isArray(output)) throw missing(['body', 'response', 'output'], response)
   const { input, instructions } = params
   const given = Array.isArray(input) ? input : [{ role: 'user', content: input ?? '' }]
-  const messages = messagesOf({ model: 'policy', instructions: instructions ?? null, input: [...given, ...output] })
+  const request = { model: 'policy', instructions: instructions ?? null, input: [...given, ...output] }
+  const messages = messagesOf(request, given.length)
   const last = messages.findLast(({ role }) => role === 'assistant')
   return { messages, answer: last ? textOf(last) : null, outcome: outcomeOf(response, messages) }
 }
 
-function messagesOf(request: JsonObject): readonly Message[] {
+/** Items from number `given` on are those of the response. */
+function messagesOf(request: JsonObject, given: number): readonly Message[] {
   try {
     return responsesServer.read(request, { backendApi: 'chat' }).messages
   } catch (error) {
     const { rawMessage } = MillraceError.from(error, 'usage')
-    throw refusal({ type: 'value_error', loc: ['body', 'response'], msg: rawMessage, input: null })
+    const msg = rawMessage.replace(/\binput\[(\d+)\]/, (place, index: string) =>
+      Number(index) < given ? place : `response.output[${Number(index) - given}]`,
+    )
+    throw refusal({ type: 'value_error', loc: ['body', 'response'], msg, input: null })
   }
 }
 

@@ -5,7 +5,14 @@ import { UndeliveredRuns } from './undelivered-runs.ts'
 function numberedRuns(graceMs: number) {
   const runs = new UndeliveredRuns(graceMs)
   let made = 0
-  return { wait: (key: string) => runs.wait(key, () => `request ${(made += 1)}`) }
+  return {
+    wait: (key: string) =>
+      runs.wait(
+        key,
+        () => `request ${(made += 1)}`,
+        () => {},
+      ),
+  }
 }
 
 test('clients that wait for one row share its request, which is forgotten with its delivery', () => {

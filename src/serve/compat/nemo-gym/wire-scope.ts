@@ -5,12 +5,14 @@ import type { UnknownRoute } from '../../http/routes.ts'
 import type { ServedAgents } from '../../rollouts/served-agents.ts'
 import type { CookieSession, SessionCookies } from './session-cookie.ts'
 import type { UndeliveredRuns } from './undelivered-runs.ts'
-import { errorReply, methodNotAllowedReply, type WireReply } from '../fastapi/wire-errors.ts'
+import { apiErrorReply, errorReply, methodNotAllowedReply, notFoundReply, type WireReply } from '../fastapi/wire-errors.ts'
 
 declare module 'fastify' {
   interface FastifyContextConfig {
     /** Whose cookies a route of NeMo Gym's protocol sets; its refusals have that protocol's shapes. */
     gymCookies?: SessionCookies
+    /** A route of OpenAI's API as well: its clients find errors where they look for them. */
+    isOpenAi?: true
   }
 }
 
@@ -47,8 +49,14 @@ export function useGymWire(scope: FastifyInstance, cookies: SessionCookies, { on
     startSession(request, reply, cookies)
     next()
   })
-  scope.setErrorHandler<FastifyError>(async (thrown, _request, reply) => {
-    const answer = errorReply(thrown)
+  // A body that is empty has no type: what is missing is told by the route.
+  scope.addContentTypeParser('*', ({ headers }, _payload, parsed) => {
+    const { 'content-length': length = '0', 'transfer-encoding': coding } = headers
+    if (length === '0' && coding === undefined) parsed(null)
+    else parsed(new MillraceError('usage', 'send JSON, with content-type: application/json', { data: { status: 415 } }))
+  })
+  scope.setErrorHandler<FastifyError>(async (thrown, request, reply) => {
+    const answer = request.routeOptions.config.isOpenAi ? apiErrorReply(thrown) : errorReply(thrown)
     if (answer.status >= 500) onFault?.(MillraceError.from(thrown, 'internal'))
     return await sendWire(reply, answer)
   })
@@ -70,7 +78,10 @@ export function refuseOnGymWire(
   const cookies = beside.find(({ config }) => config?.gymCookies)?.config?.gymCookies
   if (!cookies) return undefined
   startSession(request, reply, cookies)
-  const allowed = new Set(beside.map(({ method }) => method))
+  // A path with any name is one for calls of tools: nothing is there for another method.
+  const named = beside.filter(({ url }) => !url.includes('/:tool'))
+  if (named.length === 0) return sendWire(reply, notFoundReply())
+  const allowed = new Set(named.map(({ method }) => method))
   return sendWire(reply, methodNotAllowedReply([...allowed].toSorted()))
 }
 
