@@ -44,11 +44,11 @@ test.each(['finish', 'abort', 'continue'] as const)(
     })
     const started = await fleet.gateway.startSessions({ groupSize: sessions })
     const isOver = new AbortController()
-    let updates = 0
+    const hasEnough = new AbortController()
     const talking = Promise.all(
       started.map(async ({ key }, index) => {
         const statuses: number[] = []
-        for (let turn = 0; updates < leastUpdates; turn += 1) {
+        for (let turn = 0; !hasEnough.signal.aborted; turn += 1) {
           await sleep(index % 50)
           statuses.push((await fleet.chat(key, `What is ${index} * ${turn}?`)).status)
         }
@@ -59,7 +59,8 @@ test.each(['finish', 'abort', 'continue'] as const)(
     const [lame, deaf, mortal] = fleet.servers
     const [lameId, deafId, mortalId] = fleet.servers.map((server) => fleet.idOf(server))
     const notOk: string[] = []
-    for (; !isOver.signal.aborted; updates += 1) {
+    for (let updates = 0; !isOver.signal.aborted; updates += 1) {
+      if (updates === leastUpdates) hasEnough.abort()
       lame?.simulator.change({ failingControls: updates === 2 ? '/pause' : '' })
       const paused = await fleet.order('pause', { mode })
       if (updates === 5) await mortal?.close()

@@ -38,12 +38,16 @@ test('every route answers as openapi.json describes, in a session and outside', 
     '/generate': { text: 'hello' },
     '/v1/sessions': { limits: { maxTokens: 10 } },
     '/v1/sessions/{id}/rewards': { reward: 0.5, interactionId: body['id'] },
+    '/v1/backends/version': { version: '1' },
+    '/v1/backends/{backend}/version': { version: '2' },
   }
   const api = await apiOf(gateway)
   for (const operation of api.operations) {
     // What ends a session comes last.
     if (operation.path.endsWith('/end')) continue
-    const path = operation.path.replace('{id}', session?.id ?? '').replace('{model}', 'sim')
+    const backend = new URL(sglang.url).host
+    const filled = operation.path.replace('{id}', session?.id ?? '').replace('{model}', 'sim')
+    const path = filled.replace('{backend}', encodeURIComponent(backend))
     const sent = operation.method === 'POST' && { body: bodies[operation.path.replace(/^\/sessions\/\{id\}/, '')] }
     const reply = await gateway.ask(path, { method: operation.method, ...sent })
     expect(reply.status, `${path}: ${reply.text}`).toBeLessThan(300)
@@ -291,7 +295,7 @@ test('an unsupported method is refused with the allowed methods, in an error of 
   await using gateway = await TestGateway.start()
   const api = await apiOf(gateway)
   for (const { path: pattern } of api.operations) {
-    const path = pattern.replace('{id}', 'ses_nobody').replace('{model}', 'org/model')
+    const path = pattern.replace('{id}', 'ses_nobody').replace('{model}', 'org/model').replace('{backend}', 'gpu-1')
     const taken = api.operations.filter((each) => each.path === pattern)
     const reply = await gateway.ask(`${path}?limit=1`, { method: 'PUT', body: asked.chat.body })
     expect(reply.status, path).toBe(405)
