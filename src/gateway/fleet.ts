@@ -64,6 +64,16 @@ export class Fleet extends Resource {
     return Array.from(this.#known(), ([url, backend]) => backend.view(shownUrl(url, secrets)))
   }
 
+  idOf(url: string): string | undefined {
+    return this.#known().get(url)?.id
+  }
+
+  /** Throws if there is no backend of this id or url. */
+  urlOf(name: string): string {
+    const [backend] = this.#targets({ backends: [name] })
+    return backend?.url ?? name
+  }
+
   /** Of the last pause; 0 if there was none. */
   get epoch(): number {
     return this.#epoch
