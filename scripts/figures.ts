@@ -40,7 +40,7 @@ function sizes(): Figure[] {
   const largest = bySize.at(-1)
   return [
     { name: 'source files', value: sources.length, max: 600 },
-    { name: 'source lines', value: lines.reduce((sum, { count }) => sum + count, 0), max: 81_000 },
+    { name: 'source lines', value: lines.reduce((sum, { count }) => sum + count, 0), max: 86_400 },
     { name: 'median file', value: bySize[Math.floor(bySize.length / 2)]?.count ?? 0, min: 80, max: 160 },
     { name: 'largest file', value: largest?.count ?? 0, max: 450, where: largest ? [largest.path] : [] },
   ]

@@ -42,7 +42,7 @@ interface FleetOptions {
   readonly onAlarm: (message: string) => void
 }
 
-export const defaultPauseMs = 10 * 60_000
+const defaultPauseMs = 10 * 60_000
 /** Backends that resume wait so long for the others, so that the first one does not get all calls that waited. */
 const togetherMs = 200
 /** How long the end of a gateway waits for engines that it has paused to go on. */

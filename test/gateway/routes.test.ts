@@ -307,8 +307,8 @@ test('an unsupported method is refused with the allowed methods, in an error of 
       .replace('{backend}', 'gpu-1')
       .replace('{key}', 'key_1')
     // What stands for a backend may be the name of an order, too.
-    const isAt = (each: string): boolean =>
-      each === pattern || each.replace('{backend}', path.slice('/v1/backends/'.length)) === path
+    const name = path.slice(path.lastIndexOf('/') + 1)
+    const isAt = (each: string): boolean => each === pattern || each.replace(/\{backend\}$/, name) === path
     const taken = api.operations.filter((each) => isAt(each.path))
     const reply = await gateway.ask(`${path}?limit=1`, { method: 'PUT', body: asked.chat.body })
     expect(reply.status, path).toBe(405)

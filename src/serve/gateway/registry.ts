@@ -128,9 +128,15 @@ export class Registry {
     const isReplaced = (entry: Entry): boolean =>
       added.some(({ url, model }) => url === entry.url && model === entry.model)
     await this.#change([...this.#entries.filter((entry) => !isReplaced(entry)), ...added])
-    return found.map(({ answer }) => {
-      const id = answer.ok ? this.#served.fleet.idOf(answer.url) : undefined
-      return id === undefined ? answer : { ...answer, id }
+    return found.map(({ answer: { url, ok, models, error } }) => {
+      const id = ok ? this.#served.fleet.idOf(url) : undefined
+      return {
+        url,
+        ok,
+        ...(id !== undefined && { id }),
+        ...(models && { models }),
+        ...(error !== undefined && { error }),
+      }
     })
   }
 
@@ -177,8 +183,8 @@ export class Registry {
   ): Promise<{ readonly entries: readonly Entry[]; readonly answer: RegistrationAnswer }> {
     const { env, guard } = this.#options
     const { url, model } = wanted
-    const known = this.#entries.filter((entry) => entry.url === url && (model === undefined || entry.model === model))
-    const apiKeyEnv = this.#keptKey(wanted, known[0])
+    const known = this.#entries.find((entry) => entry.url === url && (model === undefined || entry.model === model))
+    const apiKeyEnv = this.#keptKey(wanted, known)
     try {
       const asked = { env, signal, lookup: guard.lookup, ...(wanted.api && { api: wanted.api }) }
       const facts = await probeBackend(
