@@ -128,16 +128,7 @@ export class Registry {
     const isReplaced = (entry: Entry): boolean =>
       added.some(({ url, model }) => url === entry.url && model === entry.model)
     await this.#change([...this.#entries.filter((entry) => !isReplaced(entry)), ...added])
-    return found.map(({ answer: { url, ok, models, error } }) => {
-      const id = ok ? this.#served.fleet.idOf(url) : undefined
-      return {
-        url,
-        ok,
-        ...(id !== undefined && { id }),
-        ...(models && { models }),
-        ...(error !== undefined && { error }),
-      }
-    })
+    return found.map(({ answer }) => this.#withId(answer))
   }
 
   /** Resolves when requests on their way to it have ended, and its connections are closed. */
@@ -151,6 +142,11 @@ export class Registry {
     await fleet.resume({ backends: [name] })
     await this.#change(this.#entries.filter((entry) => entry.url !== url))
     await this.#served.backendsClosed()
+  }
+
+  #withId(answer: RegistrationAnswer): RegistrationAnswer {
+    const id = answer.ok ? this.#served.fleet.idOf(answer.url) : undefined
+    return id === undefined ? answer : { ...answer, id }
   }
 
   save(): void {
