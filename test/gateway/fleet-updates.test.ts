@@ -4,9 +4,12 @@ import type { Emitted, SampleRow } from '../support/gateway/emitted-tokens.ts'
 import { readBinaryRows } from '../support/gateway/read-rows.ts'
 import { SimulatedFleet } from '../support/gateway/simulated-fleet.ts'
 
-const sessions = 200
-const leastUpdates = 10
-const everyMs = 200
+/** A longer run: `FLEET_SESSIONS=1000 FLEET_UPDATES=30 FLEET_EVERY_MS=2000 FLEET_PACE=0.1`, which makes replies ten times as long. */
+const { FLEET_SESSIONS = '200', FLEET_UPDATES = '10', FLEET_EVERY_MS = '200', FLEET_PACE = '1' } = process.env
+const sessions = Number(FLEET_SESSIONS)
+const leastUpdates = Number(FLEET_UPDATES)
+const everyMs = Number(FLEET_EVERY_MS)
+const pace = Number(FLEET_PACE)
 
 /**
  * Whether the simulators have sent the tokens from `from` on, with these versions. A reply may be in several parts, each after the
@@ -26,15 +29,15 @@ function isLogged(row: SampleRow, versions: readonly (string | null)[], logs: re
 }
 
 const ways = {
-  finish: { simulator: { tokensPerSecond: 40 }, tokens: undefined },
+  finish: { simulator: { tokensPerSecond: 40 * pace }, tokens: undefined },
   // Replies must be shorter than the time between two updates.
-  abort: { simulator: { tokensPerSecond: 100 }, tokens: undefined },
-  continue: { simulator: { tokensPerSecond: 25, tokens: 'lossy' }, tokens: 'exact' },
+  abort: { simulator: { tokensPerSecond: 100 * pace }, tokens: undefined },
+  continue: { simulator: { tokensPerSecond: 25 * pace, tokens: 'lossy' }, tokens: 'exact' },
 } as const
 
 test.each(['finish', 'abort', 'continue'] as const)(
-  'updates every 200 ms in mode %s lose no session, and every token has its version, also if backends fail',
-  { timeout: 60_000 },
+  'frequent updates in mode %s lose no session, and every token has its version, also if backends fail',
+  { timeout: 60_000 + 10 * leastUpdates * everyMs },
   async (mode) => {
     const { simulator, tokens } = ways[mode]
     await using fleet = await SimulatedFleet.start({
