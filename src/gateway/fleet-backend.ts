@@ -77,6 +77,7 @@ const resumeBackoff: Backoff = { firstMs: 500, factor: 2, maxMs: 10_000 }
  */
 export class FleetBackend {
   readonly id: string
+  readonly url: string
   readonly gate: PauseGate
   readonly #options: FleetBackendOptions
   served: readonly ServedBackend[] = []
@@ -94,6 +95,7 @@ export class FleetBackend {
   constructor(options: FleetBackendOptions) {
     this.#options = options
     this.id = options.id
+    this.url = options.url
     this.gate = options.gate
   }
 

@@ -42,7 +42,7 @@ interface FleetOptions {
   readonly onAlarm: (message: string) => void
 }
 
-export const defaultPauseMs = 10 * 60_000
+const defaultPauseMs = 10 * 60_000
 /** Backends that resume wait so long for the others, so that the first one does not get all calls that waited. */
 const togetherMs = 200
 /** How long the end of a gateway waits for engines that it has paused to go on. */
@@ -62,6 +62,16 @@ export class Fleet extends Resource {
   list(): BackendView[] {
     const { secrets } = this.#options
     return Array.from(this.#known(), ([url, backend]) => backend.view(shownUrl(url, secrets)))
+  }
+
+  idOf(url: string): string | undefined {
+    return this.#known().get(url)?.id
+  }
+
+  /** Throws if there is no backend of this id or url. */
+  urlOf(name: string): string {
+    const [backend] = this.#targets({ backends: [name] })
+    return backend?.url ?? name
   }
 
   /** Of the last pause; 0 if there was none. */

@@ -1,11 +1,11 @@
-import { MillraceError } from '../errors/index.ts'
 import type { LimitChange, ModelConfig, ModelStatus } from '../inference/index.ts'
-import { Resource, Secret } from '../kit/index.ts'
+import { Resource } from '../kit/index.ts'
 import { recordLimitChange } from '../rollout/index.ts'
 import type { RunStore } from '../store/index.ts'
 import { draining, stopped } from './errors.ts'
 import { gatewayEvents, type InteractionOutcome } from './events.ts'
 import { Fleet } from './fleet.ts'
+import { type AdminKey, type IssuedKey, KeyRing } from './key-ring.ts'
 import {
   type GatewayModel,
   GatewayModels,
@@ -18,7 +18,7 @@ import type { ClientReply } from '../endpoint/index.ts'
 import { type InteractionCall, membersWithChoices } from './requests/incoming-request.ts'
 import { Requests } from './requests/requests.ts'
 import { OpenSessions } from './sessions/open-sessions.ts'
-import { type Caller, keyDigest, type OpenSession, sessionPrefix } from './sessions/session-memory.ts'
+import type { Caller, OpenSession } from './sessions/session-memory.ts'
 import { defaultSessionBounds, type SessionBounds, type SessionOptionsInput } from './sessions/session-options.ts'
 import type { SessionView } from './sessions/session-view.ts'
 import {
@@ -33,6 +33,8 @@ export interface GatewayOptions extends Omit<GatewayModelsOptions, 'onLimitChang
   /** The store that sessions are recorded in. It stays open when the gateway closes. */
   readonly store: RunStore
   readonly adminKeys: readonly AdminKey[]
+  /** Keys that were issued by an earlier process. */
+  readonly issuedKeys?: readonly IssuedKey[]
   readonly bounds?: Partial<SessionBounds>
   /** What to do with tools that only the client's provider runs, such as its web search. Default: `leave-out`. */
   readonly hostedTools?: HostedTools
@@ -67,7 +69,7 @@ export interface GatewayStatus {
 export class Gateway extends Resource {
   readonly folder: string
   readonly #journal: RunStore['journal']
-  readonly #keys: KeyRing
+  readonly keys: KeyRing
   readonly #models: GatewayModels
   /** Its backends, to be paused and told of new weights. */
   readonly fleet: Fleet
@@ -84,7 +86,8 @@ export class Gateway extends Resource {
     const bounds = { ...defaultSessionBounds, ...given }
     this.folder = store.folder
     this.#journal = store.journal
-    this.#keys = new KeyRing(adminKeys, (digest) => this.#openSessions.callerFor(digest), { takesGivenKeys })
+    this.keys = new KeyRing(adminKeys, (digest) => this.#openSessions.callerFor(digest), { takesGivenKeys })
+    for (const key of options.issuedKeys ?? []) this.keys.restore(key)
     this.#models = models
     this.fleet = new Fleet({
       served: () => models.backends(),
@@ -104,8 +107,15 @@ export class Gateway extends Resource {
 
   /** Opens a gateway, with the sessions that an earlier process left open. */
   static async open(options: GatewayOptions): Promise<Gateway> {
-    const { store, bounds = {}, onLimitChange, whenPaused, ...more } = options
-    const { adminKeys: _keys, hostedTools: _tools, takesGivenKeys: _given, ...offered } = more
+    const {
+      store,
+      adminKeys: _keys,
+      issuedKeys: _issued,
+      hostedTools: _tools,
+      takesGivenKeys: _given,
+      ...more
+    } = options
+    const { bounds = {}, whenPaused, onLimitChange, ...offered } = more
     const { maxWaitMs, maxRateLimitWaitMs, maxPauseWaitMs } = { ...defaultSessionBounds, ...bounds }
     await using owned = new AsyncDisposableStack()
     const models = owned.use(
@@ -125,7 +135,7 @@ export class Gateway extends Resource {
   }
 
   callerFor(token: string | undefined): Caller | undefined {
-    return this.#keys.callerFor(token)
+    return this.keys.callerFor(token)
   }
 
   /** One request for a model. Never rejects: every end, an error too, goes to `reply` in the words of the client's API. */
@@ -199,6 +209,11 @@ export class Gateway extends Resource {
     this.#models.offer(offer)
   }
 
+  /** Resolves when backends that are no longer offered have ended their requests and are closed. */
+  backendsClosed(): Promise<void> {
+    return this.#models.closedLeft()
+  }
+
   isActive(url: string, withinMs: number): boolean {
     return this.#models.isActive(url, withinMs)
   }
@@ -258,70 +273,4 @@ export class Gateway extends Resource {
 
 function offeredModel(id: string, { contextLength }: GatewayModel): OfferedModel {
   return { id, ...(contextLength !== undefined && { contextLength }) }
-}
-
-export interface AdminKey {
-  readonly tenant: string
-  readonly key: string
-}
-
-/** No key of ours is longer than this; a longer one is refused without a digest. */
-const maxKeyChars = 4096
-
-/** Refuses a key of two tenants. One tenant may name a key twice, in the configuration file and in the environment, say. */
-export function refuseSharedKeys(admins: readonly AdminKey[]): void {
-  const owners = new Map<string, string>()
-  for (const { tenant, key } of admins) {
-    const owner = owners.get(key) ?? tenant
-    if (owner !== tenant) {
-      const message = `tenants ${owner} and ${tenant} have the same admin key; give each a key of its own`
-      throw new MillraceError('config_invalid', message)
-    }
-    owners.set(key, tenant)
-  }
-}
-
-interface KeyRingOptions {
-  /** Whether a session may have a key of any form. Then each unknown key is looked up in the store. */
-  readonly takesGivenKeys: boolean
-}
-
-/** Finds the caller of a key: admins' keys are compared in constant time, sessions' keys are looked up by digest. */
-export class KeyRing {
-  readonly #admins: readonly { readonly secret: Secret; readonly caller: Caller }[]
-  readonly #sessionCaller: (digest: string) => Caller | undefined
-  readonly #takesGivenKeys: boolean
-  /** The tenants that have an admin key. Session keys of other tenants are refused: nobody could look at those sessions. */
-  readonly #tenants: ReadonlySet<string>
-  constructor(
-    admins: readonly AdminKey[],
-    sessionCaller: (digest: string) => Caller | undefined,
-    { takesGivenKeys }: KeyRingOptions = { takesGivenKeys: false },
-  ) {
-    if (admins.length === 0) throw new MillraceError('config_invalid', 'a gateway needs at least one admin key')
-    refuseSharedKeys(admins)
-    this.#admins = admins.map(({ tenant, key }) => ({ secret: new Secret(key), caller: { kind: 'admin', tenant } }))
-    this.#sessionCaller = sessionCaller
-    this.#takesGivenKeys = takesGivenKeys
-    this.#tenants = new Set(admins.map(({ tenant }) => tenant))
-  }
-
-  callerFor(token: string | undefined): Caller | undefined {
-    if (token === undefined || token === '' || token.length > maxKeyChars) return undefined
-    // An admin may have chosen a key that looks like a session's.
-    if (token.startsWith(sessionPrefix)) return this.#session(token) ?? this.#admin(token)
-    return this.#admin(token) ?? (this.#takesGivenKeys ? this.#session(token) : undefined)
-  }
-
-  #session(token: string): Caller | undefined {
-    const caller = this.#sessionCaller(keyDigest(token))
-    return caller && this.#tenants.has(caller.tenant) ? caller : undefined
-  }
-
-  #admin(token: string): Caller | undefined {
-    const sent = new Secret(token)
-    let caller: Caller | undefined
-    for (const admin of this.#admins) if (admin.secret.equals(sent)) caller = admin.caller
-    return caller
-  }
 }

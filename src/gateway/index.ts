@@ -1,11 +1,5 @@
-export {
-  type AdminKey,
-  Gateway,
-  type GatewayOptions,
-  type GatewayStatus,
-  type OfferedModel,
-  refuseSharedKeys,
-} from './gateway.ts'
+export { Gateway, type GatewayOptions, type GatewayStatus, type OfferedModel } from './gateway.ts'
+export { type AdminKey, type IssuedKey, issuedKeySchema, refuseSharedKeys } from './key-ring.ts'
 export type { Fleet, FleetAnswer } from './fleet.ts'
 export { type Caller, sessionPrefix } from './sessions/session-memory.ts'
 export { clientClosedStatus } from './requests/client-reply.ts'

@@ -11,7 +11,7 @@ import { andList, nearestName, Resource, settlesWithin, unknownField, type Varia
 import type { ApiName, JsonObject } from '../schema/index.ts'
 import { tooManyError } from './errors.ts'
 import type { ServedBackend } from './fleet-backend.ts'
-import { type ModelWaits, ServedModel } from './served-model.ts'
+import { type ModelWaits, ServedModel, type ServedModelOptions } from './served-model.ts'
 
 export interface ModelFacts {
   /** Whether its backends return token ids and log-probabilities when asked. Default: true for backends asked in Chat. */
@@ -50,6 +50,8 @@ export interface ModelOffer {
   readonly facts?: Readonly<Record<string, ModelFacts>>
   /** The number of backends that have not answered yet: an unknown name may be a model of theirs. */
   readonly awaited?: number
+  /** How long models that are no longer offered stay open without a request. */
+  readonly retireAfterMs?: number
 }
 
 export interface GatewayModelsOptions extends ModelOffer {
@@ -61,6 +63,8 @@ export interface GatewayModelsOptions extends ModelOffer {
   /** Backends that replace the configured ones of a model, such as a test's script. */
   readonly backends?: Readonly<Record<string, readonly Backend[]>>
   readonly waits?: ModelWaits
+  /** How the addresses of a backend are found, where some are to be refused. */
+  readonly lookupFor?: ServedModelOptions['lookupFor']
   readonly onLimitChange: (change: LimitChange) => void
 }
 
@@ -80,7 +84,7 @@ interface OwnModel {
 export class GatewayModels extends Resource {
   readonly #options: Omit<GatewayModelsOptions, keyof ModelOffer>
   #own = new Map<string, OwnModel>()
-  readonly #retired = new Set<ServedModel>()
+  readonly #retired = new Map<ServedModel, Promise<void>>()
   readonly #byName = new Map<string, GatewayModel>()
   #fallback: GatewayModel | undefined
   #awaited = 0
@@ -123,7 +127,7 @@ export class GatewayModels extends Resource {
   }
 
   /** Replaces the offer. A model that cannot be opened stays as it was; then this throws. */
-  offer({ models, facts = {}, awaited = 0 }: ModelOffer): void {
+  offer({ models, facts = {}, awaited = 0, retireAfterMs }: ModelOffer): void {
     if (this.isClosed) return
     this.#awaited = awaited
     const sharers = awaited + models.reduce((sum, config) => sum + config.backends.length, 0)
@@ -141,7 +145,7 @@ export class GatewayModels extends Resource {
       }
     }
     this.#own = own
-    for (const [name, { served }] of before) if (!own.has(name)) this.#retire(served)
+    for (const [name, { served }] of before) if (!own.has(name)) this.#retire(served, retireAfterMs)
     this.#nameAll()
     if (failures.length > 0) throw failures[0]
   }
@@ -191,6 +195,13 @@ export class GatewayModels extends Resource {
     return Array.from(this.#own.values()).flatMap(({ served }) => served.served())
   }
 
+  /** Resolves when what is no longer offered has been closed. */
+  async closedLeft(): Promise<void> {
+    await Promise.all([...this.#retired.values(), ...this.#all().map((served) => served.closedLeft())])
+    const urls = new Set(this.backends().map(({ url }) => url))
+    for (const [url, gate] of this.#gates) if (!urls.has(url) && gate.running === 0) this.#gates.delete(url)
+  }
+
   gateOf(url: string): PauseGate {
     const gate = this.#gates.get(url) ?? new PauseGate()
     this.#gates.set(url, gate)
@@ -200,7 +211,7 @@ export class GatewayModels extends Resource {
   status(): ModelStatus[] {
     const own = Array.from(this.#own.values(), ({ served }) => served.status())
     // Retired models take no new requests, so their limit is 0.
-    return [...own, ...Array.from(this.#retired, (served) => ({ ...served.status(), limit: 0 }))]
+    return [...own, ...Array.from(this.#retired.keys(), (served) => ({ ...served.status(), limit: 0 }))]
   }
 
   protected async onClose(): Promise<void> {
@@ -236,7 +247,7 @@ export class GatewayModels extends Resource {
   }
 
   #all(): ServedModel[] {
-    return [...Array.from(this.#own.values(), ({ served }) => served), ...this.#retired]
+    return [...Array.from(this.#own.values(), ({ served }) => served), ...this.#retired.keys()]
   }
 
   #offered(
@@ -248,10 +259,10 @@ export class GatewayModels extends Resource {
     }: { before: ReadonlyMap<string, OwnModel>; facts: ModelFacts | undefined; sharers: number },
   ): OwnModel {
     const known = before.get(config.name)
-    const { env, secrets, onLimitChange, backends, waits } = this.#options
+    const { env, secrets, onLimitChange, backends, waits, lookupFor } = this.#options
     const given = backends?.[config.name]
     const gateOf = (url: string): PauseGate => this.gateOf(url)
-    const options = { env, secrets, onLimitChange, given, sharers, waits, gateOf }
+    const options = { env, secrets, onLimitChange, given, sharers, waits, gateOf, lookupFor }
     const served = known?.served ?? new ServedModel(config, options)
     const hasChanged = known?.served.change(config, sharers) ?? true
     const model = modelOf(config, served.client, { facts, isInProcess: given !== undefined })
@@ -259,13 +270,13 @@ export class GatewayModels extends Resource {
     return { served, model: known && !hasChanged ? { ...model, tokenRequest: known.model.tokenRequest } : model }
   }
 
-  #retire(served: ServedModel): void {
-    this.#retired.add(served)
-    // A model that cannot be closed stays in the set, and is reported when all are closed.
-    void served.retire().then(
-      () => this.#retired.delete(served),
+  #retire(served: ServedModel, afterMs: number | undefined): void {
+    // A model that cannot be closed stays in the map, and is reported when all are closed.
+    const retired = served.retire(afterMs).then(
+      () => void this.#retired.delete(served),
       () => {},
     )
+    this.#retired.set(served, retired)
   }
 
   #nameAll(): void {

@@ -1,6 +1,7 @@
 import { isDeepStrictEqual } from 'node:util'
 import {
   HttpBackend,
+  type HttpBackendOptions,
   Model,
   type BackendConfig,
   type LimitChange,
@@ -24,6 +25,7 @@ export interface ServedModelOptions {
   readonly waits?: ModelWaits | undefined
   /** The gate before the backends of a url, which all models there share. */
   readonly gateOf: (url: string) => PauseGate
+  readonly lookupFor?: ((url: string) => HttpBackendOptions['lookup']) | undefined
 }
 
 /** What holds for models whose config does not say it. */
@@ -46,6 +48,7 @@ export class ServedModel extends Resource {
   #backends: readonly OwnBackend[]
   readonly #leaving = new Set<OwnBackend>()
   readonly #engines: EngineWatch
+  #left: Promise<unknown> = Promise.resolve()
 
   constructor(config: ModelConfig, options: ServedModelOptions) {
     super()
@@ -86,7 +89,8 @@ export class ServedModel extends Resource {
     for (const own of gone) this.#leaving.add(own)
     const ended = this.client.changeBackends(this.#backends.map(({ backend }) => backend))
     // If a backend cannot be closed, that is tried again, and reported, when the model is closed.
-    void ended.then(() => this.#closeLeft(gone)).catch(() => {})
+    const closed = ended.then(() => this.#closeLeft(gone)).catch(() => {})
+    this.#left = Promise.all([this.#left, closed])
     return true
   }
 
@@ -116,12 +120,17 @@ export class ServedModel extends Resource {
     return this.#backends.find((own) => own.backend === backend)?.config.url ?? backend.name
   }
 
+  /** Resolves when the backends that it had before are closed. */
+  async closedLeft(): Promise<void> {
+    await this.#left
+  }
+
   /** Called when no new requests come for the model. Resolves when it is closed. */
-  async retire(): Promise<void> {
+  async retire(afterMs = idleMs): Promise<void> {
     while (!this.isClosed) {
       const { calls } = this.status()
       try {
-        await sleep(idleMs, this.closedSignal)
+        await sleep(afterMs, this.closedSignal)
       } catch {
         break
       }
@@ -143,8 +152,9 @@ export class ServedModel extends Resource {
     config: BackendConfig,
     { sharers, opened }: { readonly sharers: number; readonly opened: DisposableStack },
   ): OwnBackend {
-    const { env, secrets } = this.#options
-    const backend = new HttpBackend(model, config, env, { backends: sharers, secrets, watchesWeights: true })
+    const { env, secrets, lookupFor } = this.#options
+    const lookup = lookupFor?.(config.url)
+    const backend = new HttpBackend(model, config, env, { backends: sharers, secrets, lookup, watchesWeights: true })
     opened.defer(() => void backend.close())
     return { model, config, backend }
   }

@@ -1,4 +1,5 @@
 import { readFileSync } from 'node:fs'
+import type { LookupFunction } from 'node:net'
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import { createSecureContext, type SecureContext } from 'node:tls'
 import type * as Undici from 'undici'
@@ -16,6 +17,8 @@ interface ConnectionsOptions {
   readonly connectTimeoutMs: number
   readonly caFile: string | undefined
   readonly env: Variables
+  /** Finds the addresses of names, and refuses some of them. Default: the machine's own way. A proxy finds them itself. */
+  readonly lookup?: LookupFunction | undefined
 }
 
 /** One of several pools to the same backend. `busy` counts its open requests; the code that dispatches them counts. */
@@ -37,13 +40,13 @@ export class Connections extends Resource {
   readonly #shards: readonly Shard[]
   readonly #shardSize: number
 
-  constructor({ url, connections, connectTimeoutMs, caFile, env }: ConnectionsOptions) {
+  constructor({ url, connections, connectTimeoutMs, caFile, env, lookup }: ConnectionsOptions) {
     super()
     const authority = caFile === undefined ? undefined : readAuthority(caFile)
     const proxy = proxyFor(url, env)
     const count = proxy === undefined ? Math.ceil(connections / maxShardConnections) : 1
     this.#shardSize = Math.ceil(connections / count)
-    const pool = { origin: url.origin, proxy, connections: this.#shardSize, connectTimeoutMs, authority }
+    const pool = { origin: url.origin, proxy, connections: this.#shardSize, connectTimeoutMs, authority, lookup }
     this.#shards = Array.from({ length: count }, () => ({ busy: 0, dispatcher: connectionPool(pool) }))
     if (count === 1) this.only = this.#shards[0]
   }
@@ -78,6 +81,7 @@ interface ConnectionPoolOptions {
   readonly connections: number
   readonly connectTimeoutMs: number
   readonly authority: SecureContext | undefined
+  readonly lookup?: LookupFunction | undefined
 }
 
 /** undici's timers are off, because each exchange has its own. */
@@ -89,10 +93,14 @@ const shared = { allowH2: false, headersTimeout: 0, bodyTimeout: 0 } as const
  */
 export function connectionPool(options: ConnectionPoolOptions): Undici.Dispatcher {
   const { Pool } = loadUndici()
-  const { origin, proxy, connections, connectTimeoutMs, authority } = options
+  const { origin, proxy, connections, connectTimeoutMs, authority, lookup } = options
   const tls = authority && { secureContext: authority }
   if (proxy !== undefined) return throughProxy(proxy, connections, connectTimeoutMs, tls ?? {})
-  return new Pool(origin, { ...shared, connections, connect: { timeout: connectTimeoutMs, ...tls } })
+  return new Pool(origin, {
+    ...shared,
+    connections,
+    connect: { timeout: connectTimeoutMs, ...tls, ...(lookup && { lookup }) },
+  })
 }
 
 /**

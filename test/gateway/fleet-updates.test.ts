@@ -4,9 +4,12 @@ import type { Emitted, SampleRow } from '../support/gateway/emitted-tokens.ts'
 import { readBinaryRows } from '../support/gateway/read-rows.ts'
 import { SimulatedFleet } from '../support/gateway/simulated-fleet.ts'
 
-const sessions = 200
-const leastUpdates = 10
-const everyMs = 200
+/** A longer run: `FLEET_SESSIONS=1000 FLEET_UPDATES=30 FLEET_EVERY_MS=2000 FLEET_PACE=0.1`, which makes replies ten times as long. */
+const { FLEET_SESSIONS = '200', FLEET_UPDATES = '10', FLEET_EVERY_MS = '200', FLEET_PACE = '1' } = process.env
+const sessions = Number(FLEET_SESSIONS)
+const leastUpdates = Number(FLEET_UPDATES)
+const everyMs = Number(FLEET_EVERY_MS)
+const pace = Number(FLEET_PACE)
 
 /**
  * Whether the simulators have sent the tokens from `from` on, with these versions. A reply may be in several parts, each after the
@@ -26,15 +29,15 @@ function isLogged(row: SampleRow, versions: readonly (string | null)[], logs: re
 }
 
 const ways = {
-  finish: { simulator: { tokensPerSecond: 40 }, tokens: undefined },
+  finish: { simulator: { tokensPerSecond: 40 * pace }, tokens: undefined },
   // Replies must be shorter than the time between two updates.
-  abort: { simulator: { tokensPerSecond: 100 }, tokens: undefined },
-  continue: { simulator: { tokensPerSecond: 25, tokens: 'lossy' }, tokens: 'exact' },
+  abort: { simulator: { tokensPerSecond: 100 * pace }, tokens: undefined },
+  continue: { simulator: { tokensPerSecond: 25 * pace, tokens: 'lossy' }, tokens: 'exact' },
 } as const
 
 test.each(['finish', 'abort', 'continue'] as const)(
-  'updates every 200 ms in mode %s lose no session, and every token has its version, also if backends fail',
-  { timeout: 60_000 },
+  'frequent updates in mode %s lose no session, and every token has its version, also if backends fail',
+  { timeout: 60_000 + 10 * leastUpdates * everyMs },
   async (mode) => {
     const { simulator, tokens } = ways[mode]
     await using fleet = await SimulatedFleet.start({
@@ -44,11 +47,11 @@ test.each(['finish', 'abort', 'continue'] as const)(
     })
     const started = await fleet.gateway.startSessions({ groupSize: sessions })
     const isOver = new AbortController()
-    let updates = 0
+    const hasEnough = new AbortController()
     const talking = Promise.all(
       started.map(async ({ key }, index) => {
         const statuses: number[] = []
-        for (let turn = 0; updates < leastUpdates; turn += 1) {
+        for (let turn = 0; !hasEnough.signal.aborted; turn += 1) {
           await sleep(index % 50)
           statuses.push((await fleet.chat(key, `What is ${index} * ${turn}?`)).status)
         }
@@ -59,7 +62,8 @@ test.each(['finish', 'abort', 'continue'] as const)(
     const [lame, deaf, mortal] = fleet.servers
     const [lameId, deafId, mortalId] = fleet.servers.map((server) => fleet.idOf(server))
     const notOk: string[] = []
-    for (; !isOver.signal.aborted; updates += 1) {
+    for (let updates = 0; !isOver.signal.aborted; updates += 1) {
+      if (updates === leastUpdates) hasEnough.abort()
       lame?.simulator.change({ failingControls: updates === 2 ? '/pause' : '' })
       const paused = await fleet.order('pause', { mode })
       if (updates === 5) await mortal?.close()

@@ -144,7 +144,7 @@ test('a gateway is not ready while all requests wait for overloaded backends', a
     .poll(() => gateway.ask('/ready', { key: null }))
     .toMatchObject({
       status: 503,
-      body: { why: 'its backends are overloaded or unreachable: requests wait until one answers' },
+      body: { why: 'its backends are paused, overloaded or unreachable: requests wait until one answers' },
     })
   simulator.simulator.setOverload(false)
   expect(await waiting).toMatchObject({ status: 200 })

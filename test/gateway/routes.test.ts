@@ -26,6 +26,7 @@ test('every route answers as openapi.json describes, in a session and outside', 
   // One of the routes is an API of SGLang alone.
   await using sglang = await SimulatorServer.start({ imitate: 'sglang' })
   const backends = [{ url: sglang.url, engine: 'sglang' as const }]
+  await using registered = await SimulatorServer.start({ models: 'registered' })
   await using gateway = await TestGateway.start({ models: [{ name: 'sim', backends }] })
   const [session] = await gateway.startSessions({ taskId: 'a task', groupSize: 2, metadata: { try: 1 } })
   const { body } = await gateway.ask(`/sessions/${session?.id}/v1/chat/completions`, { body: asked.chat.body })
@@ -38,16 +39,25 @@ test('every route answers as openapi.json describes, in a session and outside', 
     '/generate': { text: 'hello' },
     '/v1/sessions': { limits: { maxTokens: 10 } },
     '/v1/sessions/{id}/rewards': { reward: 0.5, interactionId: body['id'] },
+    '/v1/backends/version': { version: '1' },
+    '/v1/backends/{backend}/version': { version: '2' },
+    '/v1/backends': { url: registered.url },
+    '/v1/keys': { tenant: 'another' },
   }
   const api = await apiOf(gateway)
+  let key = ''
   for (const operation of api.operations) {
     // What ends a session comes last.
     if (operation.path.endsWith('/end')) continue
-    const path = operation.path.replace('{id}', session?.id ?? '').replace('{model}', 'sim')
+    const backend = new URL(sglang.url).host
+    const filled = operation.path.replace('{id}', session?.id ?? '').replace('{model}', 'sim')
+    const removed = operation.method === 'DELETE' ? new URL(registered.url).host : backend
+    const path = filled.replace('{backend}', encodeURIComponent(removed)).replace('{key}', key)
     const sent = operation.method === 'POST' && { body: bodies[operation.path.replace(/^\/sessions\/\{id\}/, '')] }
     const reply = await gateway.ask(path, { method: operation.method, ...sent })
     expect(reply.status, `${path}: ${reply.text}`).toBeLessThan(300)
     expectShape(reply, operation, api)
+    if (operation.path === '/v1/keys' && operation.method === 'POST') key = String(reply.body['id'])
     expect(reply.headers['x-request-id']).toMatch(/^req_\w+$/)
     if (operation.security.length === 0) continue
     const refused = await gateway.ask(path, { method: operation.method, key: 'wrong', ...sent })
@@ -291,8 +301,15 @@ test('an unsupported method is refused with the allowed methods, in an error of 
   await using gateway = await TestGateway.start()
   const api = await apiOf(gateway)
   for (const { path: pattern } of api.operations) {
-    const path = pattern.replace('{id}', 'ses_nobody').replace('{model}', 'org/model')
-    const taken = api.operations.filter((each) => each.path === pattern)
+    const path = pattern
+      .replace('{id}', 'ses_nobody')
+      .replace('{model}', 'org/model')
+      .replace('{backend}', 'gpu-1')
+      .replace('{key}', 'key_1')
+    // What stands for a backend may be the name of an order, too.
+    const name = path.slice(path.lastIndexOf('/') + 1)
+    const isAt = (each: string): boolean => each === pattern || each.replace(/\{backend\}$/, name) === path
+    const taken = api.operations.filter((each) => isAt(each.path))
     const reply = await gateway.ask(`${path}?limit=1`, { method: 'PUT', body: asked.chat.body })
     expect(reply.status, path).toBe(405)
     const methods = taken.flatMap(({ method }) => (method === 'GET' ? ['GET', 'HEAD'] : [method]))

@@ -227,6 +227,7 @@ test('every metric can occur', async () => {
     'gatewaySessionsStarted',
     'gatewaySessionsEnded',
     'gatewayAlarms',
+    'gatewayFleetAlarms',
     'gatewayRequests',
     'gatewaySeconds',
     'gatewayFirstTokenSeconds',

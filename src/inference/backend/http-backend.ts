@@ -1,3 +1,4 @@
+import type { LookupFunction } from 'node:net'
 import { Resource, type Variables, withAbort } from '../../kit/index.ts'
 import { type ApiName, apiPaths, countPaths, isJsonObject, type LogprobsKind } from '../../schema/index.ts'
 import {
@@ -58,6 +59,8 @@ export interface HttpBackendOptions {
   readonly backends?: number
   /** What else must not be shown if the server says it, beside the key, the headers and the query of its url. */
   readonly secrets?: readonly string[] | undefined
+  /** Finds the addresses of names, as for its `Connections`. */
+  readonly lookup?: LookupFunction | undefined
 }
 
 /** The headers that routers in front of engines keep a session together by: vLLM's and SGLang's. */
@@ -184,7 +187,7 @@ export class HttpBackend extends Resource implements Backend {
         render: ({ prompt = noPrompt, ...request }) => endpoint.render(request, { prompt, model: upstreamName }),
       }
     }
-    const reached = { url, connectTimeoutMs, caFile: backend.caFile, env }
+    const reached = { url, connectTimeoutMs, caFile: backend.caFile, env, lookup: options.lookup }
     this.#connections = new Connections({ ...reached, connections })
     this.#controlConnections = () =>
       (this.#openControls ??= new Connections({ ...reached, connections: maxControlConnections }))

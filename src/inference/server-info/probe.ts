@@ -1,3 +1,4 @@
+import type { LookupFunction } from 'node:net'
 import { type EngineName, readReportedError, reportedError, type Source, tokenRequestOf } from '../../apis/index.ts'
 import { MillraceError } from '../../errors/index.ts'
 import { Connections } from '../../http/index.ts'
@@ -32,6 +33,8 @@ export interface ProbeOptions {
   readonly model?: string
   /** What else must not be shown if the server says it, as for an `HttpBackend`. */
   readonly secrets?: readonly string[] | undefined
+  /** Finds the addresses of names, as for its `Connections`. */
+  readonly lookup?: LookupFunction | undefined
 }
 
 const probeTimeoutMs = 10_000
@@ -76,7 +79,7 @@ interface Listed {
 
 async function withListing<Answer>(
   backend: BackendConfig,
-  { env, signal, model, secrets, ...options }: ProbeOptions,
+  { env, signal, model, secrets, lookup, ...options }: ProbeOptions,
   use: (listed: Listed) => Answer | Promise<Answer>,
 ): Promise<Answer> {
   const url = backendUrl(backend.url)
@@ -93,7 +96,14 @@ async function withListing<Answer>(
   using scope = new AbortScope(signal, probeTimeoutMs, () => tooSlow(source))
   const api = options.api ?? (isAnthropicHost(url.hostname) ? 'messages' : 'chat')
   const headers = requestHeaders(backend, env, { api, accept: 'application/json' })
-  await using connections = new Connections({ url, connections: 4, connectTimeoutMs: probeTimeoutMs, caFile, env })
+  await using connections = new Connections({
+    url,
+    connections: 4,
+    connectTimeoutMs: probeTimeoutMs,
+    caFile,
+    env,
+    lookup,
+  })
   const ask: Ask = (path, body) =>
     shortRequest(connections, {
       origin: url.origin,

@@ -26,6 +26,8 @@ const schema = closedObject({
   hostedTools: z.enum(['leave-out', 'refuse']).exactOptional(),
   /** What requests do while all backends of their model are paused: `wait` (default) or `refuse`. */
   whenPaused: z.enum(['wait', 'refuse']).exactOptional(),
+  /** The hosts, addresses and networks of backends that may be registered over HTTP. Default: all but link-local ones. */
+  allowBackends: z.array(z.string().min(1)).exactOptional(),
   /** Whether it is a model server of NeMo Gym, too. */
   nemoGym: z.boolean().exactOptional(),
   /** Whether AReaL's clients may use it: `true`, or an object with what differs from the defaults. */

@@ -21,10 +21,12 @@ import {
   type TenantKey,
   unusedKeyNotice,
 } from './admission.ts'
+import { AddressGuard } from './address-guard.ts'
 import { type BackendDirectory, BackendWatch } from './backend-directory.ts'
 import type { ProbeResult } from './backend-models.ts'
 import { checkedPublicUrl, defaultGatewayBounds, type GatewayBounds } from './gateway-config.ts'
 import { GatewayHttpServer } from './http-server.ts'
+import { type Offered, Registry } from './registry.ts'
 import { GatewayTelemetry, type TokenDrift } from './telemetry.ts'
 
 const activeMs = 5_000
@@ -51,6 +53,8 @@ export interface GatewayServerOptions {
   readonly hostedTools?: GatewayOptions['hostedTools'] | undefined
   /** What requests do while all backends of their model are paused. Default: `wait`. */
   readonly whenPaused?: GatewayOptions['whenPaused'] | undefined
+  /** The hosts, addresses and networks of backends that may be registered over HTTP. Default: all but link-local ones. */
+  readonly allowBackends?: readonly string[] | undefined
   /** Whether it is a model server of NeMo Gym, too: then requests to models need no key. Only on a host that no other machine reaches. */
   readonly nemoGym?: boolean | undefined
   /** If given, AReaL's clients may use it, too. */
@@ -110,14 +114,16 @@ export class GatewayServer extends Resource {
   }
 
   static async open(options: GatewayServerOptions): Promise<GatewayServer> {
-    const { models, env, run, host = '127.0.0.1', signal } = options
+    const { run, host = '127.0.0.1', signal } = options
+    // Keys of registered backends are added to it.
+    const env = { ...options.env }
     // Before a run is made for it.
     requireAdminKeys(host, options.keys)
     if (options.nemoGym) requireOwnMachine(host)
     const publicUrl = options.publicUrl === undefined ? undefined : checkedPublicUrl(options.publicUrl)
     const origin = await provenance()
     await using owned = new AsyncDisposableStack()
-    const description = descriptionOf(options, models)
+    const description = descriptionOf(options, options.models)
     const store = await RunStore.open({
       folder: gatewayFolder(run),
       create: { name: run.name, configDigest, config: described(description), provenance: { ...origin } },
@@ -132,20 +138,30 @@ export class GatewayServer extends Resource {
     const secrets = [...(options.secrets ?? []), ...adminKeys.map(({ key }) => key)]
     const telemetry = owned.use(startTelemetry({ env, run: run.name, metrics: true }))
     const { onRequest, onAlarm, onFleetAlarm, onDrift, onFault, onLimitChange } = options
-    const { bounds, facts, aliases, directory, hostedTools, whenPaused } = options
+    const { bounds, aliases, directory, hostedTools, whenPaused } = options
     const { registry } = telemetry
     owned.use(
       new GatewayTelemetry({ folder: store.folder, registry, onRequest, onAlarm, onFleetAlarm, onDrift, onFault }),
     )
     const lag = owned.use(new LoopLag())
+    const guard = new AddressGuard(options.allowBackends)
+    const backends = new Registry({
+      folder: store.folder,
+      guard,
+      env,
+      base: () => offerOf(options),
+    })
+    const { models, facts } = backends.offer
     const gateway: Gateway = owned.use(
       await Gateway.open({
         store,
         models,
+        facts,
         env,
         secrets,
         adminKeys,
-        ...(facts && { facts }),
+        issuedKeys: backends.keys,
+        lookupFor: (url) => (backends.has(url) ? guard.lookup : undefined),
         ...(directory && { awaited: directory.unlisted }),
         ...(aliases && { aliases }),
         ...(bounds && { bounds }),
@@ -166,12 +182,14 @@ export class GatewayServer extends Resource {
           bounds: { ...defaultGatewayBounds, ...bounds },
         }),
       )
+    backends.serve(gateway)
     const cookieSessions = options.nemoGym
       ? owned.use(cookieSessionsOf({ gateway, host, adminKeys, run: run.name, bounds: bounds ?? {} }))
       : undefined
     const httpServer: GatewayHttpServer = owned.use(
       await GatewayHttpServer.open({
         gateway,
+        registry: backends,
         reader: store.reader,
         metrics: metricsOf(telemetry, { store, gateway, lag, directory, httpServer: () => httpServer }),
         // They are of all tenants, and one is nobody's to know but whose gateway it is.
@@ -199,7 +217,7 @@ export class GatewayServer extends Resource {
       }
       // Also after a problem: requests are kept from a backend that cannot be used.
       const takeIn = (result: ProbeResult): void => {
-        attempt(() => gateway.offer({ models: directory.models, facts: directory.facts, awaited: directory.unlisted }))
+        attempt(() => gateway.offer(backends.offer))
         attempt(() => store.amend({ config: described(descriptionOf(options, directory.models)) }))
         attempt(() => options.onBackend?.(result))
       }
@@ -249,6 +267,12 @@ export class GatewayServer extends Resource {
     parts.use(this.#owned)
     parts.use(this.gateway)
   }
+}
+
+/** What it serves without registered backends. */
+function offerOf({ models, facts = {}, directory }: GatewayServerOptions): Offered {
+  if (!directory) return { models, facts }
+  return { models: directory.models, facts: directory.facts, awaited: directory.unlisted }
 }
 
 function operatorOf(keys: readonly TenantKey[]): string {

@@ -27,11 +27,14 @@ import {
 import { fleetRoutes } from './fleet-routes.ts'
 import { defaultGatewayBounds, type GatewayBounds } from './gateway-config.ts'
 import { modelListRoutes, modelRoutes } from './model-routes.ts'
+import type { Registry } from './registry.ts'
+import { registryRoutes } from './registry-routes.ts'
 import { ExportTurns, sessionRoutes } from './session-routes.ts'
 import { gatewayInfo, keys } from './session-schemas.ts'
 
 interface GatewayHttpServerOptions {
   readonly gateway: Gateway
+  readonly registry: Registry
   readonly reader: RunReader
   readonly metrics: MetricsHub
   /** Who may see and control what is of all tenants. */
@@ -128,12 +131,14 @@ export class GatewayHttpServer extends HttpServer {
         version,
       })
       sessionRoutes(scope, { gateway, reader, intake: this.#intake, exportTurns, bounds, publicUrl, onFault })
-      fleetRoutes(scope, {
-        fleet: gateway.fleet,
+      const operated = {
         intake: this.#intake,
         bounds,
-        requireOperator: (request) => requireOperator(request, operatorTenant, 'the backends serve all tenants'),
-      })
+        requireOperator: (request: FastifyRequest) =>
+          requireOperator(request, operatorTenant, 'backends and keys are of all tenants'),
+      }
+      fleetRoutes(scope, { fleet: gateway.fleet, ...operated })
+      registryRoutes(scope, { gateway, registry: options.registry, ...operated })
       done()
     })
     app.setNotFoundHandler(async (request, reply) => {

@@ -86,6 +86,7 @@ export const gatewayInfo: ApiInfo = {
   parameters: {
     id: 'The session.',
     model: 'A name from the list of models.',
+    key: 'The id of a key.',
     backend: 'The id of a backend, or its url; a slash in it is written as %2F.',
   },
 }

@@ -71,7 +71,12 @@ export async function runGateway({ flags }: Invocation<GatewayFlags>, io: Comman
     for (const result of found.probeResults) if (result.problem) logBackend(logger, result, secrets)
     await using server = await GatewayServer.open({
       ...found,
-      ...(config && { aliases: config.aliases, hostedTools: config.hostedTools, whenPaused: config.whenPaused }),
+      ...(config && {
+        aliases: config.aliases,
+        hostedTools: config.hostedTools,
+        whenPaused: config.whenPaused,
+        allowBackends: config.allowBackends,
+      }),
       pollBackends: !flags['no-poll'] && config?.pollBackends !== false,
       bounds: { ...config?.bounds, ...definedFields({ maxWaitMs: flags['max-wait'] }) },
       keys,

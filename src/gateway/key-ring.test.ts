@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import { keyDigest, newSessionKey } from './sessions/session-memory.ts'
-import { KeyRing } from './gateway.ts'
+import { KeyRing } from './key-ring.ts'
 
 const admins = [
   { tenant: 'acme', key: 'key-of-acme' },
