@@ -29,7 +29,7 @@ interface ChatRequest {
 function encoded(prompt: string): number[] {
   return prompt.split(/(<\|(?:endoftext|im_start|im_end)\|>)/).flatMap((part) => {
     const found = special.findIndex((each) => each === part)
-    return found === -1 ? [...Buffer.from(part)] : [firstSpecial + found]
+    return found === -1 ? Array.from(Buffer.from(part)) : [firstSpecial + found]
   })
 }
 

@@ -54,7 +54,7 @@ class Agent:
         return 0.5
 
     async def ask(self, client, messages):
-        words = {"model": "default", "messages": messages, "max_completion_tokens": 512}
+        words = {"model": "bytes", "messages": messages, "max_completion_tokens": 512}
         if not self.stream:
             reply = await client.chat.completions.create(**words)
             return reply.choices[0].message.content
