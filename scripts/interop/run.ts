@@ -7,6 +7,7 @@ import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { agents } from './agents/agents.ts'
+import { areal } from './areal/areal.ts'
 import { clients } from './clients.ts'
 import { engines } from './engines/engines.ts'
 import { parquet } from './parquet.ts'
@@ -30,6 +31,7 @@ const parts: Readonly<Record<string, ListedPart>> = {
   tokenizers: { run: tokenizers, needs: 'python3 with venv' },
   train: { run: train, needs: 'python3 with venv' },
   engines: { run: engines, needs: 'Linux, python3 with venv; 5.9 GB' },
+  areal: { run: areal, needs: 'Linux, Python 3.11 or 3.12 with venv; 7.7 GB' },
   'nemo-gym': { run: nemoGym, needs: 'Linux, Python 3.12 or later with venv, curl; 1.4 GB' },
 }
 

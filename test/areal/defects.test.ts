@@ -196,6 +196,12 @@ test('open control plane: every route but the probes needs a key, and a sessionâ
       })
     expect((await ask(null)).status, route).toBe(401)
     expect([401, 403], route).toContain((await ask('a wrong key')).status)
+    // Nor may an agent reward itself in a session that is not AReaL's.
+    if (path === '/rl/set_reward') {
+      const { key } = await areal.gateway.startSession()
+      await areal.post('/chat/completions', { messages: question }, key)
+      expect((await areal.reward({ key }, 1)).status).toBe(403)
+    }
     if (theirs.test(path) && !ofSession.has(path)) expect((await ask(session.key)).status, route).toBe(403)
   }
 })

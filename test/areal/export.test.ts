@@ -105,6 +105,17 @@ test('what there is nothing of is empty, and a removed session is, too', async (
   expect((await areal.reward(session, 1)).status).toBe(401)
 })
 
+test('an export that names no session is refused as AReaL does', async () => {
+  await using areal = await ArealGateway.start()
+  for (const body of [{}, { session_ids: [] }]) {
+    const reply = await areal.post('/export_trajectories', body)
+    expect([reply.status, reply.body]).toEqual([400, { error: 'session_ids is required' }])
+  }
+  expect((await areal.post('/export_trajectories', '{')).body).toEqual({ error: 'Invalid JSON body' })
+  const odd = await areal.post('/export_trajectories', { session_ids: 'one' })
+  expect([odd.status, odd.body]).toMatchObject([422, { detail: [{ loc: ['body', 'session_ids'] }] }])
+})
+
 test('a long export is streamed, and is the same', async () => {
   await using areal = await ArealGateway.start()
   const session = await areal.startOne()

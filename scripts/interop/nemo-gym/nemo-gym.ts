@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import { type Counts, installPython, runCase, say, sumOf } from '../part.ts'
 import { compareAggregates } from './aggregate.ts'
-import { findPython } from './find-python.ts'
+import { findPython } from '../find-python.ts'
 import { aggregateLoad } from './aggregate-load.ts'
 import { GymBench } from './gym-bench.ts'
 import { GymCases } from './gym-cases.ts'
@@ -18,7 +18,7 @@ const bodies = 300
  * needs, and is kept in the folder that MILLRACE_INTEROP_CACHE names.
  */
 export async function nemoGym(folder: string): Promise<Counts> {
-  const base = await findPython()
+  const base = await findPython({ package: 'NeMo Gym 0.4.0', oldest: 12, newest: 14 })
   say('installing NeMo Gym 0.4.0')
   const parent = process.env['MILLRACE_INTEROP_CACHE'] ?? folder
   const python = await installPython(

@@ -42,7 +42,6 @@ export class ArealExports {
     const { sessions } = this.#options
     const { session_ids: sent, trajectory_id: trajectory, style, remove_session: isRemoved } = request
     const names = [...new Set(sent)]
-    if (names.length === 0) throw refusal('session_ids must be a non-empty list', { status: 400 })
     const sequencesOf = styles.get(style)
     if (!sequencesOf) {
       throw refusal(`Invalid export interactions style ${style.slice(0, 80)}`, { status: 500, strictStatus: 400 })

@@ -103,18 +103,22 @@ async function exportTrajectories(
   return await reply.type('application/json').send(bodyOf(pieces))
 }
 
+interface DetailEntry {
+  readonly type: string
+  readonly loc: readonly (string | number)[]
+}
+
 /** The gateway of AReaL looks into this body itself, and has words of its own for some faults. */
 async function exportRequest({ raw }: FastifyRequest, intake: BodyIntake): Promise<z.output<typeof exportSchema>> {
   using body = await intake.read(raw)
   try {
-    return parsedBody(body.bytes, exportSchema)
+    const request = parsedBody(body.bytes, exportSchema)
+    if (request.session_ids.length > 0) return request
   } catch (error) {
-    const { data } = MillraceError.from(error, 'internal')
-    const detail = typeof data['detail'] === 'string' ? data['detail'] : ''
-    if (detail.includes('"json_invalid"')) throw refusal('Invalid JSON body', { status: 400, field: 'error' })
-    if (/"missing","loc":\["body","session_ids"\]/.test(detail)) {
-      throw refusal('session_ids is required', { status: 400, field: 'error' })
-    }
-    throw error
+    const { detail } = MillraceError.from(error, 'internal').data
+    const [entry] = typeof detail === 'string' ? (JSON.parse(detail) as readonly DetailEntry[]) : []
+    if (entry?.type === 'json_invalid') throw refusal('Invalid JSON body', { status: 400, field: 'error' })
+    if (entry?.type !== 'missing' || entry.loc.at(-1) !== 'session_ids') throw error
   }
+  throw refusal('session_ids is required', { status: 400, field: 'error' })
 }

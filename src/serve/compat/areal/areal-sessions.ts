@@ -4,7 +4,7 @@ import { MillraceError } from '../../../errors/index.ts'
 import type { RunStore, StoredSession } from '../../../store/index.ts'
 import { ownNameIn, wireName } from './session-names.ts'
 import { closeTrajectory, completeReplies, removeTrajectory, type Trajectory, trajectoriesOf } from './trajectories.ts'
-import { refusal, unknownKey } from './wire-errors.ts'
+import { notAdmin, refusal, unknownKey } from './wire-errors.ts'
 
 interface ArealSessionsOptions {
   readonly gateway: Gateway
@@ -57,7 +57,8 @@ export class ArealSessions {
     const { gateway } = this.#options
     const keys = Array.from({ length: groupSize }, () => randomBytes(32).toString('base64url'))
     if (key !== undefined) keys[0] = key
-    const options = { taskId: task, groupSize, ttlSeconds, metadata: { client: 'areal' } }
+    // AReaL's agents reward themselves.
+    const options = { taskId: task, groupSize, ttlSeconds, metadata: { client: 'areal' }, selfManaged: true }
     const begin = async (): Promise<StartedSessions> => await gateway.startSessions(owner, options, keys)
     const beginWithKey = async (given: string): Promise<StartedSessions> => {
       this.#requireFree(owner, given)
@@ -108,6 +109,8 @@ export class ArealSessions {
       await store.journal.durable()
       const session = store.reader.sessions.session(id)
       if (!session || this.#isRemoved(session)) throw unknownKey()
+      // Keys of the gateway's other sessions cannot reward them, here neither.
+      if (caller.kind === 'session' && session.data['selfManaged'] !== true) throw notAdmin()
       const trajectories = trajectoriesOf(store.reader, id)
       const replies = completeReplies(store.reader, id)
       const node = rewardedNode({ replies, trajectories, interaction })
@@ -115,7 +118,7 @@ export class ArealSessions {
       const { after = trajectories.at(-1)?.end ?? -1, end = replies.at(-1)?.seq ?? node } = known ?? {}
       // Before the reward, so that both are in one commit.
       if (!known) closeTrajectory(store.journal, id, { end, rewarded: node })
-      await gateway.reward({ kind: 'admin', tenant: caller.tenant }, id, { reward, node })
+      await gateway.reward(caller, id, { reward, node })
       return {
         session: wireName(taskOf(session), id),
         trajectory: known?.id ?? trajectories.length,

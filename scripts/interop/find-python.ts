@@ -1,25 +1,31 @@
 import { readdir } from 'node:fs/promises'
 import { join } from 'node:path'
-import { runProgram } from '../run-program.ts'
+import { runProgram } from './run-program.ts'
 
 const askMs = 20_000
-const oldest = [3, 12] as const
-const names = ['python3', 'python3.12', 'python3.13', 'python3.14', 'python']
+const names = ['python3', 'python3.11', 'python3.12', 'python3.13', 'python3.14', 'python']
 
-/** A Python that NeMo Gym runs in: the one that PYTHON names, one on the path, or one that pyenv has. */
-export async function findPython(): Promise<string> {
+interface PythonNeeds {
+  readonly package: string
+  /** The minor versions of Python 3 that it runs in. */
+  readonly oldest: number
+  readonly newest: number
+}
+
+/** A Python that a package runs in: the one that PYTHON names, one on the path, or one that pyenv has. */
+export async function findPython({ package: name, oldest, newest }: PythonNeeds): Promise<string> {
   const { PYTHON } = process.env
   const seen: string[] = []
   for (const program of [...(PYTHON === undefined ? [] : [PYTHON]), ...names, ...(await pyenvPythons())]) {
     const version = await versionOf(program)
     if (!version) continue
     const [major, minor] = version
-    if (major > oldest[0] || (major === oldest[0] && minor >= oldest[1])) return program
+    if (major === 3 && minor >= oldest && minor <= newest) return program
     seen.push(`${program} is ${version.join('.')}`)
   }
   const found = seen.length === 0 ? 'there is none' : seen.join(', ')
   throw new Error(
-    `NeMo Gym 0.4.0 needs Python 3.12 or later: ${found}. Install one, name it in PYTHON, then run this again`,
+    `${name} needs Python 3.${oldest} to 3.${newest}: ${found}. Install one, name it in PYTHON, then run this again`,
   )
 }
 
@@ -36,5 +42,5 @@ async function pyenvPythons(): Promise<string[]> {
   if (code !== 0) return []
   const folder = join(output.trim(), 'versions')
   const versions = await readdir(folder).catch(() => [])
-  return versions.filter((name) => /^3\.1[2-9]/.test(name)).map((name) => join(folder, name, 'bin', 'python3'))
+  return versions.filter((name) => /^3\.1\d/.test(name)).map((name) => join(folder, name, 'bin', 'python3'))
 }
