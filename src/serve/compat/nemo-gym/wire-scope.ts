@@ -5,7 +5,13 @@ import type { UnknownRoute } from '../../http/routes.ts'
 import type { ServedAgents } from '../../rollouts/served-agents.ts'
 import type { CookieSession, SessionCookies } from './session-cookie.ts'
 import type { UndeliveredRuns } from './undelivered-runs.ts'
-import { apiErrorReply, errorReply, methodNotAllowedReply, notFoundReply, type WireReply } from '../fastapi/wire-errors.ts'
+import {
+  apiErrorReply,
+  errorReply,
+  methodNotAllowedReply,
+  notFoundReply,
+  type WireReply,
+} from '../fastapi/wire-errors.ts'
 
 declare module 'fastify' {
   interface FastifyContextConfig {
