@@ -25,6 +25,7 @@ export const layers = [
   'worker',
   'eval',
   'serve',
+  'client',
   'testing',
   'cli',
 ]

@@ -209,9 +209,13 @@ export type {
   ListedRequest,
   ListedRollout,
   ListFilter,
+  PauseRequest,
   Readiness,
   RequestPage,
   ResultReader,
+  ResumeRequest,
+  RewardedSession,
+  RewardRequest,
   RolloutHead,
   RolloutPage,
   RolloutRequest,
@@ -222,9 +226,13 @@ export type {
   ServiceState,
   ServiceStatus,
   SettledRollout,
+  StartedGroup,
   Submission,
   TenantKey,
+  VersionRequest,
 } from './serve/index.ts'
+export { BackendsFailed, GatewayClient } from './client/index.ts'
+export type { BackendAnswer, GatewayClientOptions, ListedBackend, PauseReply, WeightUpdate } from './client/index.ts'
 export { Simulator, SimulatorServer } from './simulator/index.ts'
 export type {
   EmittedReply,

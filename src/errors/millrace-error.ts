@@ -41,6 +41,11 @@ export const errorCodes = {
   session_ended: { retryable: false },
   session_damaged: { retryable: false },
 
+  // What a client of a gateway meets
+  gateway_unreachable: { retryable: true },
+  gateway_refused: { retryable: false },
+  backends_failed: { retryable: false },
+
   // Inside a rollout
   budget_exhausted: { retryable: false },
   weights_stale: { retryable: false },

@@ -6,6 +6,8 @@ export type { CodecStatus } from './codec/codec-pool.ts'
 export type { RolloutHead } from './rollouts/reply-schemas.ts'
 export { type BackendDirectory, findModels, type FoundModels } from './gateway/backend-directory.ts'
 export type { ProbeResult, FindModelsOptions } from './gateway/backend-models.ts'
+export type { BackendList, FleetReply, PauseRequest, ResumeRequest, VersionRequest } from './gateway/fleet-schemas.ts'
+export type { RewardedSession, RewardRequest, StartedGroup } from './gateway/session-schemas.ts'
 export {
   checkedPublicUrl,
   defaultGatewayBounds,

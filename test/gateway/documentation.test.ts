@@ -6,7 +6,8 @@ import { temporaryRuns } from 'millrace/testing'
 import { expect, test } from 'vitest'
 import { agentPackages } from '../../scripts/interop/agents/npm-agents.ts'
 import { defaultGatewayBounds } from '../../src/serve/index.ts'
-import { TestGateway } from '../support/gateway/test-gateway.ts'
+import { SimulatedFleet } from '../support/gateway/simulated-fleet.ts'
+import { adminKey, TestGateway } from '../support/gateway/test-gateway.ts'
 import { readGatewayConfig } from '../../src/cli/commands/gateway/gateway-config-file.ts'
 import { markedBlocks, page, root, tableRows } from '../support/pages.ts'
 import { startMillrace } from '../support/cli/millrace-process.ts'
@@ -66,6 +67,20 @@ test('the JavaScript agents of the documentation run as written, and call a tool
     expect(text.match(/"kind":"merged"/g)).toHaveLength(1)
     expect(text.match(/"interaction":/g)).toHaveLength(2)
   }
+})
+
+test('the example of the client runs as written', async () => {
+  await using folder = await temporaryRuns()
+  await using fleet = await SimulatedFleet.start({ count: 2 })
+  const [example] = markedBlocks((await page('docs/library.md')).text, 'client-example')
+  const file = join(folder.root, example?.argument ?? '')
+  await writeFile(file, (example?.code ?? '').replace('http://localhost:8787', fleet.gateway.url))
+  const env = { PATH: process.env['PATH'], GATEWAY_ADMIN_KEY: adminKey }
+  const words = ['--no-warnings', '--import', join(root, 'test', 'own-sources.ts'), file]
+  const { stdout } = await run(process.execPath, words, { cwd: folder.root, env })
+  expect(stdout).toBe(fleet.servers.map((server) => `${fleet.idOf(server)} serving 8\n`).join(''))
+  const { text } = await fleet.gateway.ask('/v1/export?rows=merged')
+  expect(text.match(/"task":"t-1".*"reward":1,/g)).toHaveLength(8)
 })
 
 test('the page about agents names the tested versions', async () => {

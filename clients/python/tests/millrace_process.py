@@ -52,9 +52,10 @@ class Millrace:
         self._process = process
         assert process.stdout is not None
         for line in process.stdout:
-            found = re.search(r"http://127\.0\.0\.1:(\d+)", line)
+            # Not the address of a backend, which a gateway says first.
+            found = re.search(r"\bon (http://127\.0\.0\.1:(\d+))", line)
             if found:
-                self.url, self._port = found.group(), int(found.group(1))
+                self.url, self._port = found.group(1), int(found.group(2))
                 # What it says from now on must not fill the pipe.
                 threading.Thread(target=process.stdout.read, daemon=True).start()
                 return

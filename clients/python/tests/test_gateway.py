@@ -16,6 +16,15 @@ def gateway_over_simulator() -> Millrace:
     return Millrace("gateway", "--backend", "sim", env={"MILLRACE_ADMIN_KEY": ADMIN_KEY})
 
 
+def engine() -> Millrace:
+    return Millrace("sim", "--weightVersion", "0")
+
+
+def gateway_over(engine: Millrace) -> Millrace:
+    words = ["gateway", "--backend", f"{engine.url}/v1", "--model", "sim"]
+    return Millrace(*words, env={"MILLRACE_ADMIN_KEY": ADMIN_KEY})
+
+
 async def ask(session: millrace.Session, *contents: str, system: str | None = None) -> list[str]:
     """An agent: a conversation of these user messages, with whatever client it has. Returns the ids of the replies."""
     http = HttpPool(
@@ -150,6 +159,75 @@ class Gateway(unittest.IsolatedAsyncioTestCase):
                 with self.assertRaises(millrace.Unauthorized):
                     async with millrace.Gateway(server.url, key=session.key) as agent:
                         await agent.session(session.id).reward(9)
+
+    async def test_weights_are_updated_while_agents_work(self) -> None:
+        with engine() as server, gateway_over(server) as front:
+            async with millrace.Gateway(front.url, key=ADMIN_KEY) as gateway:
+                (answer,) = await gateway.set_version("7")
+                self.assertEqual((answer.ok, answer.state, answer.version), (True, "serving", "7"))
+                session = await gateway.start_session(group="g")
+                await ask(session, "What is 6 * 7?")
+                async with gateway.weight_update("8", mode="abort") as pause:
+                    (backend,) = await gateway.backends()
+                    self.assertEqual((backend.state, backend.epoch), ("paused", pause.epoch))
+                    self.assertEqual(pause.backends[0].backend, backend.id)
+                    # It waits until the weights are there.
+                    asked = asyncio.ensure_future(ask(session, "What is 6 * 9?"))
+                    await asyncio.sleep(0.2)
+                    self.assertFalse(asked.done())
+                await asked
+                (backend,) = await gateway.backends()
+                self.assertEqual((backend.state, backend.version, backend.epoch), ("serving", "8", None))
+                # One that fails leaves the version.
+                with self.assertRaises(OSError):
+                    async with gateway.weight_update("9"):
+                        raise OSError("the disk is full")
+                await ask(session, "What is 6 * 8?")
+                # The gateway asks the engine for the version once more.
+                await session.end()
+                rows = [row async for row in gateway.export(group="g", rows="interactions")]
+                versions = [[run.version for run in row.versions] for row in rows]
+                self.assertEqual(versions, [["7"], ["8"], ["8"]])
+                with self.assertRaises(millrace.NotFound):
+                    await gateway.pause(backends=["unknown"])
+                # Another program pauses later: the first one does not end that.
+                pause, later = await gateway.pause(), await gateway.pause()
+                with self.assertRaises(millrace.Conflict):
+                    await gateway.resume(pause.epoch)
+                await gateway.pause(epoch=later.epoch, ttl=60)
+                (backend,) = await gateway.backends()
+                assert backend.lease is not None
+                self.assertLess(backend.lease, 60.1)
+                self.assertEqual([each.state for each in await gateway.resume(later.epoch)], ["serving"])
+
+    async def test_a_gateway_that_is_killed_in_an_update_says_that_its_pause_has_ended(self) -> None:
+        with engine() as server, gateway_over(server) as front:
+            async with millrace.Gateway(front.url, key=ADMIN_KEY) as gateway:
+                with self.assertRaises(millrace.Conflict) as raised:
+                    async with gateway.weight_update("8"):
+                        front.kill()
+                        await asyncio.get_running_loop().run_in_executor(None, front.start)
+                self.assertEqual(raised.exception.code, "pause_ended")
+                # The engine was still paused, and the weights are new.
+                await ask(await gateway.start_session(), "What is 6 * 7?")
+                self.assertEqual([each.version for each in await gateway.backends()], ["8"])
+
+    async def test_a_backend_that_is_gone_is_named_and_an_update_goes_on_with_the_others(self) -> None:
+        with engine() as server, engine() as other:
+            words = ["gateway", "--backend", f"{server.url}/v1", "--backend", f"{other.url}/v1", "--model", "sim"]
+            with Millrace(*words, env={"MILLRACE_ADMIN_KEY": ADMIN_KEY}) as front:
+                async with millrace.Gateway(front.url, key=ADMIN_KEY) as gateway:
+                    other.kill()
+                    with self.assertRaises(millrace.BackendsFailed) as raised:
+                        async with gateway.weight_update("8"):
+                            self.fail("the body of a failed pause")
+                    self.assertEqual([each.ok for each in raised.exception.backends], [True, False])
+                    (alive, _) = await gateway.backends()
+                    self.assertEqual((alive.state, alive.version), ("serving", None))
+                    async with gateway.weight_update("8", backends=[alive.id]):
+                        pass
+                    self.assertEqual(next(each.version for each in await gateway.backends()), "8")
+                    await ask(await gateway.start_session(), "What is 6 * 7?")
 
 
 if __name__ == "__main__":

@@ -26,6 +26,8 @@ export const backendListSchema = z
   })
   .register(namedSchemas, { id: 'Backends' })
 
+export type BackendList = z.infer<typeof backendListSchema>
+
 const answer = z.strictObject({
   backend: z.string(),
   ok: z.boolean(),
@@ -43,6 +45,8 @@ export const fleetAnswerSchema = z
     backends: z.array(answer),
   })
   .register(namedSchemas, { id: 'FleetAnswer' })
+
+export type FleetReply = z.infer<typeof fleetAnswerSchema>
 
 const epoch = z.number().int().min(1).exactOptional()
 const longestPauseMs = 24 * 60 * 60_000
@@ -81,3 +85,7 @@ export const orders = {
     all: closedObject({ ...versionFields, ...forBackends }).register(namedSchemas, { id: 'SetBackendVersions' }),
   },
 } as const
+
+export type PauseRequest = z.input<typeof orders.pause.all>
+export type ResumeRequest = z.input<typeof orders.resume.all>
+export type VersionRequest = z.input<typeof orders.version.all>

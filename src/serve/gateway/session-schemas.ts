@@ -21,6 +21,8 @@ export const startedSessionsSchema = z
   })
   .register(namedSchemas, { id: 'StartedSessions' })
 
+export type StartedGroup = z.infer<typeof startedSessionsSchema>
+
 sessionSummarySchema.register(namedSchemas, { id: 'SessionSummary' })
 sessionViewSchema.register(namedSchemas, { id: 'Session' })
 
@@ -37,6 +39,8 @@ export const rewardedSessionSchema = sessionViewSchema
       .describe('The reward that this request has set. `reward` is the reward of the session as a whole.'),
   })
   .register(namedSchemas, { id: 'RewardedSession' })
+
+export type RewardedSession = z.infer<typeof rewardedSessionSchema>
 
 export const sessionListSchema = z
   .strictObject({
@@ -69,6 +73,8 @@ export const rewardSchema = closedObject({
     .describe('The id of a reply. Without it or `node`: the session as a whole.'),
   node: z.number().int().min(0).exactOptional().describe('The number of a reply in its session, as exports show it.'),
 }).register(namedSchemas, { id: 'Reward' })
+
+export type RewardRequest = z.input<typeof rewardSchema>
 
 export const keys = {
   admin: 'Needs an admin key.',

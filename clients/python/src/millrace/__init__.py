@@ -11,6 +11,7 @@ The client of Millrace, for trainers: groups of agent rollouts as NumPy arrays.
 from ._batch import Batch, batch
 from ._client import Advantage, Client, Group, Record, RequestStatus, RequestStream, Task
 from ._errors import (
+    BackendsFailed,
     ClientClosed,
     Conflict,
     ConnectFailed,
@@ -30,6 +31,7 @@ from ._errors import (
     Unauthorized,
     Unavailable,
 )
+from ._fleet import Backend, BackendAnswer, BackendState, Pause, PauseMode
 from ._gateway import Gateway, RowStream, Session
 from ._row import Row, Sample, VersionRun
 from ._rows import RowReader, Source, read_rows
@@ -39,6 +41,10 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Advantage",
+    "Backend",
+    "BackendAnswer",
+    "BackendState",
+    "BackendsFailed",
     "Batch",
     "Client",
     "ClientClosed",
@@ -54,6 +60,8 @@ __all__ = [
     "NotFound",
     "NotRows",
     "Overloaded",
+    "Pause",
+    "PauseMode",
     "ProtocolError",
     "Record",
     "RequestStatus",

@@ -27,8 +27,8 @@ _log = logging.getLogger("millrace")
 _FIRST_DELAY = 0.1
 #: Short, because a server cancels what was asked 15 seconds after its client has gone.
 _LONGEST_DELAY = 2.0
-#: Most bytes of a refusal that are read.
-_REFUSAL_BYTES = 64 * 1024
+#: Most bytes of a refusal that are read: one may have the answers of a thousand backends.
+_REFUSAL_BYTES = 1024 * 1024
 
 
 class Patience:

@@ -7,6 +7,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from ._fleet import BackendAnswer
+
 
 class MillraceError(Exception):
     """
@@ -67,7 +69,7 @@ class NotFound(MillraceError):
 
 
 class Conflict(MillraceError):
-    """The request id stands for other tasks, attempts or sampling."""
+    """The request id stands for other tasks, attempts or sampling; or another program has paused or resumed a backend since."""
 
 
 class SessionEnded(MillraceError):
@@ -88,6 +90,17 @@ class Unavailable(MillraceError):
     """The server, or a proxy before it, cannot answer now: it starts, drains, or has no room on its disk."""
 
     retryable = True
+
+
+class BackendsFailed(MillraceError):
+    """Some backends of a gateway did not do what they were told. The others did."""
+
+    _code = "backends_failed"
+
+    @property
+    def backends(self) -> tuple[BackendAnswer, ...]:
+        """The answers of all of them, of those that did it, too."""
+        return tuple(map(BackendAnswer.of, self.data["backends"]))
 
 
 class ServerFailed(MillraceError):
@@ -178,6 +191,10 @@ def error_of_reply(status: int, body: bytes, *, where: str, retry_after: float |
     """The error that a reply stands for. A body that is not Millrace's is quoted: it may be a proxy's."""
     kind = _by_status.get(status, ServerFailed if status >= 500 else InvalidRequest)
     wire = _wire_error(body)
+    if wire is None and status == 502:
+        failed = _backends_failed(body, where)
+        if failed is not None:
+            return failed
     # Other clients want the address with /v1.
     has_version_twice = status == 404 and ("/v1/v1/" in where or where.endswith("/v1/ready"))
     if wire is None:
@@ -188,9 +205,10 @@ def error_of_reply(status: int, body: bytes, *, where: str, retry_after: float |
             message = f"{message}; {step}"
         return kind(message, code=f"http_{status}", status=status, retry_after=retry_after)
     code, message, data = wire
-    if kind is Conflict and code != "run_mismatch":
+    is_over = data.get("param") == "epoch"
+    if kind is Conflict and code != "run_mismatch" and not is_over:
         kind = InvalidRequest
-    next_step = _without_version if has_version_twice else _next_steps.get(kind)
+    next_step = _without_version if has_version_twice else None if is_over else _next_steps.get(kind)
     if next_step is not None and next_step not in message:
         message = f"{message}; {next_step}"
     return kind(message, code=code, status=status, data=data, retry_after=retry_after)
@@ -202,6 +220,18 @@ def error_of_stream(wire: Mapping[str, Any]) -> MillraceError:
     data = wire.get("data")
     kind = _by_code.get(code, ServerFailed)
     return kind(message, code=code, data=data if isinstance(data, dict) else None)
+
+
+def _backends_failed(body: bytes, where: str) -> BackendsFailed | None:
+    """The answers of backends to an order, if the body has them. A proxy's 502 has not."""
+    try:
+        parsed = json.loads(body)
+        answers = [BackendAnswer.of(each) for each in parsed["backends"]]
+    except (ValueError, KeyError, TypeError):
+        return None
+    failed = [f"{each.backend}: {each.error}" for each in answers if not each.ok]
+    message = f"{where}: {len(failed)} of {len(answers)} backends failed: {'; '.join(failed)}"
+    return BackendsFailed(message, status=502, data=parsed)
 
 
 def _wire_error(body: bytes) -> tuple[str, str, dict[str, Any]] | None:

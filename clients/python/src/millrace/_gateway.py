@@ -1,17 +1,32 @@
-"""The client of `millrace gateway`: sessions for agents, their rewards, and exports of what was recorded."""
+"""
+The client of `millrace gateway`: sessions for agents, their rewards, exports of what was recorded, and updates of the weights
+of its backends.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import logging
+import random
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal
 from urllib.parse import quote
 
 from ._api import Api, Patience, rows_of
-from ._errors import CutOff, MillraceError
+from ._errors import Conflict, CutOff, MillraceError
+from ._fleet import Backend, BackendAnswer, Pause, PauseMode
 from ._row import Row
 from ._stream import Feed, Stream, Tasks
+
+_log = logging.getLogger("millrace")
+
+#: Seconds that a cancelled update spends on telling the backends to resume. After that, the lease of the pause ends it.
+_CANCEL_SECONDS = 5.0
+#: Epochs grow by steps of chance, so that two programs that pause at once do not have the same one.
+_LARGEST_STEP = 1024
 
 
 class RowStream(Stream[Row]):
@@ -241,3 +256,107 @@ class Gateway(Api):
                     await patience.wait(error)
 
         return RowStream(ends, produce, self._tasks, self._read_ahead)
+
+    async def backends(self) -> list[Backend]:
+        """The backends: their models, whether they are paused, the version of their weights."""
+        listed = await self._call("GET", "/v1/backends")
+        return [Backend.of(each) for each in listed["backends"]]
+
+    async def pause(
+        self,
+        *,
+        mode: PauseMode = "finish",
+        ttl: float = 600.0,
+        backends: Sequence[str] | None = None,
+        epoch: int | None = None,
+    ) -> Pause:
+        """
+        Pauses all backends, or those with these ids or URLs. Returns when they are paused. With `finish`, that is when their
+        replies have ended. If nobody resumes them, they resume by themselves `ttl` seconds later.
+
+        `epoch` of a pause that has begun renews it. Raises `BackendsFailed` if some backends could not be paused: the others
+        are, so resume them. Raises `Conflict` if another program has paused a backend meanwhile.
+        """
+        return await self._pause(await self._next_epoch() if epoch is None else epoch, mode, ttl, backends)
+
+    async def resume(
+        self, epoch: int | None = None, *, backends: Sequence[str] | None = None
+    ) -> tuple[BackendAnswer, ...]:
+        """Ends the pause of this epoch, or whatever pause there is. Raises `Conflict` if there is a later one."""
+        return await self._resume(epoch, backends)
+
+    async def set_version(self, version: str, *, backends: Sequence[str] | None = None) -> tuple[BackendAnswer, ...]:
+        """Sets the version of the weights: recorded tokens have it from now on, if the engine does not say its own."""
+        return _answers(await self._order("version", backends, version=version))
+
+    @contextlib.asynccontextmanager
+    async def weight_update(
+        self, version: str, *, mode: PauseMode = "finish", ttl: float = 600.0, backends: Sequence[str] | None = None
+    ) -> AsyncGenerator[Pause, None]:
+        """
+        Pauses the backends, has the block load the weights into the engines, sets the version, and resumes.
+
+            async with gateway.weight_update("8", mode="continue"):
+                await load_weights(path)
+
+        They are resumed in every case. If some cannot be paused, the block does not run; if it raises, the version stays. A
+        block that takes longer than `ttl` seconds raises `Conflict` at its end: backends have served in the meantime.
+        """
+        epoch = await self._next_epoch()
+        try:
+            yield await self._pause(epoch, mode, ttl, backends)
+            answers = await self.set_version(version, backends=backends)
+        except BaseException as error:
+            await self._resume_after(error, epoch, backends)
+            raise
+        try:
+            await self._resume(epoch, backends)
+        except asyncio.CancelledError as error:
+            # The gateway may not have heard of it. Twice is the same as once.
+            await self._resume_after(error, epoch, backends)
+            raise
+        early = [each.backend for each in answers if each.state == "serving"]
+        if early:
+            message = f"the pause had ended before the update did, at {', '.join(early)}; give it a longer ttl={ttl:g}"
+            raise Conflict(message, code="pause_ended", data={"epoch": epoch})
+
+    async def _next_epoch(self) -> int:
+        # Chosen here, so that an order can be sent again after a lost connection and is still the same order.
+        listed = await self._call("GET", "/v1/backends")
+        return int(listed["epoch"]) + random.randint(1, _LARGEST_STEP)
+
+    async def _pause(self, epoch: int, mode: PauseMode, ttl: float, backends: Sequence[str] | None) -> Pause:
+        # The gateway answers when the replies of engines have ended, and when the lease ends at the latest.
+        timeout = ttl + self._timeout
+        said = await self._order("pause", backends, timeout=timeout, epoch=epoch, mode=mode, ttlMs=round(ttl * 1000))
+        return Pause(epoch, _answers(said))
+
+    async def _resume(
+        self, epoch: int | None, backends: Sequence[str] | None, *, retry_for: float | None = None
+    ) -> tuple[BackendAnswer, ...]:
+        return _answers(await self._order("resume", backends, retry_for=retry_for, epoch=epoch))
+
+    async def _resume_after(self, error: BaseException, epoch: int, backends: Sequence[str] | None) -> None:
+        """Resumes because of an error, which is the one to raise, whatever happens here."""
+        retry_for = _CANCEL_SECONDS if isinstance(error, asyncio.CancelledError) else None
+        try:
+            await self._resume(epoch, backends, retry_for=retry_for)
+        except MillraceError as failure:
+            _log.warning("backends may be paused until the lease of epoch %d ends: %s", epoch, failure)
+
+    async def _order(
+        self,
+        what: str,
+        backends: Sequence[str] | None,
+        *,
+        timeout: float | None = None,
+        retry_for: float | None = None,
+        **fields: object,
+    ) -> dict[str, Any]:
+        said = {**fields, "backends": None if backends is None else list(backends)}
+        body = {name: each for name, each in said.items() if each is not None}
+        return await self._call("POST", f"/v1/backends/{what}", body=body, timeout=timeout, retry_for=retry_for)
+
+
+def _answers(said: Mapping[str, Any]) -> tuple[BackendAnswer, ...]:
+    return tuple(map(BackendAnswer.of, said["backends"]))
