@@ -33,7 +33,7 @@ const another = z
   .union(
     [z.string(), z.looseObject({ name: z.string() })],
     mustBe(
-      'an agent: its name, or its options with the name, such as --agent.agent.name=plan --agent.agent.maxCalls=5',
+      'an agent: its name, or its options with the name, such as { name: "plan", maxCalls: 5 }, or --agent.agent.name=plan (agent.agent.name)',
     ),
   )
   .exactOptional()

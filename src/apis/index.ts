@@ -68,6 +68,7 @@ export { TokenPrompt } from './tokens/token-prompt.ts'
 export {
   completionsEndpoint,
   idsInCompletion,
+  wasAborted,
   noTokenInput,
   sglangGenerateEndpoint,
   templateFields,

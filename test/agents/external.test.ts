@@ -325,7 +325,7 @@ test('another agent may have a program at work, which answers what was said last
 
 test.each<[ExternalOptions, string]>([
   [{}, 'external() needs either a `command` or a `url`'],
-  [{ command: 'true', url: 'http://127.0.0.1/' }, 'external() needs either a `command` or a `url`'],
+  [{ command: 'true', url: 'http://127.0.0.1/' }, 'external() takes a `command` or a `url`, not both'],
   [{ url: 'http://127.0.0.1/', env: { MORE: 'more' } }, '`env` and `cwd` are for a `command`'],
   [{ url: 'http://127.0.0.1/', cwd: '/tmp' }, '`env` and `cwd` are for a `command`'],
   [{ url: 'ftp://somewhere' }, 'url: must be an address, such as http://127.0.0.1:5000/run'],

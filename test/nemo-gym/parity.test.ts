@@ -294,7 +294,7 @@ function toldByRecord(record: RolloutRecord, promptLength = prompt().length): To
   return {
     steps: messages.slice(promptLength).flatMap(stepsOfMessage),
     usage: { input: used.input, cached: used.cachedInput, output: used.output, reasoning: used.reasoning },
-    isComplete: outcome !== 'max_tokens',
+    isComplete: outcome !== 'max_tokens' && outcome !== 'model_error',
     model,
     outcome,
     reward,

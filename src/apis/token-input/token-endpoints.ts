@@ -259,13 +259,23 @@ function readVllmGenerate(
 
 /** Whether a reply to a probe of `completionsEndpoint('names')` has the ids, and where. */
 export function idsInCompletion(document: unknown): 'names' | 'field' | undefined {
-  const choices = isJsonObject(document) ? document['choices'] : undefined
-  const choice = isJsonList(choices) ? choices[0] : undefined
-  if (!isJsonObject(choice)) return undefined
+  const choice = firstChoice(document)
+  if (!choice) return undefined
   const { logprobs, token_ids: ids } = choice
   const names = isJsonObject(logprobs) ? logprobs['tokens'] : undefined
   if (isJsonList(names) && names.length > 0 && names.every((name) => idNamed(name) !== null)) return 'names'
   return isJsonList(ids) && ids.length > 0 ? 'field' : undefined
+}
+
+/** Whether the engine ended the reply for reasons of its own, such as a weight update. */
+export function wasAborted(document: unknown): boolean {
+  return firstChoice(document)?.['finish_reason'] === 'abort'
+}
+
+function firstChoice(document: unknown): JsonObject | undefined {
+  const choices = isJsonObject(document) ? document['choices'] : undefined
+  const choice = isJsonList(choices) ? choices[0] : undefined
+  return isJsonObject(choice) ? choice : undefined
 }
 
 export function noTokenInput({ url }: Source): MillraceError {

@@ -93,6 +93,11 @@ describe('the path that takes ids', () => {
   test.each([
     { name: 'a busy server', answer: { status: 503 }, code: 'model_overloaded' },
     { name: 'a spoiled answer', answer: { document: '{"choices": [' }, code: 'model_malformed' },
+    {
+      name: 'an answer that a weight update aborted',
+      answer: { document: { choices: [{ finish_reason: 'abort', text: '' }] } },
+      code: 'model_malformed',
+    },
     { name: 'a wrong key', answer: { status: 401 }, code: 'model_auth' },
   ])('is not decided by $name, and looked for again', async ({ answer, code }) => {
     const { server } = serverWith({ '/inference/v1/generate': [answer, { document: {} }] })
