@@ -68,7 +68,7 @@ export { TokenPrompt } from './tokens/token-prompt.ts'
 export {
   completionsEndpoint,
   idsInCompletion,
-  wasAborted,
+  wasBroken,
   noTokenInput,
   sglangGenerateEndpoint,
   templateFields,

@@ -267,9 +267,10 @@ export function idsInCompletion(document: unknown): 'names' | 'field' | undefine
   return isJsonList(ids) && ids.length > 0 ? 'field' : undefined
 }
 
-/** Whether the engine ended the reply for reasons of its own, such as a weight update. */
-export function wasAborted(document: unknown): boolean {
-  return firstChoice(document)?.['finish_reason'] === 'abort'
+/** Whether the engine ended the reply for reasons of its own: a failure, which may come with status 200, or a weight update. */
+export function wasBroken(document: unknown): boolean {
+  if (firstChoice(document)?.['finish_reason'] === 'abort') return true
+  return isJsonObject(document) && document['error'] !== undefined && document['choices'] === undefined
 }
 
 function firstChoice(document: unknown): JsonObject | undefined {

@@ -98,6 +98,7 @@ describe('the path that takes ids', () => {
       answer: { document: { choices: [{ finish_reason: 'abort', text: '' }] } },
       code: 'model_malformed',
     },
+    { name: 'an error with status 200', answer: { document: { error: { message: 'no' } } }, code: 'model_malformed' },
     { name: 'a wrong key', answer: { status: 401 }, code: 'model_auth' },
   ])('is not decided by $name, and looked for again', async ({ answer, code }) => {
     const { server } = serverWith({ '/inference/v1/generate': [answer, { document: {} }] })

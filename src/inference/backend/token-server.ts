@@ -13,7 +13,7 @@ import {
   TokenPrompt,
   type TokenServerFacts,
   vllmGenerateEndpoint,
-  wasAborted,
+  wasBroken,
 } from '../../apis/index.ts'
 import { isJsonList, isJsonObject, type JsonObject } from '../../schema/index.ts'
 import { isMissing, type ShortAnswer } from './short-request.ts'
@@ -116,9 +116,9 @@ export class TokenServer implements TokenAccess {
     throw failure
   }
 
-  /** An answer that was spoiled on its way, or aborted by a weight update, must not look like one of a server that takes no ids. */
+  /** An answer that was spoiled on its way, or that the engine broke off, must not look like one of a server that takes no ids. */
   #readable(document: unknown): unknown {
-    if (wasAborted(document)) throw malformedReply(this.#options.source, 'the engine has aborted it')
+    if (wasBroken(document)) throw malformedReply(this.#options.source, 'the engine did not end it')
     if (typeof document === 'string' && document.startsWith('{')) {
       throw malformedReply(this.#options.source, 'it is not JSON')
     }
