@@ -82,18 +82,18 @@ export class CallAdmission {
       call.reserved = tokens
     }
     for (;;) {
+      if (this.#routes.canEnter) {
+        await this.#permits.acquire(signal)
+        // A backend is chosen once, when the call goes: until then breakers open and load changes.
+        if (this.#enter(call)) return
+        continue
+      }
       const route = this.#routes.choose(call)
       if (!route) {
         await this.#untilUnpaused(signal)
         continue
       }
       call.route = route
-      if (route.canEnter) {
-        await this.#permits.acquire(signal)
-        // The breaker may have opened while this call waited for the permit, so it is asked only now.
-        if (this.#enter(call)) return
-        continue
-      }
       if (route.lastFailure) {
         call.wait.parked(route.lastFailure)
         call.hooks.onParked?.(route.lastFailure)

@@ -14,12 +14,12 @@ class Fleet {
   readonly model: Model
   readonly down = new Set<string>()
 
-  constructor(size: number, routing?: Routing, latencyMs = 10) {
+  constructor(size: number, routing?: Routing, { latencyMs = 10, maxConcurrency = 20_000 } = {}) {
     this.backends = Array.from({ length: size }, (_, index) => {
       const name = `b${index}`
       return new FakeBackend(name, () => (this.down.has(name) ? failure('model_connect') : goodReply), latencyMs)
     })
-    const config = modelConfigSchema.parse({ name: 'm', maxConcurrency: 20_000, ...(routing && { routing }) })
+    const config = modelConfigSchema.parse({ name: 'm', maxConcurrency, ...(routing && { routing }) })
     this.model = new Model(config, this.backends, { random: seededRandom(7) })
   }
 
@@ -55,6 +55,19 @@ describe('policies', () => {
     for (let turn = 0; turn < 8; turn += 1) names.push(...(await fleet.turn(clock, 1)))
     expect(new Set(names.slice(0, 4)).size).toBe(4)
     expect(names.slice(4)).toEqual(names.slice(0, 4))
+  })
+
+  test('round-robin takes the next backend for requests that had to wait for a permit, too', async () => {
+    using clock = new FakeClock()
+    const fleet = new Fleet(2, 'round-robin', { maxConcurrency: 1 })
+    const names: string[] = []
+    const client = async (): Promise<void> => {
+      for (let turn = 0; turn < 6; turn += 1) names.push((await fleet.ask('s')).backend)
+    }
+    const clients = Promise.all([client(), client(), client()])
+    await clock.pass(1000)
+    await clients
+    expect(counts(names)).toEqual([9, 9])
   })
 
   test('least-loaded takes the backend with the fewest context tokens for each request', async () => {

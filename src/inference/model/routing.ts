@@ -115,6 +115,10 @@ export class BackendRoutes {
     return this.all.every(({ gate }) => gate.isPaused)
   }
 
+  get canEnter(): boolean {
+    return this.all.some((route) => route.canEnter)
+  }
+
   get paused(): number {
     return this.#paused.size
   }
